@@ -1,0 +1,31 @@
+"""A click group that imports a command only when it is called, so that --help stays quick."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Commands given as name -> (``module:object``, one line of help)."""
+
+    def __init__(self, *args: object, lazy: Mapping[str, tuple[str, str]], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        module, _, name = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command), f"{module}:{name} is no click command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])

@@ -1,0 +1,57 @@
+"""The `asrtool` console script: one lazily loaded command per stage, and the one place that turns errors into a line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from asrtool.cli.lazy import LazyGroup
+from asrtool.errors import AsrtoolError
+from asrtool.log import setup_logging
+
+COMMANDS = {
+    "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
+    "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
+    "prepare": ("asrtool.cli.prepare:prepare", "Corpus to manifests: swbd, fisher, hub5, an4, kaldi, folder, split."),
+    "features": ("asrtool.cli.features:features", "Manifests to filterbank features."),
+    "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Train the SentencePiece model."),
+    "lang": ("asrtool.cli.lang:lang", "Lexicon and symbol tables."),
+    "lm": ("asrtool.cli.lm:lm", "Estimate an n-gram language model."),
+    "graph": ("asrtool.cli.graph:graph", "Build the decoding graph HLG."),
+    "train": ("asrtool.cli.train:train", "Train the acoustic model."),
+    "average": ("asrtool.cli.average:average", "Average checkpoints into one model."),
+    "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
+    "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
+    "report": ("asrtool.cli.report:report", "Write RESULTS.md."),
+}
+
+
+@click.command(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="asrtool")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Staged speech-recognition recipes for conversational telephone speech."""
+    ctx.obj = {"debug": debug}
+    setup_logging()
+
+
+def main() -> None:
+    """Run the command line; exit code 1 for a person's mistake, 2 for usage, 130 for Ctrl-C."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        cli.main(standalone_mode=False)
+    except AsrtoolError as error:
+        if debug:
+            raise
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)

@@ -1,0 +1,394 @@
+"""Settings: TOML files into typed, validated dataclasses.
+
+One dataclass is one table of the TOML file; every field name holds its unit (``_s`` seconds, ``_hz``, ``_frames``).
+``load_config`` reads a file, applies ``section.key=value`` overrides and names the nearest key for an unknown one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import sys
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}, expected {low:g} to {high:g}")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where corpora lie on this site; empty means not configured."""
+
+    ldc97s62: str = ""  # Switchboard-1 Release 2 audio
+    swb_ms98_transcriptions: str = ""  # MS-State transcripts of Switchboard-1
+    ldc2004s13: str = ""  # Fisher part 1 audio
+    ldc2004t19: str = ""  # Fisher part 1 transcripts
+    ldc2005s13: str = ""  # Fisher part 2 audio
+    ldc2005t19: str = ""  # Fisher part 2 transcripts
+    ldc2002s09: str = ""  # Hub5'00 audio
+    ldc2002t43: str = ""  # Hub5'00 references
+    an4: str = ""  # CMU AN4, with etc/ and wav/
+    own_train: str = ""  # a person's own data: Kaldi data directory or wav + txt folder
+    own_dev: str = ""  # the same; empty holds out a part of own_train
+    own_test: str = ""
+
+
+@dataclass(frozen=True)
+class Mini:
+    """Size of the synthetic corpus that stands in for the LDC releases."""
+
+    train_hours: float = 1.0  # hours of speech, Switchboard and Fisher part together
+    test_minutes: float = 8.0  # minutes of speech, Switchboard and CallHome part together
+    seed: int = 2000
+
+    def __post_init__(self) -> None:
+        _between("mini.train_hours", self.train_hours, 0.005, 100)
+        _between("mini.test_minutes", self.test_minutes, 0.2, 600)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which corpora train the model, and what is left out."""
+
+    train: tuple[str, ...] = ("swbd", "fisher")  # corpora to train on
+    dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
+    max_duplicates: int = 300  # an utterance text is kept at most so often, as Kaldi does
+    min_duration_s: float = 0.1
+    max_duration_s: float = 20.0
+    bad_share: float = 0.01  # fail when more than this share of recordings or transcripts cannot be used
+    segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise ValueError("data.train is empty, expected at least one corpus")
+        for corpus in self.train:
+            _choice("data.train", corpus, ("swbd", "fisher", "an4", "own"))
+        _between("data.bad_share", self.bad_share, 0, 1)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Log-mel filterbanks."""
+
+    sampling_rate_hz: int = 8000
+    num_mel_bins: int = 40
+    frame_shift_ms: float = 10.0
+    frame_length_ms: float = 25.0
+    speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
+    cmvn: str = "speaker"  # mean and variance: per speaker, global, or none
+    storage: str = "lilcom"  # or shar
+    shard_cuts: int = 1000  # utterances a shard
+    num_jobs: int = 0  # processes; 0 is one per core
+
+    def __post_init__(self) -> None:
+        _choice("features.cmvn", self.cmvn, ("speaker", "global", "none"))
+        _choice("features.storage", self.storage, ("lilcom", "shar"))
+        _between("features.num_mel_bins", self.num_mel_bins, 8, 256)
+        if 1.0 not in self.speeds:
+            raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them")
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """SentencePiece BPE; noise tags are user-defined symbols."""
+
+    vocab_size: int = 500
+
+    def __post_init__(self) -> None:
+        _between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+
+
+@dataclass(frozen=True)
+class Lang:
+    """Word lexicon over the pieces."""
+
+    max_words: int = 0  # most frequent words kept; 0 keeps all
+
+
+@dataclass(frozen=True)
+class Lm:
+    """Word n-gram."""
+
+    order: int = 3
+    prune_count: int = 1  # n-grams of order 3 and more seen less often are left out
+
+    def __post_init__(self) -> None:
+        _between("lm.order", self.order, 1, 6)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Decoding graph HLG."""
+
+    backend: str = "kaldifst"
+
+    def __post_init__(self) -> None:
+        _choice("graph.backend", self.backend, ("kaldifst",))
+
+
+@dataclass(frozen=True)
+class Model:
+    """Acoustic model."""
+
+    kind: str = "lstm"
+    num_layers: int = 3
+    hidden_size: int = 256  # cells a direction
+    stack_frames: int = 3  # feature frames joined to one input frame
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        _choice("model.kind", self.kind, ("lstm",))
+        _between("model.dropout", self.dropout, 0, 0.9)
+        _between("model.stack_frames", self.stack_frames, 1, 8)
+
+
+@dataclass(frozen=True)
+class SpecAugment:
+    """Masks on the features of training batches."""
+
+    num_freq_masks: int = 2
+    max_freq_bins: int = 8
+    num_time_masks: int = 2
+    max_time_frames: int = 20
+    max_time_share: float = 0.15  # of the utterance, all time masks together
+
+
+@dataclass(frozen=True)
+class Train:
+    """Optimisation."""
+
+    strategy: str = "single"
+    seed: int = 1
+    num_epochs: int = 5
+    batch_s: float = 120.0  # seconds of speech in a batch, padding included
+    optimizer: str = "adamw"
+    peak_lr: float = 0.002
+    schedule: str = "one-cycle"  # warm up to peak_lr, then fall: one-cycle (cosine), inverse-sqrt, halving
+    warmup_share: float = 0.15  # of all samples
+    final_lr_share: float = 0.01  # last learning rate / peak_lr
+    momentum: float = 0.9  # of sgd
+    weight_decay: float = 0.01
+    clip_norm: float = 5.0  # gradient norm
+    precision: str = "auto"  # bf16 where the processor has it, else fp32
+    num_threads: int = 0  # torch threads; 0 leaves torch's choice
+    log_every_steps: int = 10
+    save_every_steps: int = 100
+    keep_last: int = 5
+    keep_best: int = 2
+    cache_gib: float = 4.0  # features held in memory when they all fit
+
+    def __post_init__(self) -> None:
+        _choice("train.strategy", self.strategy, ("single",))
+        _choice("train.optimizer", self.optimizer, ("adamw", "sgd"))
+        _choice("train.schedule", self.schedule, ("one-cycle", "inverse-sqrt", "halving"))
+        _choice("train.precision", self.precision, ("auto", "fp32", "bf16"))
+        _between("train.warmup_share", self.warmup_share, 0, 0.9)
+        for name in ("num_epochs", "log_every_steps", "save_every_steps", "keep_last"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name} is {getattr(self, name)}, expected 1 or more")
+
+
+@dataclass(frozen=True)
+class Average:
+    """Which checkpoints are averaged into the model that decodes."""
+
+    by: str = "last"  # or best, by loss on dev
+    num: int = 3
+
+    def __post_init__(self) -> None:
+        _choice("average.by", self.by, ("last", "best"))
+        if self.num < 1:
+            raise ValueError(f"average.num is {self.num}, expected 1 or more")
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Search."""
+
+    methods: tuple[str, ...] = ("greedy", "beam", "graph")
+    batch_s: float = 200.0  # seconds of speech in an acoustic batch
+    beam_size: int = 16  # hypotheses of the prefix beam
+    graph_beam: float = 14.0  # log-probability range of the graph search
+    max_active: int = 3000  # states of the graph search
+    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # tried on dev
+    num_jobs: int = 0  # processes; 0 is one per core
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            _choice("decode.methods", method, ("greedy", "beam", "graph"))
+        if not self.lm_weights or min(self.lm_weights) <= 0:
+            raise ValueError(f"decode.lm_weights is {self.lm_weights}, expected positive numbers")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    paths: Paths = field(default_factory=Paths)
+    mini: Mini = field(default_factory=Mini)
+    data: Data = field(default_factory=Data)
+    features: Features = field(default_factory=Features)
+    tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    lang: Lang = field(default_factory=Lang)
+    lm: Lm = field(default_factory=Lm)
+    graph: Graph = field(default_factory=Graph)
+    model: Model = field(default_factory=Model)
+    specaugment: SpecAugment = field(default_factory=SpecAugment)
+    train: Train = field(default_factory=Train)
+    average: Average = field(default_factory=Average)
+    decode: Decode = field(default_factory=Decode)
+
+
+SECTIONS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(Config))
+
+
+def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
+    """Read TOML `files` in order, then apply `overrides` (``section.key=value``); later ones win.
+
+    Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or a wrong type or value.
+    """
+    table: dict[str, dict[str, Any]] = {}
+    for file in files:
+        _merge(table, _read_toml(Path(file)), str(file))
+    for override in overrides:
+        _merge(table, _parse_override(override), f"--set {override}")
+    return _build(table)
+
+
+def format_toml(config: Config, sections: Iterable[str] = SECTIONS) -> str:
+    """The named sections as TOML text that load_config reads back to the same values."""
+    lines = []
+    for name in sections:
+        lines.append(f"[{name}]")
+        values = dataclasses.asdict(getattr(config, name))
+        lines += [f"{key} = {_format_value(value)}" for key, value in values.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_format_value(item) for item in value) + "]"
+    return json.dumps(value)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise AsrtoolError(f"{path}: no readable configuration file", "give a .toml file with --config") from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise AsrtoolError(f"{path}: not TOML: {error}", "mend the line named") from error
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise AsrtoolError(f"--set {override}: expected section.key=value", "for example --set train.num_epochs=3")
+    return {section: {name: _TextValue(text.strip())}}
+
+
+class _TextValue(str):
+    """A value from the command line, whose type the field decides."""
+
+
+def _merge(table: dict[str, dict[str, Any]], new: Mapping[str, Any], where: str) -> None:
+    hints = typing.get_type_hints(Config)
+    for section, values in new.items():
+        if section not in SECTIONS:
+            raise AsrtoolError(f"{where}: unknown section {section!r}", _nearest(section, SECTIONS))
+        if not isinstance(values, Mapping):
+            raise AsrtoolError(f"{where}: {section} is a value, expected a table", f"write [{section}] above its keys")
+        fields = typing.get_type_hints(hints[section])
+        for key, value in values.items():
+            if key not in fields:
+                raise AsrtoolError(f"{where}: unknown key {section}.{key}", _nearest_key(section, key))
+            table.setdefault(section, {})[key] = _convert(value, fields[key], f"{where}: {section}.{key}")
+
+
+def _nearest_key(section: str, key: str) -> str:
+    hints = typing.get_type_hints(Config)
+    keys = [f"{name}.{f.name}" for name, kind in hints.items() for f in dataclasses.fields(kind)]
+    same_name = [full for full in keys if full.split(".")[1] == key]
+    return f"did you mean {same_name[0]}?" if same_name else _nearest(f"{section}.{key}", keys)
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    words = list(words)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.0)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(words)}"
+
+
+def _convert(value: Any, kind: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        item_kind = typing.get_args(kind)[0]
+        if isinstance(value, _TextValue):
+            value = [_TextValue(item.strip()) for item in value.strip("[]").split(",") if item.strip()]
+        if not isinstance(value, list):
+            raise _wrong_type(value, f"a list of {_name(item_kind)}", where)
+        return tuple(_convert(item, item_kind, where) for item in value)
+    if isinstance(value, _TextValue):
+        return _from_text(value, kind, where)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise _wrong_type(value, _name(kind), where)
+    return value
+
+
+def _from_text(text: str, kind: Any, where: str) -> Any:
+    text = str(text)
+    if kind is str:
+        return text.strip("\"'")
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise _wrong_type(text, "true or false", where)
+    try:
+        return kind(text)
+    except ValueError:
+        raise _wrong_type(text, _name(kind), where) from None
+
+
+def _name(kind: Any) -> str:
+    names: Mapping[Any, str] = types.MappingProxyType(
+        {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    )
+    return names.get(kind, str(kind))
+
+
+def _wrong_type(value: Any, expected: str, where: str) -> AsrtoolError:
+    return AsrtoolError(f"{where} is {value!r}, expected {expected}", "mend the value")
+
+
+def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:
+    hints = typing.get_type_hints(Config)
+    try:
+        return Config(**{name: hints[name](**values) for name, values in table.items()})
+    except ValueError as error:
+        raise AsrtoolError(str(error), "mend the value in the configuration file or in --set") from error

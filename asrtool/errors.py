@@ -1,0 +1,19 @@
+"""The one exception a person's mistake raises; the command line turns it into one line."""
+
+from __future__ import annotations
+
+
+class AsrtoolError(Exception):
+    """Something a person can mend: bad input, a wrong path, a setting that does not exist.
+
+    `what` says what is wrong and where (file, line or id; found and expected);
+    `hint` says what to do next. Printed as ``error: what; hint`` with exit code 1.
+    """
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.hint}" if self.hint else self.what

@@ -1,0 +1,66 @@
+"""Writing files so that nothing half-written is ever taken for finished."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+
+
+@contextlib.contextmanager
+def write_beside(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; on success it replaces `path` in one step.
+
+    The caller creates the file (or directory) under the yielded name. The name keeps the suffixes of `path`, because
+    writers choose their format by them. On any exception the temporary is removed and `path` stays as it was.
+    Raises AsrtoolError when the disk is full.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}.tmp.{path.name}")
+    try:
+        yield temporary
+        _replace(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise disk_full(path, error) from error
+        raise
+    finally:
+        _remove(temporary)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with write_beside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def disk_full(path: Path | str, error: OSError) -> AsrtoolError:
+    """The error for a write that found no room."""
+    return AsrtoolError(
+        f"{path}: cannot be written, {(error.strerror or 'no room').lower()}",
+        "free some space or choose another place with --work, then run the same command again",
+    )
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        # A directory cannot be replaced in one step: the old one steps aside first, and a reader sees one or none.
+        old = path.with_name(f".{os.getpid()}.old.{path.name}")
+        path.rename(old)
+        temporary.rename(path)
+        shutil.rmtree(old)
+    else:
+        temporary.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

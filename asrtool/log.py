@@ -1,0 +1,59 @@
+"""Log lines and progress bars: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+LINE_EVERY_S = 10.0
+
+
+def setup_logging(level: int = logging.INFO) -> None:
+    """Send the log to standard error, one line a record, time first."""
+    logging.basicConfig(
+        level=level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        force=True,
+    )
+
+
+def progress(items: Iterable[Item], what: str, total: int | None = None, unit: str = "item") -> Iterator[Item]:
+    """Pass `items` through, showing how many are done, the rate and the time left.
+
+    On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end.
+    """
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        yield from tqdm(items, desc=what, total=total, unit=unit, leave=False)
+        return
+    yield from _lines(items, what, total, unit)
+
+
+def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
+    start = last = time.monotonic()
+    done = 0
+    for item in items:
+        yield item
+        done += 1
+        now = time.monotonic()
+        if now - last >= LINE_EVERY_S:
+            last = now
+            logging.info("%s: %s", what, _state(done, total, now - start, unit))
+    logging.info("%s: %s", what, _state(done, total, time.monotonic() - start, unit))
+
+
+def _state(done: int, total: int | None, elapsed_s: float, unit: str) -> str:
+    rate = done / elapsed_s if elapsed_s > 0 else 0.0
+    text = f"{done}{f'/{total}' if total is not None else ''} {unit}s, {rate:.1f} {unit}s/s"
+    if total is not None and rate > 0 and done < total:
+        text += f", {(total - done) / rate:.0f} s left"
+    return text

@@ -1,0 +1,1 @@
+"""Recipes: stages as data, and the engine that runs those that are not done."""

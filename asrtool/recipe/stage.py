@@ -1,0 +1,29 @@
+"""What a recipe is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Line:
+    """One command line; `corpus` names the training corpus it serves ('' = always run)."""
+
+    text: str
+    corpus: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a recipe.
+
+    Paths are relative to the work directory. In command lines ``{work}`` stands for that directory, ``{config}`` for the
+    TOML file that holds exactly the `settings` sections, so that a stage cannot read what it does not declare.
+    """
+
+    name: str
+    why: str  # one sentence
+    makes: tuple[str, ...]
+    run: tuple[Line, ...]
+    needs: tuple[str, ...] = ()
+    settings: tuple[str, ...] = field(default=())  # sections of the configuration it depends on

@@ -1,0 +1,102 @@
+"""The stages every recipe shares: all but the preparation of its corpus."""
+
+from __future__ import annotations
+
+from asrtool.recipe.stage import Line, Stage
+
+CORPUS = Stage(
+    name="corpus",
+    why="Later stages find every corpus at the same place, whether it is linked or made.",
+    makes=("corpus",),
+    run=(Line("asrtool corpus {work}/corpus --config {config}"),),
+    settings=("paths", "mini", "data"),
+)
+
+COMMON = (
+    Stage(
+        name="features",
+        why="Filterbanks are computed once and read many times, in sequence.",
+        needs=("manifests",),
+        makes=("features",),
+        run=(Line("asrtool features {work}/manifests {work}/features --config {config}"),),
+        settings=("features",),
+    ),
+    Stage(
+        name="tokenizer",
+        why="The acoustic model spells words as BPE pieces.",
+        needs=("manifests/train/sentences.txt",),
+        makes=("tokenizer",),
+        run=(Line("asrtool tokenizer {work}/manifests/train/sentences.txt {work}/tokenizer --config {config}"),),
+        settings=("tokenizer",),
+    ),
+    Stage(
+        name="lang",
+        why="Graph search needs each word as pieces.",
+        needs=("manifests/train/sentences.txt", "tokenizer"),
+        makes=("lang",),
+        run=(Line("asrtool lang {work}/manifests/train/sentences.txt {work}/tokenizer {work}/lang --config {config}"),),
+        settings=("lang",),
+    ),
+    Stage(
+        name="lm",
+        why="An n-gram over words tells likely sentences from unlikely ones.",
+        needs=("manifests/train/sentences.txt", "lang/words.txt"),
+        makes=("lm/G.arpa",),
+        run=(
+            Line(
+                "asrtool lm --text {work}/manifests/train/sentences.txt --words {work}/lang/words.txt"
+                " --arpa {work}/lm/G.arpa --config {config}"
+            ),
+        ),
+        settings=("lm",),
+    ),
+    Stage(
+        name="graph",
+        why="H, L and G composed once are one automaton to search.",
+        needs=("lang", "lm/G.arpa"),
+        makes=("graph",),
+        run=(Line("asrtool graph {work}/lang {work}/lm/G.arpa {work}/graph --config {config}"),),
+        settings=("graph",),
+    ),
+    Stage(
+        name="train",
+        why="The acoustic model learns to spell speech.",
+        needs=("features", "tokenizer"),
+        makes=("train",),
+        run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
+        settings=("model", "specaugment", "train"),
+    ),
+    Stage(
+        name="average",
+        why="The mean of late checkpoints is better than any of them.",
+        needs=("train",),
+        makes=("average/model.pt",),
+        run=(Line("asrtool average {work}/train {work}/average/model.pt --config {config}"),),
+        settings=("average",),
+    ),
+    Stage(
+        name="decode",
+        why="Weights are chosen on dev and applied once to test.",
+        needs=("average/model.pt", "features", "manifests", "tokenizer", "lang", "lm/G.arpa", "graph"),
+        makes=("decode",),
+        run=(Line("asrtool decode {work} {work}/decode --config {config}"),),
+        settings=("decode",),
+    ),
+    Stage(
+        name="score",
+        why="Counts as NIST's scorer counts.",
+        needs=("decode", "manifests"),
+        makes=("score",),
+        run=(Line("asrtool score all {work}/decode {work}/manifests {work}/score"),),
+    ),
+    Stage(
+        name="report",
+        why="A number without its command, configuration and commit is no result.",
+        needs=("score", "train", "decode", "manifests"),
+        makes=("RESULTS.md",),
+        run=(Line("asrtool report {work} --config {config}"),),
+        settings=(
+            "data", "features", "tokenizer", "lang", "lm", "graph", "model", "specaugment", "train", "average", "decode",
+        ),
+    ),
+)
