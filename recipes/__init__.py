@@ -1,0 +1,1 @@
+raise ImportError("recipes are data, run them with: asrtool run --recipe recipes/NAME")
