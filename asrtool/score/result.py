@@ -1,0 +1,133 @@
+"""Counts of a scored text, and the result of scoring a whole test set."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Words by outcome, summed over `segments`; counts add up with ``+`` and start at ``Counts()``."""
+
+    segments: int = 0
+    corr: int = 0
+    sub: int = 0
+    del_: int = 0
+    ins: int = 0
+
+    @property
+    def num_words(self) -> int:
+        """Words of the reference: N = corr + sub + del."""
+        return self.corr + self.sub + self.del_
+
+    @property
+    def err(self) -> int:
+        """Errors: sub + del + ins."""
+        return self.sub + self.del_ + self.ins
+
+    @property
+    def wer(self) -> float | None:
+        """Word error rate in percent, 100 err / N; None without reference words."""
+        return 100 * self.err / self.num_words if self.num_words else None
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.segments + other.segments,
+            self.corr + other.corr,
+            self.sub + other.sub,
+            self.del_ + other.del_,
+            self.ins + other.ins,
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        """The form of score.json."""
+        return {
+            "segments": self.segments,
+            "words": self.num_words,
+            "corr": self.corr,
+            "sub": self.sub,
+            "del": self.del_,
+            "ins": self.ins,
+            "err": self.err,
+        }
+
+
+class Pair(NamedTuple):
+    """One step of an alignment: `kind` is C, S, D or I; the side that has no word is empty."""
+
+    kind: str
+    ref: str
+    hyp: str
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The aligned words of one segment, in order."""
+
+    pairs: tuple[Pair, ...]
+
+    @property
+    def counts(self) -> Counts:
+        kinds = Counter(pair.kind for pair in self.pairs)
+        return Counts(1, kinds["C"], kinds["S"], kinds["D"], kinds["I"])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One scored segment; times in seconds within the file, None for plain text."""
+
+    id: str
+    speaker: str
+    labels: tuple[str, ...]
+    alignment: Alignment
+    file: str = ""
+    channel: str = ""
+    start_s: float | None = None
+    end_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A scored test set: its segments in order, and what its labels are called (id to title)."""
+
+    segments: tuple[Segment, ...]
+    titles: dict[str, str]
+
+    @property
+    def overall(self) -> Counts:
+        return total(segment.alignment.counts for segment in self.segments)
+
+    @property
+    def speakers(self) -> dict[str, Counts]:
+        """Counts a speaker, in order of first appearance."""
+        return _grouped((segment.speaker, segment) for segment in self.segments)
+
+    @property
+    def labels(self) -> dict[str, Counts]:
+        """Counts a label, in the order the reference declares them."""
+        grouped = _grouped((label, segment) for segment in self.segments for label in segment.labels)
+        order = [*self.titles, *(label for label in grouped if label not in self.titles)]
+        return {label: grouped.get(label, Counts()) for label in order}
+
+    def to_dict(self) -> dict[str, object]:
+        """The form of score.json."""
+        return {
+            "overall": self.overall.to_dict(),
+            "labels": {name: counts.to_dict() for name, counts in self.labels.items()},
+            "speakers": {name: counts.to_dict() for name, counts in self.speakers.items()},
+        }
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """The sum of `counts`."""
+    return sum(counts, Counts())
+
+
+def _grouped(segments: Iterable[tuple[str, Segment]]) -> dict[str, Counts]:
+    groups: dict[str, Counts] = {}
+    for name, segment in segments:
+        groups[name] = groups.get(name, Counts()) + segment.alignment.counts
+    return groups

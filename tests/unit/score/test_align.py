@@ -1,0 +1,71 @@
+"""The alignment against brute force and its own invariants; test_sctk.py compares it with sclite."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.score.align import align_networks, align_words
+from asrtool.score.network import Word, make_network, make_word, same_word
+
+WORDS = st.lists(st.sampled_from("abcd"), max_size=7)
+
+
+def least_cost(ref: list[str], hyp: list[str]) -> int:
+    @functools.cache
+    def cost(i: int, j: int) -> int:
+        if not i or not j:
+            return 3 * (i + j)
+        same = 0 if ref[i - 1] == hyp[j - 1] else 4
+        return min(cost(i - 1, j - 1) + same, cost(i - 1, j) + 3, cost(i, j - 1) + 3)
+
+    return cost(len(ref), len(hyp))
+
+
+@given(WORDS, WORDS)
+def test_the_alignment_has_the_least_cost(ref: list[str], hyp: list[str]) -> None:
+    counts = align_words(ref, hyp).counts
+    assert 4 * counts.sub + 3 * counts.del_ + 3 * counts.ins == least_cost(ref, hyp)
+
+
+@given(WORDS, WORDS)
+def test_the_alignment_spells_both_texts(ref: list[str], hyp: list[str]) -> None:
+    alignment = align_words(ref, hyp)
+    assert [pair.ref for pair in alignment.pairs if pair.ref] == ref
+    assert [pair.hyp for pair in alignment.pairs if pair.hyp] == hyp
+    assert alignment.counts.num_words == len(ref)
+    assert all((pair.ref == pair.hyp) == (pair.kind == "C") for pair in alignment.pairs)
+
+
+@given(WORDS, WORDS)
+def test_a_text_against_itself_is_correct_and_against_nothing_all_errors(ref: list[str], hyp: list[str]) -> None:
+    assert align_words(ref, ref).counts.corr == len(ref)
+    assert align_words(ref, []).counts.del_ == len(ref)
+    assert align_words([], hyp).counts.ins == align_words([], hyp).counts.err == len(hyp)
+
+
+def test_plain_words_have_no_special_meaning() -> None:
+    assert align_words(["@", "th-", "(uh)"], ["the"]).counts.num_words == 3
+    assert align_words(["th-"], ["the"]).counts.sub == 1
+    assert align_words(["(uh)"], []).counts.del_ == 1
+
+
+def test_a_fragment_matches_the_word_it_begins_or_ends() -> None:
+    assert same_word(make_word("th-"), make_word("the"))
+    assert same_word(make_word("than"), make_word("-an"))
+    assert not same_word(make_word("th-"), make_word("at"))
+    assert not same_word(make_word("-"), make_word("at"))
+
+
+def test_an_optional_word_counts_as_correct_when_left_out() -> None:
+    counts = align_networks(make_network([make_word("a"), make_word("(uh)")]), make_network([make_word("a")])).counts
+    assert (counts.corr, counts.num_words, counts.err) == (2, 2, 0)
+
+
+def test_either_alternative_is_correct_and_the_empty_one_is_no_word() -> None:
+    ref = make_network([make_word("a"), [[make_word("b"), make_word("c")], [make_word("@")]], make_word("d")])
+    for text, num_words in (("a b c d", 4), ("a d", 2)):
+        counts = align_networks(ref, make_network(Word(word) for word in text.split())).counts
+        assert (counts.num_words, counts.err) == (num_words, 0)
