@@ -1,0 +1,34 @@
+"""Search on the decoding graph HLG with kaldi-decoder: the best path, one token a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kaldi_decoder
+import kaldifst
+import numpy as np
+
+
+class GraphSearch:
+    """One-best search on `graph`, a kaldifst transducer whose input label i + 1 reads column i of the posteriors.
+
+    `beam` is a range of log probability, in the scale of the language model; `max_active` bounds the states of a frame.
+    """
+
+    def __init__(self, graph: Any, beam: float, max_active: int) -> None:
+        self.graph = graph
+        self.options = kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=max_active)
+
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> np.ndarray | None:
+        """The best path, shape (T,); None when the graph accepts no path.
+
+        The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead.
+        """
+        decoder = kaldi_decoder.FasterDecoder(self.graph, self.options)
+        decoder.decode(kaldi_decoder.DecodableCtc((log_probs_TV / lm_weight).astype(np.float32)))
+        found, path = decoder.get_best_path()
+        if not found:
+            return None
+        _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)
+        assert len(labels) == len(log_probs_TV), f"{len(labels)} labels on {len(log_probs_TV)} frames"
+        return np.array(labels, dtype=np.int64) - 1

@@ -1,0 +1,93 @@
+"""What decoding reads from the work directory, and whether the parts fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from asrtool.config import Decode
+from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.graph_search import GraphSearch
+from asrtool.decode.prefix_beam import PrefixBeam
+from asrtool.decode.search import Search
+from asrtool.errors import AsrtoolError
+from asrtool.lang.graph import load_graph
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models import load_model
+
+CACHE_BYTES = 2**30  # features of a set held in memory when they all fit
+
+
+@dataclass(frozen=True)
+class AcousticModel:
+    """The model, and the file it came from with what that says of it."""
+
+    path: Path
+    model: torch.nn.Module
+    info: dict[str, Any]
+
+    @property
+    def frame_shift_ms(self) -> float:
+        """From one feature frame to the next."""
+        return float(self.info["features"]["frame_shift_ms"])
+
+    @property
+    def frame_s(self) -> float:
+        """From one row of posteriors to the next."""
+        return self.frame_shift_ms * int(self.info["model"]["stack_frames"]) / 1000
+
+
+def load_acoustic_model(path: Path) -> AcousticModel:
+    """Load `path`; AsrtoolError when it is missing or broken."""
+    if not path.exists():
+        raise AsrtoolError(f"{path}: no acoustic model", "run the stages train and average first")
+    return AcousticModel(path, *load_model(path))
+
+
+def open_features(directory: Path, acoustic: AcousticModel) -> FeatureReader:
+    """A reader of one set, normalised as the model was trained; AsrtoolError when the model expects other features."""
+    reader = FeatureReader(directory, acoustic.info["features"]["cmvn"], CACHE_BYTES)
+    if reader.num_bins != acoustic.info["num_features"]:
+        raise AsrtoolError(
+            f"{directory}: {reader.num_bins} features a frame, but {acoustic.path} was trained on"
+            f" {acoustic.info['num_features']}",
+            "run the stages train and average again with these features",
+        )
+    return reader
+
+
+def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search:
+    """What the methods of `settings` search in; AsrtoolError when model, tokenizer and graph do not belong together."""
+    pieces = Tokenizer.load(work / "tokenizer").pieces
+    if len(pieces) != acoustic.info["num_tokens"]:
+        raise AsrtoolError(
+            f"{work / 'tokenizer'}: {len(pieces)} tokens, but {acoustic.path} was trained on"
+            f" {acoustic.info['num_tokens']}",
+            "run the stages train and average again with this tokenizer",
+        )
+    beam = graph = None
+    if "beam" in settings.methods:
+        beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), settings.beam_size)
+    if "graph" in settings.methods:
+        check_graph_tokens(work / "graph" / "tokens.txt", pieces)
+        graph = GraphSearch(load_graph(work / "graph"), settings.graph_beam, settings.max_active)
+    return Search(pieces, acoustic.frame_s, beam, graph)
+
+
+def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
+    """AsrtoolError unless the graph's symbol table `path` says that label i + 1 is token i."""
+    again = "run the stages lang, lm and graph again"
+    try:
+        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", again) from error
+    symbols = {row[1]: row[0] for row in rows if len(row) == 2}
+    for i, piece in enumerate(pieces):
+        found = symbols.get(str(i + 1), "nothing")
+        if found != piece:
+            raise AsrtoolError(f"{path}: label {i + 1} is {found}, expected {piece}: made for another tokenizer", again)

@@ -1,0 +1,70 @@
+"""Work shared among forked processes, results in order, a bounded number of items under way."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+
+UNDER_WAY = 4  # items sent ahead for each process: enough that none waits, few enough that memory stays bounded
+
+_function: Callable[[Any], Any]
+
+
+def num_processes(num_jobs: int) -> int:
+    """`num_jobs`, or one a core where it is 0."""
+    if num_jobs:
+        return num_jobs
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def process_pool(function: Callable[[Any], Any], num_jobs: int) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
+    """Yield a lazy, ordered map of `function` over items, in `num_jobs` processes; in this process for one.
+
+    The processes are forked at once, so `function` may hold what cannot be pickled (a graph) or should not be copied
+    (a language model); items and results are pickled. Raises AsrtoolError when a process is killed.
+    """
+    if num_jobs == 1:
+        yield lambda items: map(function, items)
+        return
+    executor = ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _inherit, (function,))
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads at a fork. The children touch neither torch nor BLAS, whose threads they are.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            executor.submit(os.getpid).result()
+        yield lambda items: _ordered(executor, items, num_jobs * UNDER_WAY)
+    except BrokenProcessPool as error:
+        raise AsrtoolError(
+            "a search process was killed, perhaps for want of memory", "lower decode.num_jobs and run again"
+        ) from error
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _ordered(executor: ProcessPoolExecutor, items: Iterable[Any], most: int) -> Iterator[Any]:
+    pending: deque[Future[Any]] = deque()
+    for item in items:
+        if len(pending) >= most:
+            yield pending.popleft().result()
+        pending.append(executor.submit(_call, item))
+    while pending:
+        yield pending.popleft().result()
+
+
+def _inherit(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+
+
+def _call(item: Any) -> Any:
+    return _function(item)

@@ -1,0 +1,212 @@
+"""CTC prefix beam search with a word n-gram (shallow fusion).
+
+A prefix is a sequence of tokens; its acoustic probability is the sum over all CTC paths that spell it, kept in two
+parts, paths that end in blank and paths that end in its last token (Hannun et al. 2014, algorithm 1). Prefixes are
+ranked by
+
+    ln p(prefix | speech) + lm_weight * ln p(closed words)
+
+A word is closed when a piece opens the next one; after the last frame the last word and the end of the sentence follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Protocol
+
+import numpy as np
+
+from asrtool.decode.path import BLANK
+from asrtool.decode.words import WORD_MARK, opens_word
+
+MAX_TOKENS = 12  # candidates of a frame
+MIN_PROB = 1e-4  # a token less probable than this is no candidate
+VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
+
+_first = itemgetter(0)
+
+
+class WordLm(Protocol):
+    """What the search asks of a language model; states are opaque."""
+
+    def start(self) -> Any:
+        """The state before the first word."""
+
+    def step(self, state: Any, word: str) -> tuple[float, Any]:
+        """Natural log probability of `word` (``</s>`` ends the sentence) and the state after it."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The tokens of the best prefix and its score, natural logarithm."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+class Prefix:
+    """A node of the tree of prefixes; paths to it meet here and are summed."""
+
+    __slots__ = ("blank", "children", "lm", "lm_state", "parent", "spoken", "token", "word")
+
+    def __init__(self, parent: Prefix | None, token: int, word: str, lm: float, lm_state: Any) -> None:
+        self.parent = parent
+        self.token = token
+        self.word = word  # the open word, as spelled so far
+        self.lm = lm  # lm_weight * ln p(closed words)
+        self.lm_state = lm_state
+        self.children: dict[int, Prefix] = {}
+        self.blank = 0.0  # probability of the paths that end in blank
+        self.spoken = 0.0  # and of those that end in `token`
+
+    def tokens(self) -> tuple[int, ...]:
+        """The sequence from the root to this node."""
+        reverse = []
+        node = self
+        while node.parent is not None:
+            reverse.append(node.token)
+            node = node.parent
+        return tuple(reversed(reverse))
+
+
+class PrefixBeam:
+    """Prefix beam search over posteriors of `pieces`, with a language model or, if `lm` is None, without.
+
+    `max_tokens` and `min_prob` bound the candidates of a frame; a frame that has none but blank costs nothing.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        lm: WordLm | None,
+        beam_size: int,
+        max_tokens: int = MAX_TOKENS,
+        min_prob: float = MIN_PROB,
+    ) -> None:
+        self.texts = [piece.replace(WORD_MARK, "") for piece in pieces]
+        self.opens = [opens_word(piece) for piece in pieces]
+        self.lm = lm
+        self.beam_size = beam_size
+        self.max_tokens = max_tokens
+        self.min_prob = min_prob
+
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> Hypothesis:
+        """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors."""
+        root = Prefix(None, BLANK, "", 0.0, self.lm.start() if self.lm else None)
+        root.blank = 1.0
+        beam = [root]
+        log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
+        for log_blank, candidates in self._steps(log_probs_TV):
+            log_scale += log_blank
+            if candidates:
+                beam, scale = self._extend(beam, candidates, lm_weight)
+                log_scale += math.log(scale)
+            else:
+                for prefix in beam:
+                    prefix.blank, prefix.spoken = prefix.blank + prefix.spoken, 0.0
+        return self._best(beam, lm_weight, log_scale)
+
+    def _steps(self, log_probs_TV: np.ndarray) -> Iterator[tuple[float, list[tuple[int, float]]]]:
+        """(ln p(blank), [(token, p(token) / p(blank))]) of frames; a run of frames that are only blank is one step."""
+        log_blank_T = np.maximum(log_probs_TV[:, BLANK].astype(np.float64), -80.0)  # the ratios must stay finite
+        tokens_TK = _top_tokens(log_probs_TV, self.max_tokens)
+        top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
+        keep_TK = top_TK >= math.log(self.min_prob) if self.min_prob > 0 else np.isfinite(top_TK)
+        ratios_TK = np.exp(top_TK - log_blank_T[:, None])
+        blank_run = 0.0
+        for t in range(len(log_probs_TV)):
+            keep = keep_TK[t]
+            if not keep.any():
+                blank_run += log_blank_T[t]
+                continue
+            if blank_run:
+                yield blank_run, []
+                blank_run = 0.0
+            yield log_blank_T[t], list(zip(tokens_TK[t, keep].tolist(), ratios_TK[t, keep].tolist(), strict=True))
+        if blank_run:
+            yield blank_run, []
+
+    def _extend(
+        self, beam: list[Prefix], candidates: list[tuple[int, float]], lm_weight: float
+    ) -> tuple[list[Prefix], float]:
+        """The beam after a frame with `candidates`, and the factor its probabilities were divided by."""
+        after = _stay(beam, dict(candidates))
+        scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
+        cutoff = min(score for score, _ in scored) if len(scored) >= self.beam_size else -math.inf
+        for prefix in beam:
+            total = prefix.blank + prefix.spoken
+            # No word has a probability above one, so a child can score no more than this bound, and all that is new
+            # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
+            least = math.exp(min(cutoff - prefix.lm, 700.0)) / total
+            for token, ratio in candidates:
+                if ratio < least:
+                    break
+                child = prefix.children.get(token) or self._add_child(prefix, token, lm_weight)
+                # The same token twice in a row is one token unless a blank is between.
+                spoken = ratio * (prefix.blank if token == prefix.token else total)
+                if child not in after and spoken > 0.0:
+                    after[child] = (0.0, spoken)
+                    scored.append((math.log(spoken) + child.lm, child))
+        return self._prune(scored, after)
+
+    def _prune(
+        self, scored: list[tuple[float, Prefix]], after: dict[Prefix, tuple[float, float]]
+    ) -> tuple[list[Prefix], float]:
+        scored.sort(key=_first, reverse=True)
+        kept = [prefix for _, prefix in scored[: self.beam_size]]
+        scale = max(sum(after[prefix]) for prefix in kept)
+        for prefix in kept:
+            blank, spoken = after[prefix]
+            prefix.blank, prefix.spoken = blank / scale, spoken / scale
+        return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
+
+    def _add_child(self, prefix: Prefix, token: int, lm_weight: float) -> Prefix:
+        lm, state, word = prefix.lm, prefix.lm_state, prefix.word
+        if self.opens[token]:
+            if word and self.lm:
+                log_prob, state = self.lm.step(state, word)
+                lm += lm_weight * log_prob
+            word = ""
+        child = Prefix(prefix, token, word + self.texts[token], lm, state)
+        prefix.children[token] = child
+        return child
+
+    def _best(self, beam: list[Prefix], lm_weight: float, log_scale: float) -> Hypothesis:
+        scored = []
+        for prefix in beam:
+            lm, state = prefix.lm, prefix.lm_state
+            if self.lm:
+                for word in (prefix.word, "</s>") if prefix.word else ("</s>",):
+                    log_prob, state = self.lm.step(state, word)
+                    lm += lm_weight * log_prob
+            scored.append(math.log(prefix.blank + prefix.spoken) + log_scale + lm)
+        best = max(range(len(beam)), key=scored.__getitem__)
+        return Hypothesis(beam[best].tokens(), scored[best])
+
+
+def _stay(beam: list[Prefix], ratio_of: dict[int, float]) -> dict[Prefix, tuple[float, float]]:
+    """(blank, spoken) after a frame of the prefixes that are in the beam already."""
+    total_of = {prefix: prefix.blank + prefix.spoken for prefix in beam}
+    after = {}
+    for prefix, total in total_of.items():
+        spoken = 0.0
+        ratio = ratio_of.get(prefix.token)
+        if ratio is not None:
+            spoken = prefix.spoken * ratio
+            parent = prefix.parent
+            if parent in total_of:
+                spoken += ratio * (parent.blank if parent.token == prefix.token else total_of[parent])
+        after[prefix] = (total, spoken)
+    return after
+
+
+def _top_tokens(log_probs_TV: np.ndarray, num: int) -> np.ndarray:
+    """The `num` most probable tokens of each frame other than blank, best first, shape (T, num)."""
+    tokens_TV = -log_probs_TV[:, BLANK + 1 :]
+    num = min(num, tokens_TV.shape[1])
+    top_TK = np.argpartition(tokens_TV, num - 1, axis=1)[:, :num]
+    order_TK = np.take_along_axis(tokens_TV, top_TK, axis=1).argsort(axis=1)
+    return np.take_along_axis(top_TK, order_TK, axis=1) + BLANK + 1

@@ -1,0 +1,66 @@
+"""Pieces to words: where a word begins and ends, and how sure the recogniser is of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from asrtool.decode.path import Span
+
+WORD_MARK = "\u2581"  # SentencePiece writes it in front of the first piece of a word
+MARGIN_S = 0.1  # a CTC model emits a piece for a moment inside it, so a word reaches further than its emissions
+
+
+@dataclass(frozen=True)
+class Word:
+    """A recognised word; times in seconds, `confidence` in [0, 1]."""
+
+    text: str
+    begin_s: float
+    end_s: float
+    confidence: float
+
+
+def opens_word(piece: str) -> bool:
+    """Whether `piece` is the first one of a word."""
+    return piece.startswith(WORD_MARK)
+
+
+def is_spoken(piece: str) -> bool:
+    """Whether `piece` spells speech: a tag such as ``[noise]`` and ``<unk>`` do not, and no ctm holds them."""
+    return piece[:1] not in ("[", "<")
+
+
+def find_words(spans: Sequence[Span], pieces: Sequence[str], frame_s: float, num_frames: int) -> list[Word]:
+    """Words of an utterance, in order and without overlap, times from its begin.
+
+    A word runs from the begin of its first piece to the end of its last, and at most MARGIN_S further on either side:
+    to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
+    Its confidence is the lowest among its pieces.
+    """
+    words = [word for word in (_join(group, pieces, frame_s) for group in _group(spans, pieces)) if word]
+    middles = [(left.end_s + right.begin_s) / 2 for left, right in pairwise(words)]
+    lows, highs = [0.0, *middles], [*middles, num_frames * frame_s]
+    return [
+        Word(word.text, max(low, word.begin_s - MARGIN_S), min(high, word.end_s + MARGIN_S), word.confidence)
+        for word, low, high in zip(words, lows, highs, strict=False)
+    ]
+
+
+def _group(spans: Sequence[Span], pieces: Sequence[str]) -> list[list[Span]]:
+    groups: list[list[Span]] = []
+    for span in spans:
+        if not groups or opens_word(pieces[span.token]):
+            groups.append([])
+        groups[-1].append(span)
+    return groups
+
+
+def _join(group: Sequence[Span], pieces: Sequence[str], frame_s: float) -> Word | None:
+    spoken = [span for span in group if is_spoken(pieces[span.token])]
+    text = "".join(pieces[span.token] for span in spoken).replace(WORD_MARK, "")
+    if not text:
+        return None
+    confidence = min(1.0, min(span.confidence for span in spoken))
+    return Word(text, spoken[0].begin * frame_s, spoken[-1].end * frame_s, confidence)
