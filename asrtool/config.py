@@ -7,22 +7,16 @@ One dataclass is one table of the TOML file; every field name holds its unit (``
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
-import sys
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asrtool.config_value import convert, format_value, nearest, parse_override, read_toml
 from asrtool.errors import AsrtoolError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+TRAIN_CORPORA = ("swbd", "fisher", "an4", "own")
 
 
 def _choice(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -83,7 +77,7 @@ class Data:
         if not self.train:
             raise ValueError("data.train is empty, expected at least one corpus")
         for corpus in self.train:
-            _choice("data.train", corpus, ("swbd", "fisher", "an4", "own"))
+            _choice("data.train", corpus, TRAIN_CORPORA)
         _between("data.bad_share", self.bad_share, 0, 1)
 
 
@@ -98,15 +92,24 @@ class Features:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
     cmvn: str = "speaker"  # mean and variance: per speaker, global, or none
     storage: str = "lilcom"  # or shar
-    shard_cuts: int = 1000  # utterances a shard
+    shard_cuts: int = 500  # utterances a shard, which one process writes and training reads whole
+    bad_share: float = 0.01  # fail when more than this share of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
 
     def __post_init__(self) -> None:
         _choice("features.cmvn", self.cmvn, ("speaker", "global", "none"))
         _choice("features.storage", self.storage, ("lilcom", "shar"))
         _between("features.num_mel_bins", self.num_mel_bins, 8, 256)
-        if 1.0 not in self.speeds:
-            raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them")
+        _between("features.bad_share", self.bad_share, 0, 1)
+        _between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
+        _between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
+        if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
+            raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
+        for speed in self.speeds:
+            _between("features.speeds", speed, 0.5, 2)
+        if self.shard_cuts < 1 or self.num_jobs < 0:
+            found = f"features.shard_cuts is {self.shard_cuts}, num_jobs is {self.num_jobs}"
+            raise ValueError(f"{found}: expected at least 1 and 0")
 
 
 @dataclass(frozen=True)
@@ -270,9 +273,9 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ())
     """
     table: dict[str, dict[str, Any]] = {}
     for file in files:
-        _merge(table, _read_toml(Path(file)), str(file))
+        _merge(table, read_toml(Path(file)), str(file))
     for override in overrides:
-        _merge(table, _parse_override(override), f"--set {override}")
+        _merge(table, parse_override(override), f"--set {override}")
     return _build(table)
 
 
@@ -282,108 +285,49 @@ def format_toml(config: Config, sections: Iterable[str] = SECTIONS) -> str:
     for name in sections:
         lines.append(f"[{name}]")
         values = dataclasses.asdict(getattr(config, name))
-        lines += [f"{key} = {_format_value(value)}" for key, value in values.items()]
+        lines += [f"{key} = {format_value(value)}" for key, value in values.items()]
         lines.append("")
     return "\n".join(lines)
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_format_value(item) for item in value) + "]"
-    return json.dumps(value)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise AsrtoolError(f"{path}: no readable configuration file", "give a .toml file with --config") from error
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise AsrtoolError(f"{path}: not TOML: {error}", "mend the line named") from error
-
-
-def _parse_override(override: str) -> dict[str, Any]:
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (equals and dot and name):
-        raise AsrtoolError(f"--set {override}: expected section.key=value", "for example --set train.num_epochs=3")
-    return {section: {name: _TextValue(text.strip())}}
-
-
-class _TextValue(str):
-    """A value from the command line, whose type the field decides."""
 
 
 def _merge(table: dict[str, dict[str, Any]], new: Mapping[str, Any], where: str) -> None:
     hints = typing.get_type_hints(Config)
     for section, values in new.items():
         if section not in SECTIONS:
-            raise AsrtoolError(f"{where}: unknown section {section!r}", _nearest(section, SECTIONS))
+            raise AsrtoolError(f"{where}: unknown section {section!r}", nearest(section, SECTIONS))
         if not isinstance(values, Mapping):
             raise AsrtoolError(f"{where}: {section} is a value, expected a table", f"write [{section}] above its keys")
         fields = typing.get_type_hints(hints[section])
         for key, value in values.items():
             if key not in fields:
                 raise AsrtoolError(f"{where}: unknown key {section}.{key}", _nearest_key(section, key))
-            table.setdefault(section, {})[key] = _convert(value, fields[key], f"{where}: {section}.{key}")
+            table.setdefault(section, {})[key] = convert(value, fields[key], f"{where}: {section}.{key}")
 
 
 def _nearest_key(section: str, key: str) -> str:
     hints = typing.get_type_hints(Config)
     keys = [f"{name}.{f.name}" for name, kind in hints.items() for f in dataclasses.fields(kind)]
     same_name = [full for full in keys if full.split(".")[1] == key]
-    return f"did you mean {same_name[0]}?" if same_name else _nearest(f"{section}.{key}", keys)
+    return f"did you mean {same_name[0]}?" if same_name else nearest(f"{section}.{key}", keys)
 
 
-def _nearest(word: str, words: Iterable[str]) -> str:
-    words = list(words)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.0)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(words)}"
+def check_conflicts(config: Config) -> None:
+    """Raise AsrtoolError for settings of different sections that do not go together.
 
-
-def _convert(value: Any, kind: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
-    if origin is tuple:
-        item_kind = typing.get_args(kind)[0]
-        if isinstance(value, _TextValue):
-            value = [_TextValue(item.strip()) for item in value.strip("[]").split(",") if item.strip()]
-        if not isinstance(value, list):
-            raise _wrong_type(value, f"a list of {_name(item_kind)}", where)
-        return tuple(_convert(item, item_kind, where) for item in value)
-    if isinstance(value, _TextValue):
-        return _from_text(value, kind, where)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise _wrong_type(value, _name(kind), where)
-    return value
-
-
-def _from_text(text: str, kind: Any, where: str) -> Any:
-    text = str(text)
-    if kind is str:
-        return text.strip("\"'")
-    if kind is bool:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        raise _wrong_type(text, "true or false", where)
-    try:
-        return kind(text)
-    except ValueError:
-        raise _wrong_type(text, _name(kind), where) from None
-
-
-def _name(kind: Any) -> str:
-    names: Mapping[Any, str] = types.MappingProxyType(
-        {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    )
-    return names.get(kind, str(kind))
-
-
-def _wrong_type(value: Any, expected: str, where: str) -> AsrtoolError:
-    return AsrtoolError(f"{where} is {value!r}, expected {expected}", "mend the value")
+    Only for the settings of a whole run: a stage sees its own sections and the defaults of the others.
+    """
+    kept = {"last": config.train.keep_last, "best": config.train.keep_best}[config.average.by]
+    if config.average.num > kept:
+        key = f"train.keep_{config.average.by}"
+        raise AsrtoolError(
+            f"average.num is {config.average.num} but {key} is {kept}", f"raise {key} or lower average.num"
+        )
+    masked, num_bins = config.specaugment.max_freq_bins, config.features.num_mel_bins
+    if masked > num_bins:
+        raise AsrtoolError(
+            f"specaugment.max_freq_bins is {masked} but features.num_mel_bins is {num_bins}",
+            "a mask must fit into the bins",
+        )
 
 
 def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:

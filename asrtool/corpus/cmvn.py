@@ -1,0 +1,91 @@
+"""Mean and variance normalisation: sums of features to `cmvn.npz`, and back to normalised features.
+
+`cmvn.npz` holds `SPEAKER/mean` and `SPEAKER/std`, float32 of shape (num_bins,); the key `*` is the whole training set.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+
+CMVN = "cmvn.npz"
+EVERYONE = "*"
+MIN_SPEAKER_FRAMES = 500  # a speaker with less (5 s at 10 ms) is normalised like the whole training set
+STD_FLOOR = 0.1  # of a log energy; keeps the rounding noise of a constant bin small
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over feature frames; they add up, so that parts can be counted by different processes."""
+
+    num_frames: int
+    sum_F: np.ndarray  # float64, of each bin
+    sum_squares_F: np.ndarray  # float64
+
+    @classmethod
+    def of(cls, feats_TF: np.ndarray) -> Moments:
+        """Sums over the frames of `feats_TF`, in float64."""
+        exact_TF = feats_TF.astype(np.float64)
+        return cls(len(exact_TF), exact_TF.sum(axis=0), (exact_TF**2).sum(axis=0))
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            self.num_frames + other.num_frames,
+            self.sum_F + other.sum_F,
+            self.sum_squares_F + other.sum_squares_F,
+        )
+
+    def mean_std(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and floored standard deviation of each bin, float32."""
+        assert self.num_frames > 0, "no frames to take a mean of"
+        mean_F = self.sum_F / self.num_frames
+        # Rounding can leave a tiny negative variance where a bin is constant.
+        variance_F = np.maximum(self.sum_squares_F / self.num_frames - mean_F**2, 0)
+        return mean_F.astype(np.float32), np.maximum(np.sqrt(variance_F), STD_FLOOR).astype(np.float32)
+
+
+def add_moments(totals: dict[str, Moments], new: Mapping[str, Moments]) -> None:
+    """Add `new` to `totals`, speaker by speaker."""
+    for speaker, moments in new.items():
+        totals[speaker] = totals[speaker] + moments if speaker in totals else moments
+
+
+def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Moments) -> None:
+    """Write `directory`/cmvn.npz: `everyone`, and each speaker with MIN_SPEAKER_FRAMES or more."""
+    arrays: dict[str, np.ndarray] = {}
+    listed = {name: moments for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
+    for name, moments in {EVERYONE: everyone, **listed}.items():
+        arrays[f"{name}/mean"], arrays[f"{name}/std"] = moments.mean_std()
+    with open(directory / CMVN, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+class Cmvn:
+    """Normalises features as `cmvn` says: `speaker`, `global` or `none`."""
+
+    def __init__(self, directory: Path, cmvn: str) -> None:
+        """Read `directory`/cmvn.npz. Raises AsrtoolError naming the file when it is missing or broken."""
+        path = Path(directory) / CMVN
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                names = [key.removesuffix("/mean") for key in arrays.files if key.endswith("/mean")]
+                wanted = names if cmvn == "speaker" else [EVERYONE]
+                self._mean_std = {name: (arrays[f"{name}/mean"], arrays[f"{name}/std"]) for name in wanted}
+                self._everyone = self._mean_std[EVERYONE]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise AsrtoolError(f"{path}: no readable normalisation: {error}", "run the features stage again") from error
+        self.cmvn = cmvn
+        self.num_bins = len(self._everyone[0])
+
+    def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
+        """(feats - mean) / std of the speaker, float32; of the whole training set for a speaker not listed."""
+        if self.cmvn == "none":
+            return feats_TF
+        mean_F, std_F = self._mean_std.get(speaker, self._everyone)
+        return (feats_TF - mean_F) / std_F

@@ -1,0 +1,153 @@
+"""Manifests to features: `manifests/{train,dev,test}` to `features/{train,dev,test}`.
+
+A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
+the corpus and the files do not depend on the number of processes.
+
+    asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+from asrtool.config import Features
+from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
+from asrtool.corpus.filterbank import ShardJob, ShardResult, Source, compute_shard, wrong_rate
+from asrtool.corpus.index import SETTINGS, Utterance, write_feature_settings, write_index
+from asrtool.corpus.manifest import DROPPED, Drop, read_manifests
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside, write_text
+from asrtool.log import progress
+
+SETS = ("train", "dev", "test")
+MapShards = Callable[[Callable[[ShardJob], ShardResult], Sequence[ShardJob]], Iterable[ShardResult]]
+
+
+def compute_features(manifests: Path, out: Path, features: Features) -> None:
+    """Write `out`/{train,dev,test} and, last, `out`/features.json.
+
+    The training set gets a copy at each of `features.speeds`. An utterance whose audio cannot be read is set aside in
+    `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to more than `features.bad_share` of a set, for a
+    missing or corrupt manifest, a wrong sampling rate, features that are not finite, and a full disk.
+    """
+    (out / SETTINGS).unlink(missing_ok=True)
+    everyone: Moments | None = None
+    with _processes(features.num_jobs or os.cpu_count() or 1) as map_shards:
+        for name in SETS:
+            sources = read_sources(Path(manifests) / name, features)
+            jobs = plan_shards(sources, features.speeds if name == "train" else (1.0,), features.shard_cuts)
+            everyone = _write_set(out / name, jobs, features, map_shards, everyone)
+    # How many processes did it is no property of the features.
+    write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
+
+
+def read_sources(directory: Path, features: Features) -> list[Source]:
+    """The recordings of a manifest folder that have supervisions, in the order of the manifest.
+
+    Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features`, and a channel
+    that is neither 0 nor 1.
+    """
+    recordings, supervisions = read_manifests(directory)
+    sources: dict[str, Source] = {}
+    for recording in recordings:
+        if recording.sampling_rate != features.sampling_rate_hz:
+            raise wrong_rate(f"{directory}: recording {recording.id}", recording.sampling_rate, features)
+        sources[recording.id] = Source(recording, [])
+    for segment in supervisions:
+        if segment.channel not in (0, 1):
+            raise AsrtoolError(
+                f"{directory}: utterance {segment.id} is on channel {segment.channel}, expected 0 (side A) or 1 (B)",
+                "write each pair of channels as a recording of its own",
+            )
+        sources[segment.recording_id].segments.append(segment)
+    return [source for source in sources.values() if source.segments]
+
+
+def plan_shards(sources: Sequence[Source], speeds: Sequence[float], shard_cuts: int) -> list[ShardJob]:
+    """Recordings in order, about `shard_cuts` utterances a shard and no recording in two; once for each speed.
+
+    A function of its arguments alone. Copies at other speeds go to other shards, so that a batch seldom holds the same
+    words twice.
+    """
+    groups: list[list[Source]] = [[]]
+    for source in sources:
+        if sum(len(other.segments) for other in groups[-1]) >= shard_cuts:
+            groups.append([])
+        groups[-1].append(source)
+    pairs = [(speed, group) for speed in speeds for group in groups]
+    return [ShardJob(number, speed, tuple(group)) for number, (speed, group) in enumerate(pairs)]
+
+
+def _write_set(
+    out: Path, jobs: Sequence[ShardJob], features: Features, map_shards: MapShards, everyone: Moments | None
+) -> Moments:
+    """Write one set; returns the sums the whole training set is normalised with (`everyone`, or else its own)."""
+    moments: dict[str, Moments] = {}
+    drops: list[Drop] = []
+    with write_beside(out) as directory:
+        directory.mkdir()
+        compute = functools.partial(compute_shard, directory=directory, features=features)
+        results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
+        num_utterances = write_index(directory, _collect(results, moments, drops))
+        _check_drops(out, drops, num_utterances, features.bad_share)
+        everyone = everyone or functools.reduce(Moments.__add__, moments.values())
+        write_cmvn(directory, moments, everyone)
+        (directory / DROPPED).write_text(_format_drops(drops), encoding="utf-8")
+    _rejected(out).unlink(missing_ok=True)
+    logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
+    return everyone
+
+
+def _collect(results: Iterable[ShardResult], moments: dict[str, Moments], drops: list[Drop]) -> Iterator[Utterance]:
+    """Yield the utterances of all shards, adding up the rest on the way."""
+    for result in results:
+        add_moments(moments, result.moments)
+        drops += result.drops
+        yield from result.utterances
+
+
+def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
+    share = len(drops) / max(1, len(drops) + num_utterances)
+    if drops and (share > limit or not num_utterances):
+        write_text(_rejected(out), _format_drops(drops))
+        raise AsrtoolError(
+            f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({share:.1%}, the limit"
+            f" features.bad_share is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
+            f"mend what {_rejected(out)} lists, or raise features.bad_share",
+        )
+
+
+def _rejected(out: Path) -> Path:
+    """Where the list of drops lies when the set `out` was not written."""
+    return out.with_name(f"{out.name}.{DROPPED}")
+
+
+def _format_drops(drops: Iterable[Drop]) -> str:
+    return "id\treason\tdetail\n" + "".join(f"{drop.id}\t{drop.reason}\t{drop.detail}\n" for drop in drops)
+
+
+@contextmanager
+def _processes(num_jobs: int) -> Iterator[MapShards]:
+    """Yield a `map` over `num_jobs` processes that gives results in order; one job runs in this process."""
+    if num_jobs == 1:
+        yield map
+        return
+    # Forking this process is not safe once it has threads. A server process imports torch and lhotse once and forks.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([compute_shard.__module__])
+    with ProcessPoolExecutor(num_jobs, mp_context=context) as pool:
+        try:
+            yield pool.map
+        except BrokenProcessPool as error:
+            raise AsrtoolError(
+                "a process computing features was killed, perhaps for want of memory", "lower features.num_jobs"
+            ) from error

@@ -1,0 +1,124 @@
+"""The list of utterances of a feature set: `index.jsonl`, one line an utterance, in storage order.
+
+Reading it needs neither lhotse nor torch, so planning batches, counting hours and listing speakers are quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asrtool.config import Features
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+INDEX = "index.jsonl"
+SETTINGS = "features.json"
+WINDOW_SHARDS = 8  # shards held in memory at a time: what a batch plan mixes is what a reader keeps
+RERUN = "run the features stage again"
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One utterance with stored features.
+
+    `start_s` and `duration_s` are in the time of this copy: those of a speed-perturbed copy are divided by its speed.
+    """
+
+    id: str
+    recording: str
+    channel: str  # A or B
+    start_s: float
+    duration_s: float
+    speaker: str
+    text: str
+    shard: int
+    num_frames: int
+
+
+_TYPES = typing.get_type_hints(Utterance)
+
+
+def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
+    """Write `directory`/index.jsonl and return how many utterances it has.
+
+    Not atomic by itself: the directory of a set is written beside and renamed as a whole.
+    """
+    num_utterances = 0
+    with open(directory / INDEX, "w", encoding="utf-8") as file:
+        for utterance in utterances:
+            fields = {name: getattr(utterance, name) for name in _TYPES}
+            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            num_utterances += 1
+    return num_utterances
+
+
+def read_index(directory: Path) -> list[Utterance]:
+    """The utterances of a feature set, in storage order.
+
+    Raises AsrtoolError naming file and line when the index is missing, empty, or a line is broken.
+    """
+    path = Path(directory) / INDEX
+    utterances: list[Utterance] = []
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                utterances.append(_parse_line(line, f"{path}:{number}"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise AsrtoolError(f"{path}: no readable list of utterances", RERUN) from error
+    if not utterances:
+        raise AsrtoolError(f"{path}: lists no utterance, expected at least one", RERUN)
+    for number, (one, two) in enumerate(itertools.pairwise(utterances), 2):
+        if two.shard < one.shard:
+            raise AsrtoolError(f"{path}:{number}: shard {two.shard} after {one.shard}, expected storage order", RERUN)
+    return utterances
+
+
+def _parse_line(line: str, where: str) -> Utterance:
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise AsrtoolError(f"{where}: not JSON: {error.msg}", RERUN) from error
+    if not isinstance(fields, dict) or set(fields) != set(_TYPES):
+        found = sorted(fields) if isinstance(fields, dict) else fields
+        raise AsrtoolError(f"{where}: found {found}, expected the keys {', '.join(_TYPES)}", RERUN)
+    for name, kind in _TYPES.items():
+        if not _is(fields[name], kind):
+            raise AsrtoolError(f"{where}: {name} is {fields[name]!r}, expected {kind.__name__}", RERUN)
+    if fields["channel"] not in ("A", "B") or fields["num_frames"] < 1:
+        found = f"channel {fields['channel']!r}, num_frames {fields['num_frames']}"
+        raise AsrtoolError(f"{where}: {found}, expected channel A or B, one frame or more", RERUN)
+    return Utterance(**fields)
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def write_feature_settings(directory: Path, features: Features) -> None:
+    """Write `directory`/features.json, the settings the sets below it were made with.
+
+    Written last: its presence says that all sets are complete.
+    """
+    write_text(Path(directory) / SETTINGS, json.dumps(dataclasses.asdict(features), indent=1) + "\n")
+
+
+def read_feature_settings(directory: Path) -> Features:
+    """The settings the feature sets below `directory` were made with.
+
+    Raises AsrtoolError when the file is missing (the stage did not finish) or holds something else.
+    """
+    path = Path(directory) / SETTINGS
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return Features(**{**fields, "speeds": tuple(fields["speeds"])})
+    except OSError as error:
+        raise AsrtoolError(f"{path}: missing, so the features are not complete", RERUN) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise AsrtoolError(f"{path}: no feature settings: {error}", RERUN) from error
