@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,12 @@ def write_beside(path: Path | str) -> Iterator[Path]:
     """Yield a temporary name beside `path`; on success it replaces `path` in one step.
 
     The caller creates the file (or directory) under the yielded name. The name keeps the suffixes of `path`, because
-    writers choose their format by them. On any exception the temporary is removed and `path` stays as it was.
-    Raises AsrtoolError when the disk is full.
+    writers choose their format by them. On any exception the temporary is removed and `path` stays as it was; what a
+    killed process left beside it is removed by the next one. Raises AsrtoolError when the disk is full.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     temporary = path.with_name(f".{os.getpid()}.tmp.{path.name}")
     try:
         yield temporary
@@ -55,12 +57,33 @@ def _replace(temporary: Path, path: Path) -> None:
         path.rename(old)
         temporary.rename(path)
         shutil.rmtree(old)
+    elif path.is_symlink() and temporary.is_dir():
+        path.unlink()  # a directory takes the place of the link, never of what the link points to
+        temporary.rename(path)
     else:
         temporary.replace(path)
 
 
+def _remove_leftovers(path: Path) -> None:
+    pattern = re.compile(r"\.(\d+)\.(tmp|old)\." + re.escape(path.name))
+    for entry in os.scandir(path.parent):
+        match = pattern.fullmatch(entry.name)
+        if match and not _is_alive(int(match[1])):
+            _remove(Path(entry.path))
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # alive, and another person's
+        return True
+    return True
+
+
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -16,11 +16,23 @@ def setup_logging(level: int = logging.INFO) -> None:
     """Send the log to standard error, one line a record, time first."""
     logging.basicConfig(
         level=level,
-        stream=sys.stderr,
+        handlers=[_BesideBars(sys.stderr)],
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
         force=True,
     )
+
+
+class _BesideBars(logging.StreamHandler):
+    """Log lines that do not tear the progress bars on the screen."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm = sys.modules.get("tqdm")
+        if tqdm is None or not self.stream.isatty():
+            super().emit(record)
+            return
+        with tqdm.tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
 
 
 def progress(items: Iterable[Item], what: str, total: int | None = None, unit: str = "item") -> Iterator[Item]:
@@ -28,12 +40,12 @@ def progress(items: Iterable[Item], what: str, total: int | None = None, unit: s
 
     On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end.
     """
-    if total is None and hasattr(items, "__len__"):
+    if total is None and isinstance(items, Sized):
         total = len(items)
     if sys.stderr.isatty():
         from tqdm import tqdm
 
-        yield from tqdm(items, desc=what, total=total, unit=unit, leave=False)
+        yield from tqdm(items, desc=what, total=total, unit=f" {unit}s", leave=False)
         return
     yield from _lines(items, what, total, unit)
 

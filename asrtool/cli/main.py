@@ -1,8 +1,11 @@
-"""The `asrtool` console script: one lazily loaded command per stage, and the one place that turns errors into a line."""
+"""The `asrtool` console script: one lazily loaded command a stage, and the one place that turns errors into a line."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 
 import click
 
@@ -30,28 +33,34 @@ COMMANDS = {
 @click.command(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="asrtool")
-@click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(debug: bool) -> None:
     """Staged speech-recognition recipes for conversational telephone speech."""
-    ctx.obj = {"debug": debug}
     setup_logging()
 
 
 def main() -> None:
-    """Run the command line; exit code 1 for a person's mistake, 2 for usage, 130 for Ctrl-C."""
-    debug = "--debug" in sys.argv[1:]
+    """Run the command line; exit code 1 for a person's mistake, 2 for usage, 128 + n when signal n stopped it."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        cli.main(standalone_mode=False)
-    except AsrtoolError as error:
-        if debug:
+        code = cli.main(prog_name="asrtool", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    except (AsrtoolError, OSError) as error:
+        if "--debug" in sys.argv[1:]:
             raise
         click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        code = 1
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        sys.exit(130)
+        code = 128 + signal.SIGINT
+    sys.exit(code)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Line:
 class Stage:
     """One step of a recipe.
 
-    Paths are relative to the work directory. In command lines ``{work}`` stands for that directory, ``{config}`` for the
-    TOML file that holds exactly the `settings` sections, so that a stage cannot read what it does not declare.
+    Paths are relative to the work directory. In command lines ``{work}`` stands for that directory, ``{config}`` for
+    the TOML file that holds exactly the `settings` sections, so that a stage cannot read what it does not declare.
     """
 
     name: str
@@ -26,4 +26,4 @@ class Stage:
     makes: tuple[str, ...]
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
-    settings: tuple[str, ...] = field(default=())  # sections of the configuration it depends on
+    settings: tuple[str, ...] = ()  # sections of the configuration it depends on

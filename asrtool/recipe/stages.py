@@ -96,7 +96,17 @@ COMMON = (
         makes=("RESULTS.md",),
         run=(Line("asrtool report {work} --config {config}"),),
         settings=(
-            "data", "features", "tokenizer", "lang", "lm", "graph", "model", "specaugment", "train", "average", "decode",
+            "data",
+            "features",
+            "tokenizer",
+            "lang",
+            "lm",
+            "graph",
+            "model",
+            "specaugment",
+            "train",
+            "average",
+            "decode",
         ),
     ),
 )

@@ -1,0 +1,56 @@
+"""Reading a command line without running it: which code it calls, and whether click would take it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+
+import click
+
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.source import Entry
+
+
+def find_entry(words: Sequence[str]) -> Entry:
+    """The function behind the command line `words`, whose options and arguments are parsed; files need not exist.
+
+    Raises AsrtoolError for an unknown command, an unknown option, or wrong or missing arguments.
+    """
+    from asrtool.cli.main import cli
+
+    line = " ".join(words)
+    if words[0] != "asrtool":
+        raise AsrtoolError(f"{line}: a recipe calls asrtool only", "make the tool a command of asrtool")
+    try:
+        command, arguments = _find_command(cli, list(words[1:]))
+        _without_data(command).make_context(str(command.name), arguments)
+    except click.ClickException as error:
+        raise AsrtoolError(f"{line}: {error.format_message()}", "see asrtool --help") from error
+    except (ImportError, AttributeError) as error:
+        raise AsrtoolError(f"{line}: the command cannot be loaded: {error}", "mend its module") from error
+    function = inspect.unwrap(command.callback) if command.callback else None
+    assert function is not None, f"{line}: a command without a function"
+    return Entry(function.__module__, function.__name__)
+
+
+def _find_command(command: click.Command, arguments: list[str]) -> tuple[click.Command, list[str]]:
+    while isinstance(command, click.Group):
+        if not arguments:
+            raise click.UsageError("Missing command.")
+        context = click.Context(command, info_name=command.name)
+        _, found, arguments = command.resolve_command(context, arguments)
+        assert found is not None, arguments
+        command = found
+    return command, arguments
+
+
+def _without_data(command: click.Command) -> click.Command:
+    """`command` with paths that may be missing."""
+    relaxed = copy.copy(command)
+    relaxed.params = [copy.copy(parameter) for parameter in command.params]
+    for parameter in relaxed.params:
+        if isinstance(parameter.type, click.Path):
+            parameter.type = path = copy.copy(parameter.type)
+            path.exists = False
+    return relaxed

@@ -1,0 +1,59 @@
+"""`asrtool run`: the stages of a recipe that are not done."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: swbd]")
+@click.option("--config", metavar="NAME|FILE", help="Settings: a name in the recipe's conf/, or a TOML file.")
+@click.option("--stage", metavar="N|NAME", help="First stage.")
+@click.option("--stop-stage", metavar="M|NAME", help="Last stage.")
+@click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the command lines that would run, run nothing.")
+@click.option("--check", is_flag=True, help="Prove without data that every link of the recipe holds, run nothing.")
+@click.option("--force", is_flag=True, help="Run stages that are done as well.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value.")
+@click.option("--work", type=click.Path(path_type=Path), help="Where all is written.  [default: exp/ of the recipe]")
+def run(
+    recipe: str | None,
+    config: str | None,
+    stage: str | None,
+    stop_stage: str | None,
+    list_: bool,
+    dry_run: bool,
+    check: bool,
+    force: bool,
+    overrides: tuple[str, ...],
+    work: Path | None,
+) -> None:
+    """Run the stages of a recipe that are not done.
+
+    A stage is done when its outputs are there and its command, settings, inputs and code are what they were.
+    """
+    from asrtool.cli.line import find_entry
+    from asrtool.recipe import check as checks
+    from asrtool.recipe import engine, plan, show
+    from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
+    from asrtool.recipe.state import Run
+
+    loaded = load_recipe(find_recipe(recipe))
+    if check:
+        click.echo(checks.check_recipe(loaded, find_entry))
+        return
+    options = [("--recipe", recipe), ("--config", config), ("--work", work), *(("--set", text) for text in overrides)]
+    invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
+    settings = load_settings(loaded, config, overrides)
+    this_run = Run(loaded, settings, (work or loaded.folder / "exp").resolve(), find_entry, invocation)
+    chosen = plan.choose_stages(loaded.stages, stage, stop_stage)
+    if list_:
+        click.echo(show.format_states(this_run, chosen))
+    elif dry_run:
+        click.echo(show.format_commands(this_run, chosen, force))
+    else:
+        ran = engine.run_stages(this_run, chosen, force)
+        click.echo(show.format_outcome(this_run, chosen, ran))

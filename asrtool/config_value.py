@@ -1,0 +1,112 @@
+"""Settings as text: TOML files and ``section.key=value``, and their values to the type a field asks for and back."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import sys
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+class TextValue(str):
+    """A value from the command line, whose type the field decides."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; raises AsrtoolError naming file and line when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AsrtoolError(f"{path}: no readable configuration file", "give a .toml file with --config") from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise AsrtoolError(f"{path}: not TOML: {error}", "mend the line named") from error
+
+
+def parse_override(override: str) -> dict[str, Any]:
+    """``section.key=value`` as {section: {key: TextValue}}."""
+    key, equals, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise AsrtoolError(f"--set {override}: expected section.key=value", "for example --set train.num_epochs=3")
+    return {section: {name: TextValue(text.strip())}}
+
+
+def convert(value: Any, kind: Any, where: str) -> Any:
+    """`value` (from TOML, or a TextValue) as `kind`: int, float, str, bool, or tuple[one of these, ...].
+
+    Raises AsrtoolError that begins with `where`, the place of the value, when it does not fit.
+    """
+    if typing.get_origin(kind) is tuple:
+        item_kind = typing.get_args(kind)[0]
+        if isinstance(value, TextValue):
+            value = _split(value)
+        if not isinstance(value, list):
+            raise _wrong_type(value, f"a list, each item {KINDS[item_kind]}", where)
+        return tuple(convert(item, item_kind, where) for item in value)
+    if isinstance(value, TextValue):
+        return _from_text(value, kind, where)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise _wrong_type(value, KINDS[kind], where)
+    return _finite(value, where)
+
+
+def _split(text: str) -> list[TextValue]:
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    return [TextValue(item.strip()) for item in text.split(",") if item.strip()]
+
+
+def _from_text(text: str, kind: Any, where: str) -> Any:
+    text = str(text)
+    if kind is str:
+        quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
+        return text[1:-1] if quoted else text
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise _wrong_type(text, KINDS[bool], where)
+        return text == "true"
+    try:
+        return _finite(kind(text), where)
+    except ValueError:
+        raise _wrong_type(text, KINDS[kind], where) from None
+
+
+def _finite(value: Any, where: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong_type(value, "a finite number", where)
+    return value
+
+
+def _wrong_type(value: Any, expected: str, where: str) -> AsrtoolError:
+    return AsrtoolError(f"{where} is {value!r}, expected {expected}", "mend the value")
+
+
+def format_value(value: Any) -> str:
+    """`value` in TOML."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(format_value(item) for item in value) + "]"
+    # A JSON text is a TOML text but for two things: surrogate pairs (so non-ASCII stays as it is) and DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A hint that names the one of `words` most like `word`."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)
+    return f"did you mean {close[0]}?" if close else "there is none"

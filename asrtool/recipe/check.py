@@ -1,0 +1,83 @@
+"""Proving without data that every link of a recipe holds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from asrtool.config import SECTIONS, TRAIN_CORPORA, check_conflicts, load_config
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.plan import lies_in
+from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.source import Entry, code_digests
+from asrtool.recipe.stage import Line, Stage
+from asrtool.recipe.state import fill
+
+PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+KNOWN = {"{work}": "/work", "{config}": "/work/config.toml"}
+
+FindEntry = Callable[[Sequence[str]], Entry]
+
+
+def check_recipe(recipe: Recipe, find_entry: FindEntry) -> str:
+    """What was checked, in one line; raises AsrtoolError listing every broken link, one a line."""
+    broken = [*_broken_configs(recipe), *_broken_names(recipe.stages)]
+    made: list[str] = []
+    for stage in recipe.stages:
+        broken += [f"stage {stage.name}: {text}" for text in _broken_links(stage, made, find_entry)]
+        made += stage.makes
+    if broken:
+        broken.insert(0, f"{recipe.folder}: {len(broken)} broken link{'s' if len(broken) > 1 else ''}")
+        raise AsrtoolError("\n  ".join(broken))
+    return f"{recipe.folder}: {len(recipe.stages)} stages, {len(recipe.configs())} configurations, all links hold"
+
+
+def _broken_configs(recipe: Recipe) -> Iterator[str]:
+    if recipe.default_config not in [file.stem for file in recipe.configs()]:
+        yield f"CONFIG is {recipe.default_config!r}, but there is no conf/{recipe.default_config}.toml"
+    for file in recipe.configs():
+        try:
+            check_conflicts(load_config([file]))
+        except AsrtoolError as error:
+            yield str(error) if str(file) in str(error) else f"{file}: {error}"
+
+
+def _broken_names(stages: Sequence[Stage]) -> Iterator[str]:
+    for name, count in Counter(stage.name for stage in stages).items():
+        if count > 1:
+            yield f"stage {name}: {count} stages have this name"
+    for path, count in Counter(path for stage in stages for path in stage.makes).items():
+        if count > 1:
+            yield f"{path}: {count} stages make it"
+
+
+def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> Iterator[str]:
+    for need in stage.needs:
+        if not any(lies_in(need, path) for path in made):
+            yield f"needs {need}, which no earlier stage makes"
+    for section in stage.settings:
+        if section not in SECTIONS:
+            yield f"unknown settings section {section!r}"
+    if not stage.makes:
+        yield "makes nothing"
+    if bool(stage.settings) != any("{config}" in line.text for line in stage.run):
+        yield "settings and {config} go together: a stage has both or neither"
+    for line in stage.run:
+        yield from _broken_line(stage, line, find_entry)
+
+
+def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[str]:
+    for placeholder in PLACEHOLDER.findall(line.text):
+        if placeholder not in KNOWN:
+            yield f"unknown placeholder {placeholder} in: {line.text}"
+    if line.corpus and line.corpus not in TRAIN_CORPORA:
+        yield f"unknown corpus {line.corpus!r} for: {line.text}"
+    for path in re.findall(r"\{work\}/(\S+)", line.text):
+        if not any(lies_in(path, known) for known in (*stage.needs, *stage.makes)):
+            yield f"{path} is neither in needs nor in makes, in: {line.text}"
+    try:
+        code_digests([find_entry([fill(word, KNOWN) for word in shlex.split(line.text)])])
+    except (AsrtoolError, ValueError) as error:  # ValueError: a quotation mark that is not closed
+        yield str(error)

@@ -1,0 +1,132 @@
+"""Running the stages of a recipe that are not done."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import logging
+import platform
+import shlex
+import time
+from typing import BinaryIO
+
+from asrtool.config import format_toml
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.recipe.lock import locked
+from asrtool.recipe.plan import maker_of, reads_from
+from asrtool.recipe.process import run_logged
+from asrtool.recipe.stage import Stage
+from asrtool.recipe.state import DONE, STARTED, Run, fingerprint, mark_finished, mark_started, read_marker, stage_state
+
+VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst", "kaldi-decoder")
+
+
+def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
+    """Run those of the `chosen` stages that are not done, or all of them with `force`; returns their names.
+
+    Raises AsrtoolError when a stage fails, when an input is missing or when another run works in the same directory.
+    """
+    stages = [run.recipe.stages[i] for i in chosen]
+    for stage in stages:  # a misspelt command is told now, not after hours of training
+        for line in run.lines(stage):
+            run.find_entry(run.words(stage, line))
+    with locked(run.work):
+        _write_settings(run)
+        _tell_about_earlier(run, chosen)
+        return [stage.name for i, stage in zip(chosen, stages, strict=True) if _run_if_needed(run, i, stage, force)]
+
+
+def _write_settings(run: Run) -> None:
+    """The settings of every stage, and what the report tells about the run."""
+    for stage in run.recipe.stages:
+        write_text(run.config_file(stage), format_toml(run.config, stage.settings))
+    about = {"command": run.invocation, "recipe": run.recipe.name, "work": str(run.work)}
+    write_text(run.work / "config" / "run.json", json.dumps(about, indent=1))
+
+
+def _tell_about_earlier(run: Run, chosen: range) -> None:
+    """A person who starts in the middle is told which inputs are not up to date, and gets what was asked for."""
+    stages = run.recipe.stages
+    for earlier in stages[: chosen.start]:
+        state = stage_state(run, earlier)
+        if state.word == "stale" and any(reads_from(stages[i], earlier) for i in chosen):
+            logging.info("stage %s is stale (%s); its files are used as they are", earlier.name, state.why)
+
+
+def _run_if_needed(run: Run, number: int, stage: Stage, force: bool) -> bool:
+    state = stage_state(run, stage)
+    title = f"stage {number} {stage.name}"
+    if state == DONE and not force:
+        logging.info("%s: done", title)
+        return False
+    logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
+    _check_needs(run, stage)
+    made_of = fingerprint(run, stage)
+    mark_started(run.work, stage)
+    start = time.monotonic()
+    _run_lines(run, number, stage)
+    missing = [path for path in stage.makes if not (run.work / path).exists()]
+    if missing:
+        raise AsrtoolError(
+            f"{title} ended without an error but {run.work / missing[0]} is missing",
+            f"correct `makes` or the command in {run.recipe.folder / 'recipe.py'}",
+        )
+    seconds = time.monotonic() - start
+    mark_finished(run.work, stage, made_of, seconds)
+    logging.info("%s: finished in %.1f s", title, seconds)
+    return True
+
+
+def _check_needs(run: Run, stage: Stage) -> None:
+    for need in stage.needs:
+        maker = maker_of(run.recipe.stages, need)
+        if maker is None:
+            raise AsrtoolError(f"stage {stage.name} needs {need}, which no stage makes", "see: asrtool run --check")
+        if read_marker(run.work, maker) == STARTED:
+            what = f"stage {stage.name} needs {run.work / need}, but stage {maker.name}, which makes it, did not finish"
+        elif not (run.work / need).exists():
+            what = f"stage {stage.name} needs {run.work / need}, which stage {maker.name} makes and has not yet"
+        else:
+            continue
+        raise AsrtoolError(what, f"run: {run.invocation} --stage {maker.name}")
+
+
+def _run_lines(run: Run, number: int, stage: Stage) -> None:
+    path = run.work / "logs" / f"{number:02d}-{stage.name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as log:  # appended to: the log of a run that broke off is worth keeping
+        _note(log, f"stage {number} {stage.name}: {stage.why}")
+        _note(log, f"versions: {_versions()}")
+        for line in run.lines(stage):
+            words = run.words(stage, line)
+            logging.info("%s", shlex.join(words))
+            _note(log, f"command: {shlex.join(words)}")
+            _note(log, f"start: {_now()}")
+            exit_code = run_logged(words[1:], log)
+            _note(log, f"end: {_now()}, exit code {exit_code}")
+            if exit_code != 0:
+                raise AsrtoolError(
+                    f"stage {number} {stage.name} failed with exit code {exit_code}, see {path}",
+                    f"mend the cause, then resume with: {run.invocation} --stage {stage.name}",
+                )
+
+
+def _note(log: BinaryIO, text: str) -> None:
+    log.write(f"# {text}\n".encode())
+    log.flush()
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _versions() -> str:
+    names = [f"python {platform.python_version()}"]
+    for package in VERSIONED:
+        try:
+            names.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            names.append(f"{package} absent")
+    return ", ".join(names)

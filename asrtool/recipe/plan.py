@@ -1,0 +1,61 @@
+"""Which stages a run is about, and in what state they are."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.stage import Stage
+from asrtool.recipe.state import DONE, Run, State, stage_state
+
+
+def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:
+    """The positions from `first` to `last`, each a number or a name; all of them where None."""
+    start = 0 if first is None else _position(stages, first)
+    stop = len(stages) - 1 if last is None else _position(stages, last)
+    if start > stop:
+        raise AsrtoolError(
+            f"--stage {first} comes after --stop-stage {last}", f"the order is {', '.join(s.name for s in stages)}"
+        )
+    return range(start, stop + 1)
+
+
+def _position(stages: Sequence[Stage], wanted: str) -> int:
+    names = [stage.name for stage in stages]
+    if wanted in names:
+        return names.index(wanted)
+    if wanted.isdigit() and int(wanted) < len(stages):
+        return int(wanted)
+    close = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are 0 to {len(stages) - 1} or {', '.join(names)}"
+    raise AsrtoolError(f"{wanted}: no such stage", hint)
+
+
+def plan(run: Run, chosen: range) -> list[State]:
+    """The state of each chosen stage; one that reads what another of them will make anew is stale too."""
+    states: list[State] = []
+    for i in chosen:
+        stage = run.recipe.stages[i]
+        state = stage_state(run, stage)
+        if state == DONE:
+            makers = [run.recipe.stages[j] for j, earlier in zip(chosen, states, strict=False) if earlier != DONE]
+            after = [maker.name for maker in makers if reads_from(stage, maker)]
+            state = State("stale", f"after {after[-1]}") if after else DONE
+        states.append(state)
+    return states
+
+
+def reads_from(stage: Stage, maker: Stage) -> bool:
+    """Whether `stage` needs something that `maker` makes."""
+    return any(lies_in(need, made) for need in stage.needs for made in maker.makes)
+
+
+def maker_of(stages: Sequence[Stage], need: str) -> Stage | None:
+    """The stage that makes `need`."""
+    return next((stage for stage in stages if any(lies_in(need, made) for made in stage.makes)), None)
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or below it."""
+    return path == folder or path.startswith(f"{folder}/")

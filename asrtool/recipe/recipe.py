@@ -1,0 +1,130 @@
+"""Finding and loading a recipe and its settings.
+
+A recipe is a folder: ``recipe.py`` (CONFIG and STAGES, as data), ``conf/*.toml`` (one file an experiment) and, where a
+site wants one, ``paths.toml`` (where its corpora lie; not under version control).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import asrtool
+from asrtool.config import Config, check_conflicts, load_config
+from asrtool.config_value import nearest
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.stage import Stage
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A loaded recipe; `default_config` names a file of its conf folder."""
+
+    folder: Path
+    default_config: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def configs(self) -> list[Path]:
+        """The configuration files it ships."""
+        return sorted((self.folder / "conf").glob("*.toml"))
+
+
+def find_recipe(given: str | None) -> Path:
+    """The folder of the recipe that `given` names (a path, or a name in recipes/); swbd when nothing is given.
+
+    Raises AsrtoolError naming the known recipes when there is none.
+    """
+    wanted = given or "swbd"
+    known = _recipe_folders()
+    candidates = [Path(wanted)] if given else []
+    candidates += [folder for folder in known if folder.name == wanted]
+    for folder in candidates:
+        if (folder / "recipe.py").is_file():
+            return folder.resolve()
+    hint = f"known are {', '.join(sorted({folder.name for folder in known}))}" if known else "run inside a checkout"
+    raise AsrtoolError(f"{wanted}: no recipe, expected a folder with recipe.py", f"{hint}; name one with --recipe")
+
+
+def _recipe_folders() -> list[Path]:
+    """The recipes of the checkout around the current directory, else of the one this package lies in."""
+    here = Path.cwd()
+    for root in (here, *here.parents, Path(asrtool.__file__).resolve().parents[1]):
+        if (root / "recipes" / "swbd" / "recipe.py").is_file():
+            return sorted(file.parent for file in root.glob("recipes/*/recipe.py"))
+    return []
+
+
+def load_recipe(folder: Path) -> Recipe:
+    """Read ``recipe.py`` of `folder`; raises AsrtoolError naming file and line when it cannot be read."""
+    path = folder / "recipe.py"
+    module = _load_module(path)
+    stages = getattr(module, "STAGES", None)
+    if not isinstance(stages, tuple) or not stages or not all(isinstance(stage, Stage) for stage in stages):
+        raise AsrtoolError(f"{path}: STAGES is no tuple of Stage", "see docs/guide/recipes.md")
+    default_config = getattr(module, "CONFIG", None)
+    if not isinstance(default_config, str):
+        raise AsrtoolError(f"{path}: CONFIG is no text", "name a file of conf/, for example CONFIG = 'mini'")
+    return Recipe(folder, default_config, stages)
+
+
+def _load_module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a recipe is a person's own file: whatever it raises is told in one line
+        line = error.lineno if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)[-1].lineno
+        raise AsrtoolError(f"{path}: line {line}: {type(error).__name__}: {error}", "mend the recipe") from error
+    return module
+
+
+def load_settings(recipe: Recipe, config: str | None, overrides: Iterable[str]) -> Config:
+    """The settings of a run: the configuration file, then ``paths.toml`` of the site, then ``--set``.
+
+    `config` names a file of the recipe's conf folder or is a path. Paths in a file may be relative to that file, paths
+    in --set to the current directory; the result holds absolute ones.
+    """
+    files = [_config_file(recipe, config or recipe.default_config)]
+    site = recipe.folder / "paths.toml"
+    if site.is_file():
+        files.append(site)
+    from_files: dict[str, str] = {}
+    for file in files:
+        paths = vars(load_config([file]).paths)
+        from_files |= {key: _absolute(value, file.parent) for key, value in paths.items() if value}
+    absolute = [f"paths.{key}={value}" for key, value in from_files.items()]
+    loaded = load_config(files, [*absolute, *(_absolute_override(override) for override in overrides)])
+    check_conflicts(loaded)
+    return loaded
+
+
+def _config_file(recipe: Recipe, config: str) -> Path:
+    named = recipe.folder / "conf" / f"{config}.toml"
+    if named.is_file():
+        return named
+    if Path(config).is_file():
+        return Path(config).resolve()
+    names = [file.stem for file in recipe.configs()]
+    raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
+
+
+def _absolute_override(override: str) -> str:
+    key, equals, value = override.partition("=")
+    if not key.strip().startswith("paths.") or not value.strip():
+        return override
+    return f"{key}{equals}{_absolute(value.strip(), Path.cwd())}"
+
+
+def _absolute(path: str, start: Path) -> str:
+    return os.path.normpath(start / Path(path).expanduser())

@@ -1,0 +1,50 @@
+"""What `asrtool run` prints: the states of stages, their command lines, and the outcome."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+
+from asrtool.recipe.plan import plan
+from asrtool.recipe.state import DONE, Run
+
+RESULTS = "RESULTS.md"
+
+
+def format_states(run: Run, chosen: range) -> str:
+    """One line a stage: number, name, state, and why it is not done."""
+    lines = [f"recipe {run.recipe.folder}, work {run.work}"]
+    for i, state in zip(chosen, plan(run, chosen), strict=True):
+        lines.append(f"{i:2} {run.recipe.stages[i].name:<12} {state.word:<6} {state.why}".rstrip())
+    return "\n".join(lines)
+
+
+def format_commands(run: Run, chosen: range, force: bool) -> str:
+    """The command lines that a run would call, as a person could type them; with `force` of done stages too."""
+    lines = []
+    for i, state in zip(chosen, plan(run, chosen), strict=True):
+        stage = run.recipe.stages[i]
+        if state == DONE and not force:
+            lines.append(f"# {i} {stage.name}: done")
+            continue
+        lines.append(f"# {i} {stage.name}: {stage.why}")
+        lines += [shlex.join(run.words(stage, line)) for line in run.lines(stage)]
+    return "\n".join(lines)
+
+
+def format_outcome(run: Run, chosen: range, ran: Sequence[str]) -> str:
+    """The table of results and where it lies when the report is among the stages; else which stages ran."""
+    names = [run.recipe.stages[i].name for i in chosen]
+    outcome = f"ran {', '.join(ran)}" if ran else f"nothing to do, done: {', '.join(names)}; --force runs again"
+    results = run.work / RESULTS
+    if not any(RESULTS in run.recipe.stages[i].makes for i in chosen):
+        return outcome
+    table = first_table(results.read_text(encoding="utf-8"))
+    return f"{outcome}\n\n{table}\n\n{results}"
+
+
+def first_table(markdown: str) -> str:
+    """The first table of a Markdown text, '' when it has none."""
+    lines = itertools.dropwhile(lambda line: not line.startswith("|"), markdown.splitlines())
+    return "\n".join(itertools.takewhile(lambda line: line.startswith("|"), lines))

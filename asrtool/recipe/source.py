@@ -1,0 +1,144 @@
+"""The code version of a command: a digest of the sources it can import.
+
+Found without running anything: imports are read from the syntax tree, starting at the function of the command and
+following this project's packages, imports inside functions included. Docstrings and comments do not count, so that
+mending one does not make a training stale. Neither do the modules in FRAME: they decide how a command is called and
+told about, not what it writes, and the settings themselves are compared one by one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asrtool
+from asrtool.errors import AsrtoolError
+
+ROOT = Path(asrtool.__file__).resolve().parents[1]
+PACKAGES = ("asrtool", "local", "utils")
+FRAME = frozenset(
+    {"asrtool.config", "asrtool.config_value", "asrtool.errors", "asrtool.files", "asrtool.log"}
+    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options"}
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where the code of a command begins."""
+
+    module: str  # asrtool.cli.train
+    function: str  # train
+
+
+def code_digests(entries: Iterable[Entry]) -> dict[str, str]:
+    """Source file, relative to ROOT -> digest, of all that the commands at `entries` can import.
+
+    Of the entry modules only what the functions refer to counts: a command does not change with its neighbours.
+    Raises AsrtoolError for an import of a module that does not exist.
+    """
+    digests: dict[str, str] = {}
+    waiting: list[str] = []
+    for module in sorted({entry.module for entry in entries}):
+        functions = {entry.function for entry in entries if entry.module == module}
+        parts = _reachable(_parse(module), functions)
+        digests[_file_name(module)] = _digest(parts)
+        waiting += _imports(module, parts)
+    while waiting:
+        module = waiting.pop()
+        name = _file_name(module)
+        if module not in FRAME and name not in digests:
+            digests[name], imported = _module(module)
+            waiting += imported
+    return digests
+
+
+@functools.cache
+def _module(module: str) -> tuple[str, tuple[str, ...]]:
+    tree = _parse(module)
+    return _digest(tree.body), tuple(_imports(module, tree.body))
+
+
+def _parse(module: str) -> ast.Module:
+    path = ROOT / _file_name(module)
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise AsrtoolError(f"{path}: line {error.lineno}: {error.msg}", "mend the line") from error
+
+
+def _file_name(module: str) -> str:
+    name = _find(module)
+    if name is None:
+        raise AsrtoolError(f"module {module} does not exist under {ROOT}", "mend the import that names it")
+    return name
+
+
+@functools.cache
+def _find(module: str) -> str | None:
+    stem = module.replace(".", "/")
+    for name in (f"{stem}/__init__.py", f"{stem}.py"):
+        if (ROOT / name).is_file():
+            return name
+    return None
+
+
+def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
+    """The modules of this project that `parts` of `module` import, and the packages that hold them."""
+    for part in parts:
+        for node in ast.walk(part):
+            for name in _imported(module, node):
+                packages = name.split(".")
+                yield from (".".join(packages[:length]) for length in range(1, len(packages) + 1))
+
+
+def _imported(module: str, node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    assert node.level == 0, f"{module}: relative imports are not followed"
+    base = node.module or ""
+    if base.split(".")[0] not in PACKAGES:
+        return []
+    # `from package import name` may name a module of the package or something defined in it.
+    return [base, *(f"{base}.{alias.name}" for alias in node.names if _find(f"{base}.{alias.name}"))]
+
+
+def _reachable(tree: ast.Module, functions: set[str]) -> list[ast.stmt]:
+    """The statements of `tree` that running `functions` needs: definitions they refer to, and what runs at import."""
+    definitions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    parts = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    waiting, seen = [*functions, *_names(parts)], set()
+    while waiting:
+        name = waiting.pop()
+        if name in definitions and name not in seen:
+            seen.add(name)
+            waiting += _names([definitions[name]])
+    return parts + [definitions[name] for name in sorted(seen)]
+
+
+def _names(parts: Iterable[ast.stmt]) -> list[str]:
+    return [node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+
+
+def _digest(parts: Iterable[ast.stmt]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        for node in ast.walk(part):
+            _drop_docstring(node)
+        if not _is_text(part):
+            digest.update(ast.dump(part).encode())
+    return digest.hexdigest()[:16]
+
+
+def _drop_docstring(node: ast.AST) -> None:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _is_text(node.body[0]):
+        node.body = node.body[1:]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

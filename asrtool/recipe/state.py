@@ -1,0 +1,191 @@
+"""Whether a stage is done, stale or to do, and why.
+
+A finished stage leaves a marker, ``{work}/.stages/NAME.json``: its commands, its settings, and digests of what it read,
+of the code that ran and of what it made. The stage is done as long as all of these are as the marker says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from asrtool.config import Config
+from asrtool.files import write_text
+from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.source import ROOT, Entry, code_digests
+from asrtool.recipe.stage import Stage
+
+MARKERS = ".stages"
+STARTED = {"finished": False}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recipe with its settings and its work directory."""
+
+    recipe: Recipe
+    config: Config
+    work: Path
+    find_entry: Callable[[Sequence[str]], Entry]  # words of a command line -> its code; AsrtoolError if it is none
+    invocation: str  # the command line of this run without its choice of stages, for hints and for the report
+
+    def lines(self, stage: Stage) -> list[str]:
+        """The command lines of `stage` that serve the training corpora, placeholders as they are."""
+        return [line.text for line in stage.run if not line.corpus or line.corpus in self.config.data.train]
+
+    def config_file(self, stage: Stage) -> Path:
+        return self.work / "config" / f"{stage.name}.toml"
+
+    def words(self, stage: Stage, line: str) -> list[str]:
+        """`line` of `stage` as an argument list, placeholders filled in."""
+        values = {"{work}": str(self.work), "{config}": str(self.config_file(stage))}
+        return [fill(word, values) for word in shlex.split(line)]
+
+
+@dataclass(frozen=True)
+class State:
+    """`word` is done, stale or to do; `why` tells what changed, in a few words."""
+
+    word: str
+    why: str = ""
+
+
+DONE = State("done")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """All that decides what a stage makes. Digests are of file names, sizes and modification times."""
+
+    commands: list[str]
+    settings: dict[str, Any]  # section.key -> value
+    needs: dict[str, str]  # path -> digest
+    code: dict[str, list[Any]]  # source file -> size in bytes, modification time in ns, digest of its syntax tree
+
+
+def fill(word: str, values: Mapping[str, str]) -> str:
+    """`word` with each placeholder replaced by its value; braces that name no placeholder stay."""
+    for placeholder, value in values.items():
+        word = word.replace(placeholder, value)
+    return word
+
+
+def stage_state(run: Run, stage: Stage) -> State:
+    """The state of `stage` by its marker and the files as they are now."""
+    marker = read_marker(run.work, stage)
+    if marker is None:
+        return State("to do")
+    if not marker["finished"]:
+        return State("to do", "was interrupted")
+    why = _what_changed(run, stage, marker)
+    return State("stale", why) if why else DONE
+
+
+def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
+    for path in stage.makes:
+        if not (run.work / path).exists():
+            return f"{path} missing"
+    if run.lines(stage) != marker["commands"]:
+        return "command changed"
+    settings = _settings(run.config, stage)
+    for key in sorted(settings.keys() | marker["settings"].keys()):
+        before, now = marker["settings"].get(key), settings.get(key)
+        if before != now:
+            return f"{key} {json.dumps(before)} -> {json.dumps(now)}"
+    for path in stage.needs:
+        if files_digest(run.work / path) != marker["needs"].get(path):
+            return f"{path} changed"
+    changed = _changed_code(run, stage, marker["code"])
+    if changed:
+        return f"code changed: {changed}"
+    for path in stage.makes:
+        if files_digest(run.work / path) != marker["makes"].get(path):
+            return f"{path} changed since"
+    return ""
+
+
+def _changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:
+    """The first source that differs from the `recorded` ones, '' for none."""
+    if all(_size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
+        return ""  # no need to read any source
+    now = code_digests(_entries(run, stage))
+    before = {name: record[2] for name, record in recorded.items()}
+    return min((name for name in now.keys() | before.keys() if now.get(name) != before.get(name)), default="")
+
+
+def fingerprint(run: Run, stage: Stage) -> Fingerprint:
+    """What `stage` would be made of, were it run now."""
+    code = code_digests(_entries(run, stage))
+    return Fingerprint(
+        commands=run.lines(stage),
+        settings=_settings(run.config, stage),
+        needs={path: files_digest(run.work / path) for path in stage.needs},
+        code={name: [*_size_and_time(ROOT / name), digest] for name, digest in code.items()},
+    )
+
+
+def _entries(run: Run, stage: Stage) -> list[Entry]:
+    return [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
+
+
+def _settings(config: Config, stage: Stage) -> dict[str, Any]:
+    values = {f"{name}.{key}": value for name in stage.settings for key, value in asdict(getattr(config, name)).items()}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def files_digest(path: Path) -> str:
+    """Digest of names, sizes and modification times of the files at or below `path`; links are followed."""
+    digest = hashlib.sha256()
+    for name, size_bytes, time_ns in sorted(_files(path)):
+        digest.update(f"{name}\0{size_bytes}\0{time_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _files(path: Path) -> Iterator[tuple[str, int, int]]:
+    if path.is_file():
+        yield ("", *_size_and_time(path))
+    for folder, _, names in os.walk(path, followlinks=True):
+        for name in names:
+            file = Path(folder, name)
+            yield (str(file.relative_to(path)), *_size_and_time(file))
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    """Size in bytes and modification time in ns; zeros for a link to nowhere or a file that is gone."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:
+    """The marker of `stage`; None when there is none that can be read (then the stage is to do)."""
+    try:
+        marker = json.loads(_marker_file(work, stage).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    expected = {"finished", *(field.name for field in fields(Fingerprint)), "makes"}
+    return marker if marker == STARTED or expected <= marker.keys() else None
+
+
+def mark_started(work: Path, stage: Stage) -> None:
+    """From now on the files of `stage` are not to be trusted, until it is marked finished."""
+    write_text(_marker_file(work, stage), json.dumps(STARTED))
+
+
+def mark_finished(work: Path, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
+    """Record that `stage`, `made_of` this, is complete and took `seconds`."""
+    makes = {path: files_digest(work / path) for path in stage.makes}
+    marker = {"finished": True, "seconds": round(seconds, 1), **asdict(made_of), "makes": makes}
+    write_text(_marker_file(work, stage), json.dumps(marker, indent=1))
+
+
+def _marker_file(work: Path, stage: Stage) -> Path:
+    return work / MARKERS / f"{stage.name}.json"
