@@ -7,7 +7,7 @@ setup(
     version="0.1.0",
     description="Staged speech-recognition recipes for conversational telephone speech",
     python_requires=">=3.10",
-    packages=find_packages(include=["asrtool", "asrtool.*", "local", "utils"]),
+    packages=find_packages(include=["asrtool", "asrtool.*", "local", "local.*", "utils"]),
     entry_points={"console_scripts": ["asrtool=asrtool.cli.main:main"]},
     install_requires=[
         "click>=8.1",

@@ -1,0 +1,1 @@
+"""The synthetic conversations behind `local.mini_corpus`."""

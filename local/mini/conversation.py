@@ -1,0 +1,204 @@
+"""A two-sided telephone conversation: turns, pauses, overlaps and back-channels, spoken and laid on a time line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
+from local.mini.grammar import BACKCHANNELS, GREETINGS, REPLIES, TURNS, draw_sentence
+from local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
+from local.mini.sounds import ALONE, make_sound
+from local.mini.telephone import LineQuality, draw_line, through_lines
+
+MARK_SHARE = 0.22  # of utterances
+BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
+SOUND_ONLY_SHARE = 0.03  # a sound alone between two utterances
+QUIET = 0.5  # gain of asides and of words no one is sure of
+
+
+@dataclass(frozen=True)
+class TimedToken:
+    """A token and when it is heard, in seconds of the recording."""
+
+    token: Token
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One utterance of a side; its tokens lie within it."""
+
+    start_s: float
+    end_s: float
+    tokens: tuple[TimedToken, ...]
+
+    @property
+    def has_words(self) -> bool:
+        return any(not timed.token.is_sound for timed in self.tokens)
+
+
+@dataclass
+class Side:
+    """What one speaker has said so far; segments in order of time, without overlap."""
+
+    voice: Voice
+    segments: list[Segment] = field(default_factory=list)
+    sounds: list[tuple[int, np.ndarray]] = field(default_factory=list)  # first sample, samples
+
+    @property
+    def free_s(self) -> float:
+        """When this speaker can say the next thing."""
+        return self.segments[-1].end_s + 0.05 if self.segments else 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a conversation."""
+
+    name: str
+    voices: tuple[Voice, Voice]
+    speech_s: float
+    quality: LineQuality
+    seed: tuple[int, ...]
+    marks: tuple[str, ...] = MARKS
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What was said, without the audio; `greeting_end_s` is when the first turn of both is over."""
+
+    name: str
+    sides: tuple[tuple[Segment, ...], tuple[Segment, ...]]
+    duration_s: float
+    greeting_end_s: float
+
+
+def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
+    """The conversation of `plan` and its audio, int16 (num_samples, 2) at 8 kHz; the same plan gives the same bytes."""
+    rng = np.random.default_rng(plan.seed)
+    with Espeak(int(rng.integers(2**31))) as espeak:
+        talk = _Talk(espeak, rng, plan)
+        greeting_end_s = talk.greet()
+        while talk.speech_s < plan.speech_s:
+            talk.take_turn()
+    duration_s = max(side.segments[-1].end_s for side in talk.sides) + 0.3
+    lines = (draw_line(plan.quality, rng), draw_line(plan.quality, rng))
+    audio = through_lines(_mix(talk.sides, duration_s), lines, rng)
+    segments = (tuple(talk.sides[0].segments), tuple(talk.sides[1].segments))
+    return Conversation(plan.name, segments, len(audio) / SAMPLING_RATE_HZ, greeting_end_s), audio
+
+
+def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:
+    """Clean speech of both sides, float64 (num_samples, 2)."""
+    speech = np.zeros((round(duration_s * SAMPLING_RATE_HZ), 2))
+    for column, side in enumerate(sides):
+        for first, samples in side.sounds:
+            speech[first : first + len(samples), column] += samples
+    return speech
+
+
+class _Talk:
+    """A conversation under way."""
+
+    def __init__(self, espeak: Espeak, rng: np.random.Generator, plan: Plan) -> None:
+        self.espeak, self.rng = espeak, rng
+        self.sides = (Side(plan.voices[0]), Side(plan.voices[1]))
+        self.speech_s = 0.0
+        self.floor_s = 0.3  # when the turn before ended
+        self._turn = int(rng.integers(2))
+        self._marks = rng.permutation(plan.marks).tolist()  # the mark used longest ago comes first
+
+    def greet(self) -> float:
+        """Both say who they are; returns when that is over."""
+        for _ in range(2):
+            self._turn += 1
+            side = self.sides[self._turn % 2]
+            words = draw_sentence(GREETINGS, self.rng)
+            self.floor_s = self._say(side, as_tokens(words), max(side.free_s, self.floor_s + 0.2)).end_s
+        return self.floor_s
+
+    def take_turn(self) -> None:
+        """One to three utterances of the next speaker, the listener now and then agreeing meanwhile."""
+        self._turn += 1
+        side, listener = self.sides[self._turn % 2], self.sides[1 - self._turn % 2]
+        start_s = max(side.free_s, self.floor_s + self.rng.uniform(-0.4, 0.5))
+        for patterns in (REPLIES if self.rng.random() < 0.4 else TURNS, TURNS, TURNS)[: self.rng.integers(1, 4)]:
+            if self.rng.random() < SOUND_ONLY_SHARE:
+                sound = Token("", ALONE[int(self.rng.integers(len(ALONE)))])
+                start_s = self._say(side, [sound], start_s).end_s + 0.2
+            segment = self._say(side, self._marked(draw_sentence(patterns, self.rng)), start_s)
+            self._agree(listener, segment)
+            start_s = segment.end_s + self.rng.uniform(0.1, 0.5)
+        self.floor_s = segment.end_s
+
+    def _agree(self, listener: Side, segment: Segment) -> None:
+        """A back-channel of the listener while `segment` is being said."""
+        if segment.end_s - segment.start_s < 2 or self.rng.random() > BACKCHANNEL_SHARE:
+            return
+        start_s = self.rng.uniform(segment.start_s + 0.8, segment.end_s)
+        if start_s > listener.free_s:
+            self._say(listener, as_tokens(draw_sentence(BACKCHANNELS, self.rng)), start_s)
+
+    def _marked(self, words: tuple[str, ...]) -> list[Token]:
+        """The sentence as tokens, some with the first mark of the queue that its words can bear."""
+        tokens = as_tokens(words)
+        if self.rng.random() < MARK_SHARE:
+            for mark in self._marks:
+                marked = add_mark(tokens, mark, self.rng)
+                if marked is not None:
+                    self._marks.remove(mark)
+                    self._marks.append(mark)
+                    return marked
+        return tokens
+
+    def _say(self, side: Side, tokens: list[Token], start_s: float) -> Segment:
+        """Lay `tokens` on the time line of `side` from `start_s` on."""
+        margins_s = self.rng.uniform(0.05, 0.15, size=2)
+        gain = 10 ** (self.rng.uniform(-2, 2) / 20)
+        timed: list[TimedToken] = []
+        at_s = start_s + margins_s[0]
+        for run in _runs(tokens):
+            samples, starts_s = self._sound_of(run, side.voice)
+            ends_s = [*starts_s[1:], len(samples) / SAMPLING_RATE_HZ]
+            timed += [TimedToken(t, at_s + s, at_s + e) for t, s, e in zip(run, starts_s, ends_s, strict=True)]
+            side.sounds.append((round(at_s * SAMPLING_RATE_HZ), gain * samples))
+            at_s += ends_s[-1] + 0.06
+        segment = Segment(start_s, timed[-1].end_s + margins_s[1], tuple(timed))
+        side.segments.append(segment)
+        if segment.has_words:
+            self.speech_s += segment.end_s - segment.start_s
+        return segment
+
+    def _sound_of(self, run: list[Token], voice: Voice) -> tuple[np.ndarray, list[float]]:
+        """Samples of one sound or of words said in one breath, and the start of each token in s."""
+        if run[0].is_sound:
+            return make_sound(run[0].kind, self.rng), [0.0]
+        samples, starts_s = self.espeak.speak([spoken_form(token) for token in run], voice)
+        samples = samples * (0.12 / np.sqrt((samples**2).mean()))
+        bounds = [round(start_s * SAMPLING_RATE_HZ) for start_s in starts_s] + [len(samples)]
+        for token, first, last in zip(run, bounds, bounds[1:], strict=False):
+            samples[first:last] *= _manner(token, last - first)
+        return samples, starts_s
+
+
+def _runs(tokens: list[Token]) -> Iterator[list[Token]]:
+    """Sounds alone, words between them together."""
+    run: list[Token] = []
+    for token in tokens:
+        if token.is_sound or (run and run[-1].is_sound):
+            if run:
+                yield run
+            run = []
+        run.append(token)
+    yield run
+
+
+def _manner(token: Token, num_samples: int) -> np.ndarray | float:
+    """Gain over a token: laughed words shake, asides and uncertain words are soft."""
+    if token.kind == "laughed":
+        return 1 + 0.5 * np.sin(2 * np.pi * 7 / SAMPLING_RATE_HZ * np.arange(num_samples))
+    return QUIET if token.kind in ("aside", "uncertain") else 1.0

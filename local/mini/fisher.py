@@ -1,0 +1,91 @@
+"""Fisher English parts 1 and 2 as on disk: audio LDC2004S13 and LDC2005S13, transcripts LDC2004T19 and LDC2005T19."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from local.mini.call import SPEECH_S, Call, Recorded, split_evenly
+from local.mini.conversation import Plan, Segment
+from local.mini.marks import Token
+from local.mini.telephone import LineQuality
+from local.mini.voices import TRAIN, draw_voices, pair_speakers
+
+QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
+PARTS = (  # audio package and its folder, transcript package and its folder, first call
+    ("LDC2004S13/fisher_eng_tr_sp_d1", "LDC2004T19/fe_03_p1_tran", 1),
+    ("LDC2005S13/fe_03_p2_sph1", "LDC2005T19/fe_03_p2_tran", 5851),
+)
+FIRST_PIN = 20001
+HEADER = (
+    "CALL_ID,DATE_TIME,TOPICID,SIG_GRADE,CNV_GRADE,APIN,ASX.DL,APHNUM,APHSET,APHTYP,BPIN,BSX.DL,BPHNUM,BPHSET,BPHTYP\n"
+)
+SOUND_TAGS = {"mumble": "(( ))", "breath": "[breath]", "cough": "[cough]", "lipsmack": "[lipsmack]"}
+
+
+def plan_calls(speech_s: float, seed: int) -> list[Call]:
+    """Calls with `speech_s` seconds of speech in all, at least three, the larger half in part 1."""
+    num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
+    voices = draw_voices(TRAIN, np.random.default_rng((seed, 2)))
+    pairs = pair_speakers(num_calls)
+    people = [next(voices) for _ in range(max(map(max, pairs)) + 1)]
+    num_first = (num_calls + 1) // 2
+    calls = []
+    for index, (a, b) in enumerate(pairs):
+        audio, _, first = PARTS[index >= num_first]
+        number = f"{first + index - (0 if index < num_first else num_first):05d}"
+        name = f"fe_03_{number}"
+        plan = Plan(name, (people[a], people[b]), call_s, QUALITY, (seed, 2, index))
+        path = PurePosixPath(f"{audio}/audio/{number[:3]}/{name}.sph")
+        calls.append(Call(plan, (FIRST_PIN + a, FIRST_PIN + b), path))
+    return calls
+
+
+def write_transcripts(root: Path, recorded: Sequence[Recorded]) -> None:
+    """One .txt a call and one table of calls a part."""
+    for audio, transcripts, _ in PARTS:
+        part = [item for item in recorded if item.call.audio.is_relative_to(audio)]
+        for item in part:
+            folder = root / transcripts / "data" / "trans" / item.conversation.name[6:9]
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{item.conversation.name}.txt").write_text(format_call(item))
+        doc = root / transcripts / "doc"
+        doc.mkdir(parents=True, exist_ok=True)
+        name = transcripts.rpartition("/")[2].replace("_tran", "_calldata.tbl")
+        (doc / name).write_text(HEADER + "".join(map(_table_line, part)))
+
+
+def format_call(item: Recorded) -> str:
+    """The transcript of a call: turns of both sides in order of time, a blank line between."""
+    turns = sorted((segment.start_s, side, segment) for side, segments in _sides(item) for segment in segments)
+    lines = [f"{s.start_s:.2f} {s.end_s:.2f} {side}: {format_fisher(s)}\n" for _, side, s in turns]
+    return f"# {item.conversation.name}.sph\n# Transcribed at the LDC\n\n" + "\n".join(lines)
+
+
+def _sides(item: Recorded) -> zip[tuple[str, tuple[Segment, ...]]]:
+    return zip("AB", item.conversation.sides, strict=True)
+
+
+def format_fisher(segment: Segment) -> str:
+    """The text of a segment in Fisher mark-up; words no one is sure of stand between double brackets."""
+    return " ".join(_format_token(timed.token) for timed in segment.tokens).replace(" )) (( ", " ")
+
+
+def _format_token(token: Token) -> str:
+    if token.is_sound:
+        return SOUND_TAGS.get(token.kind, f"[{token.kind}]")
+    word = {"um-hum": "mhm"}.get(token.word, token.word)
+    return {
+        "partial": f"{token.heard}-",
+        "tail": f"-{token.heard}",
+        "uncertain": f"(( {word} ))",
+        "laughed": f"[laughter] {word}",
+    }.get(token.kind, word)
+
+
+def _table_line(item: Recorded) -> str:
+    people = zip(item.call.speakers, item.voices, strict=True)
+    sides = [f"{pin},{voice.sex.lower()}.a,5550{pin},1,1" for pin, voice in people]
+    return f"{item.conversation.name[6:]},20021210_19:15:10,ENG01,3,3,{sides[0]},{sides[1]}\n"

@@ -1,0 +1,140 @@
+"""Switchboard-1 Release 2 as on disk: LDC97S62 with its tables, and the MS-State transcripts beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from local.mini.call import SPEECH_S, Call, Recorded, split_evenly
+from local.mini.conversation import Plan, Segment, TimedToken
+from local.mini.espeak import Voice
+from local.mini.marks import Token
+from local.mini.telephone import LineQuality
+from local.mini.voices import TRAIN, draw_voices, pair_speakers
+
+QUALITY = LineQuality(level_db=(-29, -23), snr_db=(21, 30), crosstalk_db=(-55, -42), hum_db=(-65, -55))
+TRANSCRIPTS = "swb_ms98_transcriptions"
+FIRST_NUMBER, FIRST_CALLER = 2001, 1001
+CALLS_PER_DISC = 110
+README = """Transcripts of synthetic telephone conversations, in the layout of the MS-State release of Switchboard-1:
+NN/NNNN/swNNNN{A,B}-ms98-a-trans.text  segments that tile the side: id, start and end in s, words
+NN/NNNN/swNNNN{A,B}-ms98-a-word.text   words that tile the segments
+sw-ms98-dict.text                      the words with their phonemes as espeak-ng writes them
+"""
+
+
+def plan_calls(speech_s: float, seed: int) -> list[Call]:
+    """Calls with `speech_s` seconds of speech in all; at least three."""
+    num_calls, call_s = split_evenly(speech_s, SPEECH_S, at_least=3)
+    pairs = pair_speakers(num_calls)
+    voices = _take(draw_voices(TRAIN, np.random.default_rng((seed, 1))), max(map(max, pairs)) + 1)
+    calls = []
+    for index, (a, b) in enumerate(pairs):
+        name = f"sw0{FIRST_NUMBER + index}"
+        audio = PurePosixPath(f"LDC97S62/swb1_d{index // CALLS_PER_DISC + 1}/data/{name}.sph")
+        plan = Plan(name, (voices[a], voices[b]), call_s, QUALITY, (seed, 1, index))
+        calls.append(Call(plan, (FIRST_CALLER + a, FIRST_CALLER + b), audio))
+    return calls
+
+
+def _take(voices: Iterator[Voice], num_voices: int) -> list[Voice]:
+    return [next(voices) for _ in range(num_voices)]
+
+
+def write_transcripts(root: Path, recorded: Sequence[Recorded], pronunciations: dict[str, str]) -> None:
+    """Transcripts of both sides, dictionary, and the tables of the release's documentation."""
+    for item in recorded:
+        for side in range(2):
+            _write_side(root / TRANSCRIPTS, item, side)
+    (root / TRANSCRIPTS / "AAREADME.text").write_text(README)
+    lines = [f"{word} {phonemes}\n" for word, phonemes in sorted(pronunciations.items())]
+    (root / TRANSCRIPTS / "sw-ms98-dict.text").write_text("".join(lines))
+    _write_tables(root / "LDC97S62" / "docs", recorded)
+
+
+def _write_side(root: Path, item: Recorded, side: int) -> None:
+    number = item.conversation.name[3:]
+    stem = f"sw{number}{'AB'[side]}-ms98-a"
+    folder = root / number[:2] / number
+    folder.mkdir(parents=True, exist_ok=True)
+    segments, words = [], []
+    for index, segment in enumerate(_tile(item.conversation.sides[side], item.conversation.duration_s), start=1):
+        name = f"{stem}-{index:04d}"
+        segments.append(f"{name} {segment.start_s:.6f} {segment.end_s:.6f} {format_ms98(segment.tokens)}\n")
+        words += [f"{name} {start_s:.6f} {end_s:.6f} {word}\n" for start_s, end_s, word in _tile_words(segment)]
+    (folder / f"{stem}-trans.text").write_text("".join(segments))
+    (folder / f"{stem}-word.text").write_text("".join(words))
+
+
+def _tile(segments: Iterable[Segment], duration_s: float) -> Iterator[Segment]:
+    """`segments` with silence between, so that they cover 0 to `duration_s`."""
+    at_s = 0.0
+    for segment in segments:
+        if segment.start_s > at_s:
+            yield Segment(at_s, segment.start_s, ())
+        yield segment
+        at_s = segment.end_s
+    if duration_s > at_s:
+        yield Segment(at_s, duration_s, ())
+
+
+def _tile_words(segment: Segment) -> Iterator[tuple[float, float, str]]:
+    """Start, end and mark-up of the words of `segment`, silences between them included."""
+    at_s = segment.start_s
+    for timed in segment.tokens:
+        if timed.start_s > at_s:
+            yield at_s, timed.start_s, "[silence]"
+        yield timed.start_s, timed.end_s, format_token(timed.token)
+        at_s = timed.end_s
+    yield at_s, segment.end_s, "[silence]"
+
+
+def format_ms98(tokens: Sequence[TimedToken]) -> str:
+    """The text of a segment in MS-State mark-up; asides are put between tags, silence is a tag."""
+    words: list[str] = []
+    aside = False
+    for timed in tokens:
+        if (timed.token.kind == "aside") != aside:
+            aside = not aside
+            words.append("<b_aside>" if aside else "<e_aside>")
+        words.append(format_token(timed.token))
+    if aside:
+        words.append("<e_aside>")
+    return " ".join(words) or "[silence]"
+
+
+def format_token(token: Token) -> str:
+    """One token in MS-State mark-up."""
+    word = {"t._v.": "t v", "mhm": "um-hum"}.get(token.word, token.word)
+    if token.is_sound:
+        return {"noise": "[noise]", "laughter": "[laughter]"}.get(token.kind, "[vocalized-noise]")
+    if token.kind == "partial":
+        return f"{token.heard}[{word.removeprefix(token.heard)}]-"
+    if token.kind == "tail":
+        return f"-[{word.removesuffix(token.heard)}]{token.heard}"
+    if token.kind == "mispronounced":
+        return f"[{token.heard}/{word}]"
+    return {"laughed": f"[laughter-{word}]", "coined": f"{{{word}}}"}.get(token.kind, word)
+
+
+def _write_tables(folder: Path, recorded: Sequence[Recorded]) -> None:
+    """conv_tab, call_con_tab and caller_tab, without header lines, fields as the release's manual names them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    conversations, sides, callers = [], [], {}
+    for index, item in enumerate(recorded):
+        number, topic = item.conversation.name[3:], 301 + index % 67
+        (a, b), minutes = item.call.speakers, max(1, round(item.conversation.duration_s / 60))
+        conversations.append(f'{number}, "Y", {a}, {b}, {topic}, 0, 910304, 1218, {1218 + minutes}, ""\n')
+        for side, caller, voice in zip("AB", item.call.speakers, item.voices, strict=True):
+            sides.append(f'{number}, "{side}", {caller}, "555-{caller}", {minutes}, {topic}, "", "Y"\n')
+            sex = {"F": "FEMALE", "M": "MALE"}[voice.sex]
+            dialect = {"en-US": "WESTERN"}.get(voice.accent, "MIXED")
+            callers[caller] = (
+                f'{caller}, {caller + 100000}, "Y", "{sex}", {1930 + caller % 40}, "{dialect}", 2, 0, "CASH", 15, '
+                '"N", "", 0, "UNK"\n'
+            )
+    (folder / "conv_tab.csv").write_text("".join(conversations))
+    (folder / "call_con_tab.csv").write_text("".join(sides))
+    (folder / "caller_tab.csv").write_text("".join(callers[caller] for caller in sorted(callers)))

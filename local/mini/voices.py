@@ -1,0 +1,84 @@
+"""Who speaks: voices of training and of the two test sets; no variant of espeak-ng is in more than one of the three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from local.mini.espeak import Voice
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What voices are drawn from."""
+
+    variants: tuple[tuple[str, str], ...]  # name, sex
+    accents: tuple[str, ...]
+    rates_wpm: tuple[int, int]
+
+
+TRAIN = Pool(
+    (
+        ("m1", "M"),
+        ("f1", "F"),
+        ("m3", "M"),
+        ("f2", "F"),
+        ("m4", "M"),
+        ("f4", "F"),
+        ("m7", "M"),
+        ("Alicia", "F"),
+        ("Alex", "M"),
+        ("linda", "F"),
+        ("rob", "M"),
+        ("f5", "F"),
+        ("Michael", "M"),
+        ("shelby", "F"),
+        ("klatt4", "M"),
+        ("grandma", "F"),
+        ("adam", "M"),
+        ("Annie", "F"),
+        ("max", "M"),
+        ("Mike", "M"),
+        ("edward", "M"),
+        ("john", "M"),
+        ("grandpa", "M"),
+        ("travis", "M"),
+    ),
+    ("en-US", "en-US", "en-US", "en-US", "en"),
+    (150, 190),
+)
+SWITCHBOARD = Pool(
+    (("m6", "M"), ("f3", "F"), ("robert", "M"), ("aunty", "F"), ("m2", "M"), ("Andrea", "F"), ("klatt5", "M")),
+    ("en-US",),
+    (150, 185),
+)
+CALLHOME = Pool(
+    (("m5", "M"), ("belinda", "F"), ("Mario", "M"), ("steph2", "F"), ("benjamin", "M"), ("boris", "M")),
+    ("en-US", "en-GB-scotland", "en-US-nyc", "en-029"),
+    (170, 205),
+)
+
+
+def draw_voices(pool: Pool, rng: np.random.Generator) -> Iterator[Voice]:
+    """Voices without end, variants and accents in turn; no two alike in all of variant, accent, pitch and rate."""
+    seen: set[Voice] = set()
+    while True:
+        variant, sex = pool.variants[len(seen) % len(pool.variants)]
+        accent = pool.accents[len(seen) % len(pool.accents)]
+        voice = Voice(accent, variant, sex, int(rng.integers(35, 66)), int(rng.integers(*pool.rates_wpm)))
+        if voice not in seen:
+            seen.add(voice)
+            yield voice
+
+
+def pair_speakers(num_conversations: int) -> list[tuple[int, int]]:
+    """Who talks to whom: groups of three speakers hold two conversations, and no one talks outside the group.
+
+    So a few conversations can be held out with all their speakers and no other conversation be touched.
+    """
+    pairs = []
+    for group in range((num_conversations + 1) // 2):
+        pairs += [(3 * group, 3 * group + 1), (3 * group + 2, 3 * group)]
+    return pairs[:num_conversations]

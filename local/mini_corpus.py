@@ -1,0 +1,97 @@
+"""Synthetic telephone conversations in the layout of the LDC releases, for whoever has none of them.
+
+Switchboard-1, Fisher English and Hub5'00, spoken by espeak-ng through simulated telephone lines::
+
+    python -m local.mini_corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from asrtool.config import Mini
+from asrtool.files import write_beside
+from asrtool.log import progress, setup_logging
+from local.mini import fisher, hub5, swbd
+from local.mini.call import Call, Recorded
+from local.mini.conversation import hold_conversation
+from local.mini.espeak import SAMPLING_RATE_HZ, Espeak
+from utils.sphere import write_sphere
+
+SWBD_SHARE = 0.6  # of training speech; the rest is Fisher
+CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one starts
+
+
+def make_corpus(out: Path, mini: Mini, num_jobs: int = 0) -> None:
+    """Write the corpus under `out`, replacing what is there; `num_jobs` processes, 0 for one a core.
+
+    The same settings give the same bytes, whatever the number of processes.
+    Raises AsrtoolError when espeak-ng cannot be loaded or the disk is full.
+    """
+    train_s = mini.train_hours * 3600
+    plans = {
+        "swbd": swbd.plan_calls(SWBD_SHARE * train_s, mini.seed),
+        "fisher": fisher.plan_calls((1 - SWBD_SHARE) * train_s, mini.seed),
+        "hub5": hub5.plan_calls(mini.test_minutes * 60, mini.seed),
+    }
+    with write_beside(out) as root:
+        calls = [call for plan in plans.values() for call in plan]
+        recorded = iter(list(progress(_record_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
+        parts = {name: [next(recorded) for _ in plan] for name, plan in plans.items()}
+        swbd.write_transcripts(root, parts["swbd"], _pronounce(parts["swbd"]))
+        fisher.write_transcripts(root, parts["fisher"])
+        hub5.write_references(root, parts["hub5"])
+
+
+def _record_all(root: Path, calls: list[Call], num_jobs: int) -> Iterator[Recorded]:
+    """Hold all calls, in order."""
+    num_jobs = min(num_jobs or os.cpu_count() or 1, len(calls) // CALLS_PER_PROCESS)
+    roots = [root] * len(calls)
+    if num_jobs < 2:
+        yield from map(_record, roots, calls)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
+        yield from pool.map(_record, roots, calls)
+
+
+def _record(root: Path, call: Call) -> Recorded:
+    conversation, audio = hold_conversation(call.plan)
+    path = root / call.audio
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sphere(path, audio, SAMPLING_RATE_HZ)
+    return Recorded(call, conversation)
+
+
+def _pronounce(recorded: Iterable[Recorded]) -> dict[str, str]:
+    """The phonemes of every word said."""
+    segments = (segment for item in recorded for side in item.conversation.sides for segment in side)
+    words = {timed.token.word for segment in segments for timed in segment.tokens} - {""}
+    with Espeak(seed=0) as espeak:
+        return {word: espeak.phonemes(word) for word in sorted(words)}
+
+
+DEFAULTS = {item.name: item.default for item in dataclasses.fields(Mini)}
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--train-hours", default=DEFAULTS["train_hours"], show_default=True, help="Hours of training speech.")
+@click.option("--test-minutes", default=DEFAULTS["test_minutes"], show_default=True, help="Minutes of test speech.")
+@click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Another seed, another corpus.")
+@click.option("--num-jobs", default=0, show_default=True, help="Processes; 0 is one a core.")
+def main(out: Path, train_hours: float, test_minutes: float, seed: int, num_jobs: int) -> None:
+    """Make a corpus of synthetic telephone conversations under OUT, in the layout of the LDC releases."""
+    setup_logging()
+    make_corpus(out, Mini(train_hours, test_minutes, seed), num_jobs)
+
+
+if __name__ == "__main__":
+    main()
