@@ -116,18 +116,18 @@ class PrefixBeam:
         top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
         keep_TK = top_TK >= math.log(self.min_prob) if self.min_prob > 0 else np.isfinite(top_TK)
         ratios_TK = np.exp(top_TK - log_blank_T[:, None])
-        blank_run = 0.0
+        silence: float | None = None  # ln p of the run of blank frames before this one
         for t in range(len(log_probs_TV)):
             keep = keep_TK[t]
             if not keep.any():
-                blank_run += log_blank_T[t]
+                silence = (silence or 0.0) + log_blank_T[t]
                 continue
-            if blank_run:
-                yield blank_run, []
-                blank_run = 0.0
+            if silence is not None:
+                yield silence, []
+                silence = None
             yield log_blank_T[t], list(zip(tokens_TK[t, keep].tolist(), ratios_TK[t, keep].tolist(), strict=True))
-        if blank_run:
-            yield blank_run, []
+        if silence is not None:
+            yield silence, []
 
     def _extend(
         self, beam: list[Prefix], candidates: list[tuple[int, float]], lm_weight: float

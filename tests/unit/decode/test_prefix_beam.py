@@ -98,3 +98,62 @@ def test_the_viterbi_path_is_the_best_of_all_paths_that_spell_the_tokens(log_pro
         path_T = viterbi_path(log_probs_TV, tokens)
         assert collapse(tuple(path_T.tolist())) == tokens
         assert float(log_probs_TV[np.arange(num_frames), path_T].sum()) == pytest.approx(score, abs=1e-4)
+
+
+def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, beam_size: int, lm_weight: float) -> tuple[int, ...]:
+    """The same search written down plainly: every extension is scored, then all but `beam_size` are dropped."""
+
+    def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
+        opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
+        state, lm_log_prob = lm.start(), 0.0
+        for word in spell(prefix[:opened]):
+            log_prob, state = lm.step(state, word)
+            lm_log_prob += log_prob
+        return math.log(sum(parts)) + lm_weight * lm_log_prob
+
+    beam = {(): [1.0, 0.0]}
+    for row in np.exp(log_probs_TV.astype(np.float64)):
+        after: dict[tuple[int, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for prefix, (blank, spoken) in beam.items():
+            after[prefix][0] += (blank + spoken) * row[0]
+            for token in range(1, len(row)):
+                if prefix and prefix[-1] == token:
+                    after[prefix][1] += spoken * row[token]
+                    after[(*prefix, token)][1] += blank * row[token]
+                else:
+                    after[(*prefix, token)][1] += (blank + spoken) * row[token]
+        kept = sorted((p for p in after if sum(after[p]) > 0), key=lambda p: rank(p, after[p]), reverse=True)
+        beam = {prefix: after[prefix] for prefix in kept[:beam_size]}
+    return max(beam, key=lambda p: math.log(sum(beam[p])) + lm_weight * lm_score(lm, p))
+
+
+@given(posteriors(max_frames=12), st.integers(0, 1000), st.integers(1, 6), st.sampled_from([0.3, 1.0]))
+@settings(max_examples=80, deadline=None)
+def test_a_narrow_beam_keeps_what_scoring_every_extension_keeps(
+    log_probs_TV: np.ndarray, seed: int, beam_size: int, lm_weight: float
+) -> None:
+    lm = BigramLm(seed)
+    found = PrefixBeam(PIECES, lm, beam_size, min_prob=0.0).search(log_probs_TV, lm_weight)
+    assert found.tokens == plain_prefix_beam(log_probs_TV, lm, beam_size, lm_weight)
+
+
+def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
+    num_frames = 6000
+    log_probs_TV = np.full((num_frames, len(PIECES)), -200.0, dtype=np.float32)
+    log_probs_TV[::2, 0] = 0.0
+    log_probs_TV[1::2, 1] = 0.0
+    found = PrefixBeam(PIECES, BigramLm(3), beam_size=8, min_prob=0.0).search(log_probs_TV, 0.5)
+    assert found.tokens == (1,) * (num_frames // 2)
+    assert found.score == pytest.approx(0.5 * lm_score(BigramLm(3), found.tokens), rel=1e-6)
+
+
+def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
+    rows = np.array([[0.1, 0.8, 0.06, 0.04], [0.3, 0.1, 0.5, 0.1]])
+    silence = np.array([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 5)
+    beam = PrefixBeam(PIECES, BigramLm(1), beam_size=8)
+    with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), 0.5)
+    one_blank = np.array([[1.0, 0.0, 0.0, 0.0]])
+    with np.errstate(divide="ignore"):
+        without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), 0.5)
+    assert with_silence.tokens == without.tokens
+    assert with_silence.score == pytest.approx(without.score + 15 * math.log(1 - 3e-6), abs=1e-6)
