@@ -1,0 +1,44 @@
+"""``asrtool score``: count errors as NIST's scorer does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def score() -> None:
+    """Score ctm files against stm references."""
+
+
+@score.command(name="all")
+@click.argument("decode_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("manifests", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+def all_(decode_dir: Path, manifests: Path, out: Path) -> None:
+    """Score every DECODE_DIR/{dev,test}/METHOD.ctm into OUT/{dev,test}/METHOD."""
+    from asrtool.score.output import score_all
+    from asrtool.score.table import format_table
+
+    for (name, method), result in score_all(decode_dir, manifests, out).items():
+        click.echo(format_table(result, f"{name}, {method}"))
+
+
+@score.command()
+@click.option("--ref", required=True, type=EXISTING, help="Reference, stm.")
+@click.option("--hyp", required=True, type=EXISTING, help="Hypothesis, ctm.")
+@click.option("--glm", type=EXISTING, help="Mapping rules; without them words are compared as they stand.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
+def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool) -> None:
+    """Score by the rules of Hub5, with the counts of NIST's hubscr.pl."""
+    from asrtool.score.hub5 import score_hub5
+    from asrtool.score.output import format_json, write_result
+    from asrtool.score.table import format_table
+
+    result = score_hub5(ref, hyp, glm)
+    write_result(result, out, hyp.name)
+    click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)

@@ -1,0 +1,157 @@
+"""Global mapping rules (GLM, format NIST1): which spellings count as the same words.
+
+A rule is ``SOURCE => TARGET / LEFT __ RIGHT``; brackets keep spaces: ``[OK] => [O. K.] / [ ] __ [ ]``. Rules work on
+characters: without contexts a rule changes parts of words too. At each position the first rule of the file that fits
+is applied, and the search goes on behind its source; contexts are those of the text before any rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from asrtool.score.lines import Place, read_lines, upper
+
+REFERENCE = ("stm", "ref")  # what sections of a GLM call the two inputs
+HYPOTHESIS = ("ctm", "hyp")
+_SECTION = re.compile(r';;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
+_QUOTED = re.compile(r"""["']([^"']*)["']""")
+
+
+class Rule(NamedTuple):
+    source: str
+    target: str
+    left: str
+    right: str
+
+
+class _Options(NamedTuple):
+    case_sensitive: bool = True
+    max_rules: int = 400
+
+    def changed_by(self, place: Place, line: str) -> _Options:
+        """Read a line ``* NAME = 'VALUE'``."""
+        quoted = _QUOTED.search(line)
+        if not quoted:
+            place.fail("option without value", "* NAME = 'VALUE'")
+        value, name = quoted[1], upper(line)
+        if "FORMAT" in name and value != "NIST1":
+            place.fail(f"format {value!r}", "NIST1")
+        if "COPY_NO_HIT" in name and not _is_true(value):
+            place.fail(f"copy_no_hit is {value!r}", "'T': without it every word that no rule names is lost")
+        if "MAX_NRULES" in name and not value.isdecimal():
+            place.fail(f"max_nrules is {value!r}", "a number")
+        return _Options(
+            _is_true(value) if "CASE_SENSITIVE" in name else self.case_sensitive,
+            int(value) if "MAX_NRULES" in name else self.max_rules,
+        )
+
+
+class RuleSet:
+    """The rules that apply to one input; `apply` is the filter."""
+
+    def __init__(self, rules: Sequence[Rule], case_sensitive: bool) -> None:
+        self._case_sensitive = case_sensitive
+        self._by_source: dict[str, list[Rule]] = {}
+        for rule in rules:
+            self._by_source.setdefault(self._fold(rule.source), []).append(rule)
+        self._pattern = self._compile(rules)
+
+    def apply(self, text: str) -> str:
+        """Rewrite `text`, which begins and ends with a space."""
+        return self._pattern.sub(self._target, text)
+
+    def _compile(self, rules: Sequence[Rule]) -> re.Pattern[str]:
+        """One pattern for all rules, branching on the first character of the source to be quick."""
+        branches: dict[str, list[str]] = {}
+        for rule in rules:
+            left = f"(?<={re.escape(rule.left + rule.source)})" if rule.left else ""
+            right = f"(?={re.escape(rule.right)})" if rule.right else ""
+            branch = f"{re.escape(rule.source[1:])}{left}{right}"
+            branches.setdefault(self._fold(rule.source[0]), []).append(branch)
+        patterns = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in branches.items()]
+        flags = re.ASCII if self._case_sensitive else re.ASCII | re.IGNORECASE
+        return re.compile("|".join(patterns) or "(?!)", flags)
+
+    def _target(self, match: re.Match[str]) -> str:
+        before, after = self._fold(match.string[: match.start()]), self._fold(match.string[match.end() :])
+        for rule in self._by_source[self._fold(match.group())]:
+            if before.endswith(self._fold(rule.left)) and after.startswith(self._fold(rule.right)):
+                return rule.target
+        raise AssertionError(f"no rule for {match.group()!r} in {match.string!r}")
+
+    def _fold(self, text: str) -> str:
+        return text if self._case_sensitive else upper(text)
+
+
+def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
+    """The rules for the given input, REFERENCE or HYPOTHESIS; raises AsrtoolError for a malformed file."""
+    options, rules = _Options(), []
+    flag = None  # what begins a comment: the first word of the first line
+    place = Place(Path(path), 1)
+    for place, line in _applying(path, inputs):
+        if flag is None:
+            flag = line.split(" ")[0]
+        elif line.startswith("*"):
+            options = options.changed_by(place, line)
+        elif line and not (flag and line.startswith(flag)):
+            rules.append(_parse_rule(place, line.split(flag)[0] if flag else line))
+            if len(rules) > options.max_rules:
+                place.fail(f"more than max_nrules = {options.max_rules} rules", "* max_nrules = 'N' with a larger N")
+    if flag is None:
+        place.fail("empty file", "a line that begins with the comment sign, ;;")
+    return RuleSet([rule for rule in rules if rule.source], options.case_sensitive)
+
+
+def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Place, str]]:
+    applies = True
+    for place, line in read_lines(path):
+        if section := _SECTION.match(line):
+            kind = section[1].lower()
+            if not re.fullmatch("[a-z]+", kind):
+                place.fail(f"INPUT_DEPENDENT_APPLICATION is {section[1]!r}", "stm, ctm, ref or hyp")
+            applies = any(kind in name for name in inputs)
+        if applies:
+            yield place, line.rstrip(" \t")
+
+
+def _is_true(value: str) -> bool:
+    return upper(value) in ("T", "YES", "TRUE")
+
+
+def _parse_rule(place: Place, text: str) -> Rule:
+    """Take a rule apart as NIST's rfilter1 does; the last slash begins the contexts unless it stands in brackets."""
+    text = text.rstrip(" \t")
+    arrow = text.find("=>")
+    if arrow < 0:
+        place.fail(f"no rule in {text.strip()!r}", "SOURCE => TARGET / LEFT __ RIGHT")
+    source = _unbracket(text[:arrow].strip(" \t"))
+    slash = text.rfind("/")
+    if slash >= 0 and _in_brackets(text[slash:]):
+        slash = -1
+    if slash < 0:
+        return Rule(source, _after_word(text[arrow:]), "", "")
+    target = _after_word(text[arrow:slash])
+    slot = text.find("_", slash)
+    if slot < 0:
+        return Rule(source, target, "", "")
+    return Rule(source, target, _after_word(text[slash:slot]), _after_word(text[slot:]))
+
+
+def _in_brackets(rest: str) -> bool:
+    opening, closing = rest.find("["), rest.find("]")
+    return opening >= 0 and closing < opening
+
+
+def _after_word(text: str) -> str:
+    """What follows the first word (the arrow, the slash or the slot), without brackets."""
+    parts = text.rstrip(" \t").replace("\t", " ").split(" ", 1)
+    return _unbracket(parts[1].lstrip(" ")) if len(parts) == 2 else ""
+
+
+def _unbracket(text: str) -> str:
+    if len(text) > 1 and text[0] + text[-1] in ("[]", '""'):
+        return text[1:-1]
+    return text

@@ -1,0 +1,69 @@
+"""Lines of the public text formats: reading, and saying where one is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from asrtool.errors import AsrtoolError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_TOKEN = re.compile(r"[^ \t]+")
+_TO_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_TO_LOWER = {upper: lower for lower, upper in _TO_UPPER.items()}
+
+
+class Place(NamedTuple):
+    """A line of a file; lines count from 1."""
+
+    path: Path
+    line: int
+
+    def fail(self, what: str, expected: str) -> NoReturn:
+        raise AsrtoolError(f"{self.path}:{self.line}: {what}", f"expected {expected}")
+
+
+def read_lines(path: Path | str) -> Iterator[tuple[Place, str]]:
+    """The lines of a UTF-8 file with their places, without line ends.
+
+    Raises AsrtoolError for a missing file, other encodings and control characters (a carriage return among them).
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {(error.strerror or '').lower()}", "check the path") from error
+    for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
+        place = Place(path, number)
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place.fail(f"byte {error.start + 1} is not UTF-8", "UTF-8 text")
+        if control := _CONTROL.search(line):
+            place.fail(f"control character {control.group()!r}", "text lines that end in a line feed alone")
+        yield place, line
+
+
+def split(line: str) -> list[str]:
+    """The tokens between spaces and tabs; other white space is part of a token."""
+    return _TOKEN.findall(line)
+
+
+def to_number(text: str, place: Place, what: str) -> float:
+    """A finite decimal number; raises AsrtoolError."""
+    if not _NUMBER.fullmatch(text) or abs(float(text)) > 1e9:
+        place.fail(f"{what} is {text!r}", "a decimal number of seconds")
+    return float(text)
+
+
+def upper(text: str) -> str:
+    """Upper case of a-z alone, as csrfilt does."""
+    return text.translate(_TO_UPPER)
+
+
+def lower(text: str) -> str:
+    """Lower case of A-Z alone."""
+    return text.translate(_TO_LOWER)

@@ -1,0 +1,56 @@
+"""Tables of counts as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from asrtool.score.result import Counts, Result
+
+# Segments and words of the Hub5'00 test set: LDC2002T43, reference/hub5e00.english.000405.stm.
+_HUB5_00 = {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)}
+_HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %")
+
+
+def name_of(result: Result, name: str) -> str:
+    """``Hub5'00`` for the whole of that test set and nothing else, by its segments and words; else `name`."""
+    labels = {label.upper(): counts for label, counts in result.labels.items()}
+    found = {label: (labels.get(label, Counts()) if label else result.overall) for label in _HUB5_00}
+    sizes = {label: (counts.segments, counts.num_words) for label, counts in found.items()}
+    return "Hub5'00" if sizes == _HUB5_00 else name
+
+
+def format_table(result: Result, name: str) -> str:
+    """Overall and a line for each label."""
+    titles = {label: title or label for label, title in result.titles.items()}
+    rows = [(titles.get(label, label), counts) for label, counts in result.labels.items() if label.upper() != "O"]
+    return f"{name_of(result, name)}\n\n{_format(rows, result.overall)}"
+
+
+def format_speakers(result: Result) -> str:
+    """A line for each speaker and their sum."""
+    return _format(result.speakers.items(), result.overall)
+
+
+def format_confusions(result: Result) -> str:
+    """Substitutions, deletions and insertions with how often each occurs, the most frequent first."""
+    pairs = Counter(pair for segment in result.segments for pair in segment.alignment.pairs)
+    lines = []
+    for kind, title in (("S", "substitutions"), ("D", "deletions"), ("I", "insertions")):
+        counts = {pair: count for pair, count in pairs.items() if pair.kind == kind}
+        lines.append(f"{sum(counts.values())} {title}, {len(counts)} different")
+        for pair, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            words = f"{pair.ref} -> {pair.hyp}" if kind == "S" else pair.ref or pair.hyp
+            lines.append(f"{count:6d}  {words}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _format(rows: Iterable[tuple[str, Counts]], overall: Counts) -> str:
+    named = [*rows, ("Overall", overall)]
+    width = max(len(name) for name, _ in named)
+    lines = [" " * width + "".join(f"{head:>9}" for head in _HEADS)]
+    for name, counts in named:
+        wer = "-" if counts.wer is None else f"{counts.wer:.2f}"
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in (*counts.to_dict().values(), wer)))
+    return "\n".join(lines) + "\n"
