@@ -1,0 +1,202 @@
+"""Manifests: one folder a corpus, checked and counted, with the list of what was left out.
+
+A folder holds `recordings.jsonl.gz` and `supervisions.jsonl.gz` (lhotse's), `dropped.tsv` (id, reason, detail) and,
+written last, `report.json`. A folder without `report.json` is half-written and is never read.
+"""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse.qa import validate_recordings_and_supervisions
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside, write_text
+
+RECORDINGS = "recordings.jsonl.gz"
+SUPERVISIONS = "supervisions.jsonl.gz"
+DROPPED = "dropped.tsv"
+REPORT = "report.json"
+
+# Faults of the data, as against what is left out on purpose; data.bad_share limits the first only.
+BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
+BAD_UTTERANCE = frozenset({"broken line", "bad times", "unknown mark-up", "unknown characters", "no text"})
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A recording or an utterance that was left out."""
+
+    id: str
+    reason: str
+    detail: str = ""
+
+
+def write_manifests(
+    out: Path,
+    recordings: Iterable[Recording],
+    supervisions: Iterable[SupervisionSegment],
+    drops: Sequence[Drop],
+    bad_share: float,
+    texts: Mapping[str, str],
+) -> None:
+    """Check both manifests and write the folder `out`, with the further files `texts` (name -> content).
+
+    Recordings without a supervision are left out. Raises AsrtoolError when nothing is left, when more than `bad_share`
+    of the recordings or of the utterances had to be set aside for a fault, when a manifest is inconsistent, or when the
+    disk is full.
+    """
+    segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
+    used = {s.recording_id for s in segments}
+    kept = sorted((r for r in recordings if r.id in used), key=lambda r: r.id)
+    check_share(out, drops, len(kept), len(segments), bad_share)
+    check_manifests(kept, segments, out)
+    (out / REPORT).unlink(missing_ok=True)
+    _write_lines(out / RECORDINGS, (r.to_dict() for r in kept))
+    _write_lines(out / SUPERVISIONS, (s.to_dict() for s in segments))
+    for name, text in {DROPPED: _format_drops(drops), **texts}.items():
+        write_text(out / name, text)
+    report = count(kept, segments, drops)
+    write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
+    _rejected(out).unlink(missing_ok=True)
+    logging.info("%s: %s", out.name, _summary(report))
+
+
+def check_share(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
+    """Raise AsrtoolError when nothing is left, or faults took more than the share `limit` of one or the other.
+
+    The numbers are of what is left. The list of drops is then written beside `out`.
+    """
+    units = (("recordings", BAD_RECORDING, num_recordings), ("utterances", BAD_UTTERANCE, num_utterances))
+    for unit, reasons, num_good in units:
+        bad = [drop for drop in drops if drop.reason in reasons]
+        num = len({drop.id for drop in bad})
+        if bad and num > limit * (num + num_good):
+            write_text(_rejected(out), _format_drops(drops))
+            raise AsrtoolError(
+                f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
+                f" data.bad_share is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
+                f"mend what {_rejected(out)} lists, or raise data.bad_share",
+            )
+    if not num_utterances:
+        write_text(_rejected(out), _format_drops(drops))
+        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {_rejected(out)}")
+
+
+def count(
+    recordings: Sequence[Recording], supervisions: Sequence[SupervisionSegment], drops: Sequence[Drop]
+) -> dict[str, Any]:
+    """The content of report.json: numbers, hours, and drops by reason."""
+    return {
+        "num_recordings": len(recordings),
+        "num_utterances": len(supervisions),
+        "num_speakers": len({s.speaker for s in supervisions}),
+        "num_words": sum(len((s.text or "").split()) for s in supervisions),
+        "speech_hours": round(sum(s.duration for s in supervisions) / 3600, 4),
+        "audio_hours": round(sum(r.duration for r in recordings) / 3600, 4),
+        "dropped": dict(sorted(collections.Counter(drop.reason for drop in drops).items())),
+    }
+
+
+def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
+    """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
+    report = read_report(directory)
+    recordings = list(_read_lines(directory / RECORDINGS, Recording.from_dict))
+    supervisions = list(_read_lines(directory / SUPERVISIONS, SupervisionSegment.from_dict))
+    for name, found, key in (
+        (RECORDINGS, len(recordings), "num_recordings"),
+        (SUPERVISIONS, len(supervisions), "num_utterances"),
+    ):
+        if found != report.get(key):
+            raise AsrtoolError(
+                f"{directory / name}: {found} lines, expected {report.get(key)} as in {REPORT}",
+                "run the prepare stage again",
+            )
+    check_manifests(recordings, supervisions, directory)
+    return RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
+
+
+def read_report(directory: Path) -> dict[str, Any]:
+    """The content of report.json, which proves that the folder is complete."""
+    path = directory / REPORT
+    if not path.is_file():
+        state = "half-written, it has no report.json" if directory.is_dir() else "no such folder of manifests"
+        raise AsrtoolError(f"{directory}: {state}", "run the prepare stage first")
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AsrtoolError(f"{path}: broken JSON: {error}", "run the prepare stage again") from error
+    assert isinstance(report, dict), f"{path} holds {type(report)}"
+    return report
+
+
+def check_manifests(recordings: Sequence[Recording], supervisions: Sequence[SupervisionSegment], where: Path) -> None:
+    """Ids are unique, recordings exist, segments lie inside them on a channel they have.
+
+    Raises AsrtoolError naming `where` and the id.
+    """
+    for what, ids in (("recording", [r.id for r in recordings]), ("utterance", [s.id for s in supervisions])):
+        repeated = [id_ for id_, num in collections.Counter(ids).items() if num > 1]
+        if repeated:
+            raise AsrtoolError(f"{where}: {what} id {repeated[0]} occurs more than once", "make the ids unique")
+    try:
+        validate_recordings_and_supervisions(
+            RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
+        )
+    except AssertionError as error:
+        raise AsrtoolError(f"{where}: {error}", "run the prepare stage again") from error
+
+
+def _rejected(out: Path) -> Path:
+    """Where the list of drops lies when the folder `out` was not written."""
+    return out.with_name(f"{out.name}.{DROPPED}")
+
+
+def _format_drops(drops: Iterable[Drop]) -> str:
+    rows = ["id\treason\tdetail"] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
+    return "\n".join(rows) + "\n"
+
+
+def _summary(report: Mapping[str, Any]) -> str:
+    dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
+    return (
+        f"{report['num_recordings']} recordings, {report['num_utterances']} utterances,"
+        f" {report['num_speakers']} speakers, {report['speech_hours']:.2f} h of speech; dropped: {dropped}"
+    )
+
+
+def _write_lines(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
+    # No file name and no time in the header: the same manifest is the same bytes.
+    with (
+        write_beside(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file,
+    ):
+        for item in items:
+            file.write((json.dumps(item, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def _read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                yield parse(json.loads(line))
+                number += 1
+    except FileNotFoundError as error:
+        raise AsrtoolError(f"{path}: missing", "run the prepare stage again") from error
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise AsrtoolError(
+            f"{path}: corrupt after line {number}: {type(error).__name__}: {error}", "run the prepare stage again"
+        ) from error

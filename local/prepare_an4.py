@@ -1,0 +1,104 @@
+"""CMU AN4: the published lists, with audio as .sph, .wav, .flac or .raw beside them, to manifests."""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from pathlib import Path
+
+from lhotse import SupervisionSegment
+
+from asrtool.config import Data
+from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+from local.references import NO_RULES_GLM, format_reference
+from local.text_rules import AN4, normalise
+from local.utterances import mono_recording, normalise_all, usable_audio
+
+SAMPLING_RATE_HZ = 16000
+NUM_CHANNELS = 1
+SUFFIXES = (".sph", ".wav", ".flac")
+LISTS = {"an4": "an4_train", "an4_test": "an4_test"}  # manifest folder -> published list
+
+
+def prepare_an4(corpus: Path, manifests: Path, data: Data) -> None:
+    """Write the manifest folders `manifests`/an4 and `manifests`/an4_test.
+
+    Raises AsrtoolError when a list is missing or too much of one cannot be used (data.bad_share).
+    """
+    for name, published in LISTS.items():
+        prepare_list(corpus, published, manifests / name, data)
+
+
+def prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
+    """Write the manifest folder `out` of one published list; speakers are the folders of the audio files."""
+    drops: list[Drop] = []
+    places = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}
+    texts = _read_texts(corpus / "etc" / f"{published}.transcription")
+    drops += [Drop(id_, "no audio", f"{id_} is not in {published}.fileids") for id_ in texts if id_ not in places]
+    drops += [Drop(id_, "no transcript", f"{id_} is not in {published}.transcription") for id_ in places.keys() - texts]
+    files = {}
+    for id_, place in places.items():
+        path = _find_audio(corpus / "wav" / place, out / "audio")
+        if path is None:
+            drops.append(Drop(id_, "no audio", f"no {place} with {', '.join(SUFFIXES)} or .raw in {corpus / 'wav'}"))
+        elif id_ in texts:
+            files[id_] = path
+    sounds = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
+    segments = normalise_all(
+        (
+            SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, texts[id_], speaker=_speaker(places[id_]))
+            for id_, sound in sounds.items()
+        ),
+        functools.partial(normalise, rules=AN4),
+        drops,
+    )
+    reference = format_reference(segments, dict.fromkeys(sounds, "an4"))
+    recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
+    write_manifests(out, recordings, segments, drops, data.bad_share, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+
+
+def _read_list(path: Path) -> list[str]:
+    if not path.is_file():
+        raise AsrtoolError(f"{path}: missing", "set paths.an4 to the folder that holds etc and wav")
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _read_texts(path: Path) -> dict[str, str]:
+    """Utterance id -> text as published."""
+    texts = {}
+    for number, line in enumerate(_read_list(path), start=1):
+        match = re.fullmatch(r"(.*)\(([^()\s]+)\)", line)
+        if not match:
+            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected WORDS (ID)", "mend the line")
+        texts[match[2]] = match[1]
+    return texts
+
+
+def _find_audio(place: Path, converted: Path) -> Path | None:
+    """The audio file of an entry (a path without suffix); headerless .raw is written to `converted` as FLAC."""
+    for suffix in SUFFIXES:
+        path = place.with_name(place.name + suffix)
+        if path.is_file():
+            return path
+    raw = place.with_name(f"{place.name}.raw")
+    return _raw_to_flac(raw, converted / f"{place.name}.flac") if raw.is_file() else None
+
+
+def _raw_to_flac(raw: Path, target: Path) -> Path:
+    """16-bit little-endian samples at 16 kHz to FLAC."""
+    import numpy as np
+    import soundfile
+
+    even_bytes = raw.stat().st_size // 2 * 2
+    flac = io.BytesIO()
+    soundfile.write(flac, np.frombuffer(raw.read_bytes()[:even_bytes], "<i2"), SAMPLING_RATE_HZ, format="FLAC")
+    with write_beside(target) as temporary:
+        temporary.write_bytes(flac.getbuffer())
+    return target
+
+
+def _speaker(place: str) -> str:
+    return f"an4-{Path(place).parent.name}"

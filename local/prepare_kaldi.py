@@ -1,0 +1,131 @@
+"""A Kaldi data directory (wav.scp, text, utt2spk, segments) to manifests, through lhotse's load_kaldi_data_dir.
+
+lhotse reads a staged copy without the entries it would stop at. Recordings are named as in wav.scp and have one
+channel, so reco2file_and_channel is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lhotse.kaldi import load_kaldi_data_dir
+
+from asrtool.config import Data
+from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.errors import AsrtoolError
+from local.prepare_folder import usual_rate_hz
+from local.references import NO_RULES_GLM, format_reference
+from local.text_rules import normalise_plain
+from local.utterances import Sound, mono_recording, normalise_all, staging, times_run, usable_audio
+
+Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
+
+
+def prepare_kaldi(directory: Path, out: Path, data: Data) -> None:
+    """Write the manifest folder `out`, with ref.stm and ref.glm for use as a test set.
+
+    Relative paths in wav.scp are taken from the current directory, as Kaldi does, or else from `directory`. Raises
+    AsrtoolError for a missing file, a pipe in wav.scp, or when too much cannot be used.
+    """
+    drops: list[Drop] = []
+    files = _read_wav_scp(directory)
+    texts = _read_table(directory / "text", allow_empty=True)
+    speakers = _read_table(directory / "utt2spk")
+    segments = _read_segments(directory / "segments") if (directory / "segments").is_file() else None
+    wanted = {recording for recording, _, _ in segments.values()} if segments is not None else texts.keys()
+    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in files if id_ not in wanted]
+    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - files.keys())]
+    files = {id_: path for id_, path in files.items() if id_ in wanted}
+    sounds = usable_audio(files, usual_rate_hz(files.values()), 1, out, drops)
+    if segments is None:
+        segments = {id_: (id_, "0", repr(sound.duration_s)) for id_, sound in sounds.items()}
+    segments = _usable_segments(segments, sounds, texts, drops)
+    if not segments:
+        check_share(out, drops, 0, 0, data.bad_share)
+    with staging() as stage:
+        _stage(stage, sounds, segments, texts, {id_: speakers.get(id_, id_) for id_ in segments})
+        rate_hz = next(iter(sounds.values())).sampling_rate_hz
+        _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
+    assert supervisions is not None, f"{directory} was staged with segments"
+    normalised = normalise_all(supervisions, normalise_plain, drops)
+    reference = format_reference(normalised, dict.fromkeys(sounds, out.name))
+    recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
+    write_manifests(out, recordings, normalised, drops, data.bad_share, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+
+
+def _read_wav_scp(directory: Path) -> dict[str, Path]:
+    """Recording id -> audio file."""
+    files = {}
+    for id_, place in _read_table(directory / "wav.scp").items():
+        if place.endswith("|"):
+            raise AsrtoolError(
+                f"{directory / 'wav.scp'}: {id_} is a command, expected an audio file",
+                "run the commands once, for example with wav-copy, and name the files they write",
+            )
+        path = Path(place)
+        files[id_] = path if path.is_file() or path.is_absolute() else directory / path
+    return files
+
+
+def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
+    """Lines of id and value. Raises AsrtoolError for a missing file, a line without value, or an id given twice."""
+    if not path.is_file():
+        raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
+    table: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        id_, _, value = line.strip().partition(" ")
+        if not id_ or (not value and not allow_empty):
+            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "mend the line")
+        if id_ in table:
+            raise AsrtoolError(f"{path}, line {number}: {id_} was there before", "make the ids unique")
+        table[id_] = value.strip()
+    return table
+
+
+def _read_segments(path: Path) -> Segments:
+    segments = {}
+    for id_, value in _read_table(path).items():
+        fields = value.split()
+        try:
+            recording, start, end = fields
+            float(start), float(end)
+        except ValueError:
+            raise AsrtoolError(
+                f"{path}: {id_} {value!r}, expected recording, start and end in seconds", "mend the line"
+            ) from None
+        segments[id_] = (recording, start, end)
+    return segments
+
+
+def _usable_segments(
+    segments: Segments, sounds: Mapping[str, Sound], texts: Mapping[str, str], drops: list[Drop]
+) -> Segments:
+    kept = {}
+    for id_, (recording, start, end) in segments.items():
+        if recording not in sounds:
+            continue
+        sound = sounds[recording]
+        end = repr(sound.duration_s) if float(end) < 0 or float(end) > sound.duration_s else end
+        if id_ not in texts:
+            drops.append(Drop(id_, "no text", f"{id_} is not in the file text"))
+        elif times_run(id_, start, end, sound, drops):
+            kept[id_] = (recording, start, end)
+    drops += [Drop(id_, "no segment", "in text, but not in segments") for id_ in texts if id_ not in segments]
+    return kept
+
+
+def _stage(
+    stage: Path, sounds: Mapping[str, Sound], segments: Segments, texts: Mapping[str, str], speakers: Mapping[str, str]
+) -> None:
+    _write_table(stage / "wav.scp", ((id_, os.path.abspath(sound.path)) for id_, sound in sounds.items()))
+    # With durations given lhotse opens no audio file.
+    _write_table(stage / "reco2dur", ((id_, repr(sound.duration_s)) for id_, sound in sounds.items()))
+    _write_table(stage / "segments", ((id_, " ".join(place)) for id_, place in segments.items()))
+    _write_table(stage / "text", ((id_, texts[id_]) for id_ in segments))
+    _write_table(stage / "utt2spk", speakers.items())
+
+
+def _write_table(path: Path, rows: Iterable[tuple[str, str]]) -> None:
+    path.write_text("".join(f"{id_} {value}\n" for id_, value in rows), encoding="utf-8")

@@ -1,0 +1,153 @@
+"""Switchboard-1: LDC97S62 audio and MS-State transcripts to manifests, through lhotse's prepare_switchboard.
+
+lhotse reads a staged copy of the release that holds only what it can read: recordings with the transcripts of both
+sides, and no broken line. Speakers are told apart here: by the release's table of calls, or else one a side.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from lhotse import SupervisionSegment
+from lhotse.recipes import prepare_switchboard
+
+from asrtool.config import Data
+from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.errors import AsrtoolError
+from local.ldc import find_files
+from local.text_rules import SWBD, normalise
+from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
+
+SAMPLING_RATE_HZ = 8000
+NUM_CHANNELS = 2
+DICTIONARY = "sw-ms98-dict.text"
+CALLERS = "call_con_tab.csv"
+
+# How the dictionary of the release pronounces the names of letters.
+LETTERS = {
+    "a": "ey", "b": "b iy", "c": "s iy", "d": "d iy", "e": "iy", "f": "eh f", "g": "jh iy", "h": "ey ch", "i": "ay",
+    "j": "jh ey", "k": "k ey", "l": "eh l", "m": "eh m", "n": "eh n", "o": "ow", "p": "p iy", "q": "k y uw",
+    "r": "aa r", "s": "eh s", "t": "t iy", "u": "y uw", "v": "v iy", "w": "d ah b ax l y uw", "x": "eh k s",
+    "y": "w ay", "z": "z iy",
+}  # fmt: skip
+
+
+def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
+    """Write the manifest folder `out` from the release folders `audio` and `transcripts`.
+
+    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used (data.bad_share).
+    """
+    drops: list[Drop] = []
+    files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
+    sides = {path.name[2:7]: path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
+    if not files or not sides:
+        found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
+        raise AsrtoolError(f"{where}: no {found} in it", "check paths.ldc97s62 and paths.swb_ms98_transcriptions")
+    good = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
+    lines = _transcribed(good, files, sides, drops)
+    if not lines:
+        check_share(out, drops, 0, 0, data.bad_share)
+    with staging() as stage:
+        for id_, of_sides in lines.items():
+            link(good[id_].path, stage / "LDC97S62" / "swb1_d1" / "data" / f"{id_}.sph")
+            for side, text in of_sides.items():
+                _stage_transcript(stage / "ms98", id_, side, text)
+        manifests = prepare_switchboard(stage / "LDC97S62", stage / "ms98", omit_silence=False, absolute_paths=True)
+    rule = functools.partial(normalise, rules=SWBD, acronyms=read_acronyms(transcripts / DICTIONARY))
+    segments = map(_with_speaker(read_callers(audio)), manifests["supervisions"])
+    write_manifests(
+        out,
+        with_paths(manifests["recordings"], good),
+        normalise_all(segments, rule, drops),
+        drops,
+        data.bad_share,
+        {},
+    )
+
+
+def read_callers(release: Path) -> dict[str, str]:
+    """Conversation side (sw02001-A) -> caller, from the release's table of calls; empty where it has none."""
+    path = next(find_files(release, CALLERS), None)
+    if path is None:
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [[cell.strip(' "') for cell in row] for row in csv.reader(file, skipinitialspace=True)]
+    return {f"sw0{row[0]}-{row[1]}": f"swbd-{row[2]}" for row in rows if len(row) > 2 and row[1] in ("A", "B")}
+
+
+def read_acronyms(dictionary: Path) -> dict[str, str]:
+    """Words that the release's dictionary spells out, always -> their letters (ibm -> i b m, pcs -> p c's)."""
+    if not dictionary.is_file():
+        return {}
+    spelt: dict[str, bool] = {}
+    for line in dictionary.read_text(encoding="utf-8", errors="replace").splitlines():
+        word, _, phones = line.strip().partition(" ")
+        word = word.lower()
+        if len(word) > 1 and re.fullmatch(r"[a-z]+('s)?", word):
+            spelt[word] = spelt.get(word, True) and _is_spelt(word, " ".join(phones.split()))
+    return {word: _letters(word) for word, always in spelt.items() if always}
+
+
+def _is_spelt(word: str, phones: str) -> bool:
+    names = " ".join(LETTERS[letter] for letter in _stem(word))
+    return phones in ((f"{names} s", f"{names} z") if _stem(word) != word else (names,))
+
+
+def _letters(word: str) -> str:
+    return " ".join(_stem(word)) + ("'s" if _stem(word) != word else "")
+
+
+def _stem(word: str) -> str:
+    """The letters of an acronym without the ending of its plural or genitive."""
+    return re.sub(r"('s|s)$", "", word) if len(word) > 2 else word
+
+
+def _transcribed(
+    good: dict[str, Sound], files: dict[str, Path], sides: dict[str, Path], drops: list[Drop]
+) -> dict[str, dict[str, list[str]]]:
+    """Recordings with lines for both sides: id -> side -> lines; the others, and broken lines, go to `drops`."""
+    for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
+        drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
+    complete = {}
+    for id_, sound in good.items():
+        missing = [side for side in "AB" if f"{id_[3:]}{side}" not in sides]
+        if missing:
+            drops.append(Drop(id_, "no transcript", f"no sw{id_[3:]}{missing[0]}-ms98-a-trans.text"))
+            continue
+        lines = {side: read_lines(sides[f"{id_[3:]}{side}"], id_, drops) for side in "AB"}
+        if all(lines.values()):
+            complete[id_] = {side: _well_formed(text, sound, drops) for side, text in lines.items()}
+    return {id_: of_sides for id_, of_sides in complete.items() if any(of_sides.values())}
+
+
+def _well_formed(lines: list[str], sound: Sound, drops: list[Drop]) -> list[str]:
+    """Lines of id, start, end and words, with times that run forward."""
+    kept = []
+    for line in lines:
+        match = re.match(r"(\S+)\s+(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+\S", line)
+        if match:
+            if times_run(match[1], match[2], match[3], sound, drops):
+                kept.append(line)
+        elif line.strip():
+            drops.append(Drop(line.split()[0], "broken line", line))
+    return kept
+
+
+def _stage_transcript(folder: Path, id_: str, side: str, lines: list[str]) -> None:
+    number = id_[3:]
+    path = folder / number[:2] / number / f"sw{number}{side}-ms98-a-trans.text"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _with_speaker(callers: dict[str, str]) -> Callable[[SupervisionSegment], SupervisionSegment]:
+    def change(segment: SupervisionSegment) -> SupervisionSegment:
+        side = f"{segment.recording_id}-{'AB'[segment.channel]}"
+        return dataclasses.replace(segment, speaker=callers.get(side, side))
+
+    return change

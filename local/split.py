@@ -1,0 +1,174 @@
+"""Corpora to training, development and test sets.
+
+The development set is whole conversations, and none of its speakers is heard in training: sides of other conversations
+that they speak are left out of it. Conversations are chosen so that few are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lhotse import Recording, SupervisionSegment
+
+from asrtool.config import Data
+from asrtool.corpus.manifest import Drop, read_manifests, write_manifests
+from asrtool.errors import AsrtoolError
+from local.references import format_reference, reference_rules
+
+LARGEST_DEV_SHARE = 0.1  # of the speech, whatever data.dev_minutes says
+OWN_TRAIN, OWN_DEV = "own_train", "own_dev"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The manifests of one corpus."""
+
+    name: str
+    recordings: Sequence[Recording]
+    segments: Sequence[SupervisionSegment]
+
+
+def split_manifests(manifests: Path, test: str, data: Data) -> None:
+    """Write `manifests`/train, dev and test from the folders of data.train and the folder `test`.
+
+    Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
+    """
+    corpora = [_read(manifests / (OWN_TRAIN if name == "own" else name)) for name in data.train]
+    given_dev = manifests / OWN_DEV
+    if "own" in data.train and given_dev.is_dir():
+        dev, drops = [_read(given_dev)], list[Drop]()
+        train = [segment for corpus in corpora for segment in corpus.segments]
+    else:
+        dev, train, drops = _hold_out(corpora, data.dev_minutes * 60)
+    drops += _unfit(train, data)
+    dropped = {drop.id for drop in drops}
+    kept = [segment for segment in train if segment.id not in dropped]
+    if not kept:
+        raise AsrtoolError(
+            f"{manifests}: no training utterance is left beside the development set",
+            "lower data.dev_minutes, or give a development set of your own with paths.own_dev",
+        )
+    recordings = [recording for corpus in corpora for recording in corpus.recordings]
+    glm = _read_text(manifests / test / "ref.glm")
+    _write(manifests / "train", recordings, kept, drops, {})
+    _write_dev(manifests / "dev", dev, data, reference_rules(glm))
+    tested = _read(manifests / test)
+    references = {"ref.stm": _read_text(manifests / test / "ref.stm"), "ref.glm": glm}
+    _write(manifests / "test", tested.recordings, tested.segments, [], references)
+
+
+def choose_conversations(segments: Iterable[SupervisionSegment], target_s: float) -> set[str]:
+    """Ids of recordings that hold about `target_s` seconds of speech, and the speakers of which are in few others.
+
+    At least one; those all of whose speakers are held out anyway are among them. Deterministic.
+    """
+    speech_s, num_utterances = Counter[str](), Counter[tuple[str, str]]()
+    speakers, recordings = defaultdict(set), defaultdict(set)
+    for s in segments:
+        speech_s[s.recording_id] += s.duration
+        num_utterances[s.recording_id, str(s.speaker)] += 1
+        speakers[s.recording_id].add(str(s.speaker))
+        recordings[str(s.speaker)].add(s.recording_id)
+    held_out: set[str] = set()
+    chosen: set[str] = set()
+    while (missing_s := target_s - sum(speech_s[id_] for id_ in chosen)) > 0:
+        options = []
+        for id_ in speech_s.keys() - chosen:
+            new = speakers[id_] - held_out
+            touched = {other for speaker in new for other in recordings[speaker]} - chosen | {id_}
+            joining = {other for other in touched if speakers[other] <= held_out | new}
+            gain_s = sum(speech_s[other] for other in joining)
+            loss = sum(num_utterances[other, speaker] for other in touched - joining for speaker in new)
+            if gain_s <= 1.5 * missing_s or not chosen:
+                too_long = gain_s > 1.5 * missing_s
+                options.append((too_long, gain_s if too_long else 0.0, loss / gain_s, _shuffled(id_), new, joining))
+        if not options:
+            break
+        *_, new, joining = min(options, key=lambda option: option[:4])
+        held_out |= new
+        chosen |= joining
+    return chosen
+
+
+def duplicates(segments: Iterable[SupervisionSegment], max_duplicates: int) -> list[Drop]:
+    """The utterances beyond the first `max_duplicates` that have the same text, as Kaldi's remove_dup_utts.sh."""
+    seen = Counter[str]()
+    drops = []
+    for segment in segments:
+        text = segment.text or ""
+        seen[text] += 1
+        if seen[text] > max_duplicates:
+            drops.append(Drop(segment.id, "duplicate", f"{seen[text]} times: {text}"))
+    return drops
+
+
+def _hold_out(corpora: Sequence[Corpus], target_s: float) -> tuple[list[Corpus], list[SupervisionSegment], list[Drop]]:
+    """Development corpora, training utterances, and drops; each corpus gives in proportion to its speech."""
+    speech_s = {corpus.name: sum(s.duration for s in corpus.segments) for corpus in corpora}
+    share = min(target_s / sum(speech_s.values()), LARGEST_DEV_SHARE)
+    dev, train, drops = [], [], []
+    for corpus in corpora:
+        chosen = choose_conversations(corpus.segments, share * speech_s[corpus.name])
+        held = [s for s in corpus.segments if s.recording_id in chosen]
+        speakers = {s.speaker for s in held}
+        dev.append(Corpus(corpus.name, [r for r in corpus.recordings if r.id in chosen], held))
+        for s in corpus.segments:
+            if s.recording_id in chosen:
+                continue
+            if s.speaker in speakers:
+                drops.append(Drop(s.id, "speaker in dev", str(s.speaker)))
+            else:
+                train.append(s)
+    return dev, train, drops
+
+
+def _unfit(segments: Sequence[SupervisionSegment], data: Data) -> list[Drop]:
+    """Drops for duration, and for texts that repeat among the others."""
+    drops = []
+    for s in segments:
+        if not data.min_duration_s <= s.duration <= data.max_duration_s:
+            reason = "too short" if s.duration < data.min_duration_s else "too long"
+            drops.append(Drop(s.id, reason, f"{s.duration:.3f} s"))
+    dropped = {drop.id for drop in drops}
+    return drops + duplicates((s for s in segments if s.id not in dropped), data.max_duplicates)
+
+
+def _shuffled(id_: str) -> str:
+    """A key that orders ids at random but always the same way, so that no kind of name is preferred."""
+    return hashlib.sha256(id_.encode()).hexdigest()
+
+
+def _write_dev(out: Path, corpora: Sequence[Corpus], data: Data, glm: str) -> None:
+    segments = [s for corpus in corpora for s in corpus.segments]
+    drops = [drop for drop in _unfit(segments, data) if drop.reason != "duplicate"]
+    dropped = {drop.id for drop in drops}
+    kept = [s for s in segments if s.id not in dropped]
+    corpus_of = {r.id: corpus.name for corpus in corpora for r in corpus.recordings}
+    recordings = [r for corpus in corpora for r in corpus.recordings]
+    _write(out, recordings, kept, drops, {"ref.stm": format_reference(kept, corpus_of), "ref.glm": glm})
+
+
+def _write(
+    out: Path,
+    recordings: Iterable[Recording],
+    segments: Sequence[SupervisionSegment],
+    drops: Sequence[Drop],
+    texts: Mapping[str, str],
+) -> None:
+    sentences = "".join(f"{s.text}\n" for s in segments if s.text)
+    write_manifests(out, recordings, segments, drops, 1.0, {"sentences.txt": sentences, **texts})
+
+
+def _read(folder: Path) -> Corpus:
+    recordings, segments = read_manifests(folder)
+    return Corpus(folder.name, list(recordings), list(segments))
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise AsrtoolError(f"{path}: missing, a test set needs it", "run the prepare stage again")
+    return path.read_text(encoding="utf-8")

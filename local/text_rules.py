@@ -1,0 +1,199 @@
+"""Mark-up of each corpus to normalised text, as tables.
+
+Normalised text is lower case: words of a-z and ', partial words that end or begin in -, and the tags [noise],
+[laughter], [vocalized-noise]. docs/guide/corpora.md gives the reason for each choice.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Table = tuple[tuple[str, str], ...]
+
+TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
+
+# One spelling for each back-channel; NIST's mapping file takes those of a line for equal.
+BACKCHANNELS = {
+    **dict.fromkeys(
+        ("um-hum", "um-hm", "um-hmm", "umhum", "mm-hm", "mm-hmm", "mm-hum", "mm-huh", "mmhm", "mhmm"), "mhm"
+    ),
+    **dict.fromkeys(("uh-hum", "uh-hmm", "uh-hm", "uhhuh"), "uh-huh"),
+    **dict.fromkeys(("huh-uh", "huhuh", "uhuh"), "uh-uh"),
+}
+HYPHENATED = frozenset({"uh-huh", "uh-uh"})
+
+# Sounds that NIST's mapping file joins to %HESITATION.
+HESITATIONS = frozenset(("ach", "ah", "eee", "eh", "er", "ew", "ha", "hee", "hm", "huh", "mm", "oof", "uh", "um"))
+
+
+class Unusable(Exception):
+    """An utterance that has no normalised text; `reason` is one word or two for the list of drops."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is done to a line of one corpus, in this order; patterns are regular expressions on lower-case text."""
+
+    refuse: Table = ()  # pattern in the line -> reason for which the utterance is left out
+    line: Table = ()  # pattern anywhere in the line -> replacement
+    word: Table = ()  # pattern in one word -> replacement
+    words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
+
+
+# MS-State transcripts of Switchboard-1. Order matters: what is inside brackets may hold brackets again.
+SWBD = Rules(
+    line=(
+        (r"\[silence\]", " "),
+        (r"<[be]_aside>", " "),
+    ),
+    word=(
+        (r"^(-?)\[laughter-(.+)\](-?)$", r"\1\2\3"),  # said while laughing
+        (r"^\[(.+-)/(.+)\]-?$", r"\1"),  # broken off: as said
+        (r"^\[(.+)/(.+)\](-?)$", r"\2\3"),  # mispronounced: as meant
+        (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
+        (r"^-?\[[^\[\]]+\]([^\[\]]+)$", r"-\1"),  # -[an]y; the first - is missing at times
+        (r"^([^\[\]]+)\[[^\[\]]+\]-?$", r"\1-"),  # th[is]-; the last - is missing at times
+        (r"([a-z])\[[^\[\]]+\]([a-z])", r"\1-\2"),  # ammu[n]it-
+        (r"^\{(.+)\}$", r"\1"),  # coined
+        (r"_\d+", ""),  # variant of pronunciation
+    ),
+)
+
+# Fisher, transcribed by LDC and by BBN/WordWave.
+FISHER = Rules(
+    refuse=(
+        (r"\[\[skip\]\]", "skipped"),
+        (r"<", "foreign"),
+        (r"\(\(\s*\)\)\s*\S|\S\s*\(\(\s*\)\)", "unintelligible"),
+    ),
+    line=(
+        (r"\(\(|\)\)", " "),
+        (r"\[pause\]", " "),
+    ),
+    words={
+        "[laugh]": "[laughter]",
+        **dict.fromkeys(("[mn]", "[sigh]", "[lipsmack]", "[breath]", "[cough]", "[sneeze]"), "[vocalized-noise]"),
+        "o._k.": "okay",
+        "ok": "okay",
+    },
+)
+
+# References of Hub5'00 (stm).
+HUB5 = Rules(
+    line=(
+        (r"\(\(|\)\)", " "),
+        (r"<[^>]*>", " "),
+        (r"\{\s*@\s*/\s*([^/}]*)[^}]*\}", r" \1 "),  # the first alternative that has words
+        (r"\{([^/}]*)/[^}]*\}", r" \1 "),
+        (r"%?hesitation", "uh"),
+        (r"[()@%]", " "),
+        (r"(^|\s)o\. k\.", r"\1okay"),
+    ),
+)
+
+# AN4: <s> A B C </s> (an1-fash-b)
+AN4 = Rules(
+    line=(
+        (r"</?s>|<sil>", " "),
+        (r"\([^()\s]*\)\s*$", " "),
+        (r"\+\+[a-z_]+\+\+", " [noise] "),
+    ),
+)
+
+# A person's own text, after strip_punctuation.
+PLAIN = Rules(word=((r"^'(.+)'$", r"\1"),))
+_TYPOGRAPHIC = str.maketrans(
+    {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
+)
+
+_WORD = re.compile(r"-?'?[a-z]+(?:'[a-z]+)*'?-?")
+_LETTER = re.compile(r"([a-z])\.('?s)?")
+_EDGE = ',?!;:"'
+
+
+def normalise(text: str, rules: Rules, acronyms: Mapping[str, str] | None = None) -> str:
+    """`text` of one utterance by `rules`; empty when nothing but silence is left.
+
+    `acronyms` gives the letters of words that are spelt out (ibm -> i b m). Raises Unusable with the reason.
+    """
+    text = text.lower()
+    for pattern, reason in rules.refuse:
+        if re.search(pattern, text):
+            raise Unusable(reason, text)
+    for pattern, replacement in rules.line:
+        text = re.sub(pattern, replacement, text)
+    words: list[str] = []
+    for word in text.split():
+        words += _normalise_word(word, rules, acronyms or {})
+    return " ".join(words)
+
+
+def split_acronym(word: str) -> list[str]:
+    """t._v.'s -> t v's, a._t._and_t. -> a t and t, u.s. -> u s; other words unchanged."""
+    parts = []
+    for part in re.sub(r"(?<=\b[a-z]\.)(?=[a-z]\.)", "_", word).split("_"):
+        letter = _LETTER.fullmatch(part)
+        parts.append(letter[1] + ("'s" if letter[2] else "") if letter else part)
+    return [part for part in parts if part]
+
+
+def _normalise_word(word: str, rules: Rules, acronyms: Mapping[str, str]) -> list[str]:
+    for pattern, replacement in rules.word:
+        word = re.sub(pattern, replacement, word)
+    word = rules.words.get(word, word)
+    if word in TAGS:
+        return [word]
+    if re.search(r"[\[\]{}()<>/]", word):
+        raise Unusable("unknown mark-up", word)
+    word = _without_punctuation(word)
+    if word in acronyms:
+        return acronyms[word].split()
+    return [piece for part in split_acronym(word) for piece in _split_hyphens(part)]
+
+
+def _without_punctuation(word: str) -> str:
+    """`word` without the marks at its edges; the full stop of a letter (t.) or an initial (t._v.) stays."""
+    stripped = word.strip(_EDGE)
+    return stripped if re.search(r"(^|_)[a-z]\.", stripped) else stripped.strip(".")
+
+
+def _split_hyphens(word: str) -> list[str]:
+    """well-known -> well known; back-channels and the hyphen of a partial word stay. Raises Unusable."""
+    word = BACKCHANNELS.get(word, word)
+    if word in HYPHENATED:
+        return [word]
+    inner = word.strip("-")
+    if not re.search(r"\w", inner):
+        return []
+    pieces = [piece for piece in inner.split("-") if piece]
+    pieces[0] = ("-" if word[0] == "-" else "") + pieces[0]
+    pieces[-1] += "-" if word[-1] == "-" else ""
+    for piece in pieces:
+        if not _WORD.fullmatch(piece):
+            raise Unusable("unknown characters", piece)
+    return pieces
+
+
+def normalise_plain(text: str) -> str:
+    """`text` of a person's own: lower case, without punctuation. Raises Unusable for letters or digits outside a-z."""
+    return normalise(strip_punctuation(text), PLAIN)
+
+
+def strip_punctuation(text: str) -> str:
+    """`text` without punctuation and symbols, but for the apostrophe, the hyphen and the tags."""
+    words = []
+    for word in text.lower().translate(_TYPOGRAPHIC).split():
+        if word in TAGS:
+            words.append(word)
+            continue
+        kept = (c if c in "'-" or unicodedata.category(c)[0] not in "PS" else " " for c in word)
+        words += "".join(kept).split()
+    return " ".join(words)

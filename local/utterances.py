@@ -1,0 +1,194 @@
+"""What the preparation of every corpus shares: looking at audio files, reading transcripts, applying text rules."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from lhotse import AudioSource, Recording, SupervisionSegment
+
+from asrtool.corpus.manifest import Drop
+from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header
+from asrtool.errors import AsrtoolError
+from asrtool.log import progress
+from local.text_rules import Unusable
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound:
+    """An audio file that was looked at and can be used."""
+
+    path: Path
+    num_samples: int  # of one channel
+    sampling_rate_hz: int
+
+    @property
+    def duration_s(self) -> float:
+        return self.num_samples / self.sampling_rate_hz
+
+
+@contextlib.contextmanager
+def staging() -> Iterator[Path]:
+    """A fresh folder in which a clean copy of a release is laid out for lhotse's preparers, read with libsndfile."""
+    from lhotse.audio.backend import get_current_audio_backend, set_current_audio_backend
+
+    previous = get_current_audio_backend()
+    set_current_audio_backend("LibsndfileBackend")
+    try:
+        with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
+            yield Path(folder)
+    finally:
+        set_current_audio_backend(previous)
+
+
+def usable_audio(
+    files: Mapping[str, Path], sampling_rate_hz: int, num_channels: int, out: Path, drops: list[Drop]
+) -> dict[str, Sound]:
+    """Those of `files` (recording id -> path) of that rate and so many channels; the others are added to `drops`.
+
+    What is compressed with shorten is decoded once, to FLAC under `out`/audio.
+    """
+    good = {}
+    for id_, path in files.items():
+        try:
+            good[id_] = check_audio(path, sampling_rate_hz, num_channels)
+        except AsrtoolError as error:
+            drops.append(Drop(id_, "unusable audio", error.what))
+    return _decoded(good, out / "audio", drops)
+
+
+def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
+    """Raise AsrtoolError unless `path` is an audio file of that rate and so many channels, not truncated."""
+    if is_sphere(path):
+        check_sphere(path, sampling_rate_hz, num_channels)
+        return look_at(path)
+    import soundfile
+
+    sound = look_at(path)
+    if sound.sampling_rate_hz != sampling_rate_hz:
+        raise AsrtoolError(
+            f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz", "resample the file"
+        )
+    found_channels = soundfile.info(path).channels
+    if found_channels != num_channels:
+        raise AsrtoolError(f"{path}: {found_channels} channels, expected {num_channels}", "split or mix the channels")
+    if not sound.num_samples:
+        raise AsrtoolError(f"{path}: no samples in it", "replace the file")
+    return sound
+
+
+def look_at(path: Path) -> Sound:
+    """What the header of an audio file says. Raises AsrtoolError when there is none that can be read."""
+    if is_sphere(path):
+        header = read_header(path)
+        return Sound(path, header.num_samples, header.sampling_rate_hz)
+    import soundfile
+
+    try:
+        info = soundfile.info(path)
+    except soundfile.LibsndfileError as error:
+        raise AsrtoolError(f"{path}: no readable audio: {error.error_string}", "replace the file") from error
+    return Sound(path, info.frames, info.samplerate)
+
+
+def is_sphere(path: Path) -> bool:
+    """Whether the file is named as a SPHERE file."""
+    return path.suffix.lower() == ".sph"
+
+
+def _decoded(sounds: dict[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
+    shortened = [id_ for id_, s in sounds.items() if is_sphere(s.path) and read_header(s.path).is_shortened]
+    targets = {id_: folder / f"{id_}.flac" for id_ in shortened}
+    todo = [id_ for id_, target in targets.items() if not target.is_file()]
+    failed = set()
+    if todo:
+        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+            faults = pool.map(decode_to_flac, [sounds[id_].path for id_ in todo], [targets[id_] for id_ in todo])
+            for id_, fault in zip(todo, progress(faults, "decode shorten", len(todo), "file"), strict=True):
+                if fault:
+                    failed.add(id_)
+                    drops.append(Drop(id_, "unusable audio", fault))
+    return {
+        id_: dataclasses.replace(sound, path=targets.get(id_, sound.path))
+        for id_, sound in sounds.items()
+        if id_ not in failed
+    }
+
+
+def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:
+    """Whether a segment ends after it starts and starts inside its recording; if not, it is added to `drops`."""
+    fault = ""
+    if float(start_s) >= float(end_s):
+        fault = f"from {start_s} s to {end_s} s"
+    elif float(start_s) >= sound.duration_s:
+        fault = f"starts at {start_s} s, the recording ends at {sound.duration_s:.3f} s"
+    if fault:
+        drops.append(Drop(id_, "bad times", fault))
+    return not fault
+
+
+def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
+    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        drops.append(Drop(id_, "unusable transcript", f"{path}: {error.strerror}"))
+        return []
+    if not text.strip():
+        drops.append(Drop(id_, "empty transcript", f"{path}: no line in it"))
+        return []
+    return text.splitlines()
+
+
+def link(target: Path, name: Path) -> None:
+    """Make `name` a link to the real file behind `target`, with the folders above it."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    name.symlink_to(os.path.realpath(target))
+
+
+def with_paths(recordings: Iterable[Recording], sounds: Mapping[str, Sound]) -> list[Recording]:
+    """`recordings` read from `sounds` (by recording id) instead of from the staged links, which will be gone."""
+    return [
+        dataclasses.replace(
+            recording,
+            sources=[dataclasses.replace(recording.sources[0], source=os.path.abspath(sounds[recording.id].path))],
+        )
+        for recording in recordings
+    ]
+
+
+def mono_recording(id_: str, sound: Sound) -> Recording:
+    """The manifest entry of a file of one channel."""
+    source = AudioSource(type="file", channels=[0], source=os.path.abspath(sound.path))
+    return Recording(
+        id=id_,
+        sources=[source],
+        sampling_rate=sound.sampling_rate_hz,
+        num_samples=sound.num_samples,
+        duration=sound.duration_s,
+        channel_ids=[0],
+    )
+
+
+def normalise_all(
+    segments: Iterable[SupervisionSegment], rule: Callable[[str], str], drops: list[Drop]
+) -> list[SupervisionSegment]:
+    """`segments` with normalised text; those without words and those that `rule` refuses go to `drops`."""
+    kept = []
+    for segment in segments:
+        try:
+            text = rule(segment.text or "")
+        except Unusable as error:
+            drops.append(Drop(segment.id, error.reason, error.detail))
+            continue
+        if text:
+            kept.append(dataclasses.replace(segment, text=text))
+        else:
+            drops.append(Drop(segment.id, "empty", segment.text or ""))
+    return kept
