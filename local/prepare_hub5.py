@@ -163,11 +163,13 @@ def _read_pem(path: Path) -> set[tuple[str, ...]]:
 
 
 def _compare(segments: Sequence[StmLine], pem: set[tuple[str, ...]]) -> None:
-    differing = sorted({line.times for line in segments} ^ pem)
+    """Both list the scored segments; the pem may or may not list those to be ignored."""
+    every = {line.times for line in segments}
+    scored = {line.times for line in segments if IGNORE not in line.text}
+    differing = sorted((scored - pem) | (pem - every))
     if differing:
-        first = " ".join(differing[0])
         raise AsrtoolError(
-            f"stm and pem of Hub5'00 differ in {len(differing)} segments, the first is {first}",
+            f"stm and pem of Hub5'00 differ in {len(differing)} segments, the first is {' '.join(differing[0])}",
             "compare both files with the releases",
         )
 

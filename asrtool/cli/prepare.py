@@ -86,6 +86,28 @@ def folder(directory: Path, out: Path, config: Config) -> None:
 
 
 @prepare.command()
+@click.argument("directory", type=EXISTING)
+@click.argument("out", type=FOLDER)
+@settings_options
+def lhotse(directory: Path, out: Path, config: Config) -> None:
+    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz."""
+    from local.prepare_lhotse import prepare_lhotse
+
+    prepare_lhotse(directory, out, config.data)
+
+
+@prepare.command()
+@click.argument("corpus", type=EXISTING)
+@click.argument("manifests", type=FOLDER)
+@settings_options
+def own(corpus: Path, manifests: Path, config: Config) -> None:
+    """own_train, own_dev, own_test of CORPUS, each in any of these layouts, to MANIFESTS."""
+    from local.prepare_own import prepare_own
+
+    prepare_own(corpus, manifests, config.data)
+
+
+@prepare.command()
 @click.argument("manifests", type=EXISTING)
 @click.option("--test", required=True, metavar="NAME", help="The test set, a folder of MANIFESTS.")
 @settings_options

@@ -112,8 +112,8 @@ def count(
 def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
     """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
     report = read_report(directory)
-    recordings = list(_read_lines(directory / RECORDINGS, Recording.from_dict))
-    supervisions = list(_read_lines(directory / SUPERVISIONS, SupervisionSegment.from_dict))
+    recordings = list(read_lines(directory / RECORDINGS, Recording.from_dict))
+    supervisions = list(read_lines(directory / SUPERVISIONS, SupervisionSegment.from_dict))
     for name, found, key in (
         (RECORDINGS, len(recordings), "num_recordings"),
         (SUPERVISIONS, len(supervisions), "num_utterances"),
@@ -121,10 +121,26 @@ def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
         if found != report.get(key):
             raise AsrtoolError(
                 f"{directory / name}: {found} lines, expected {report.get(key)} as in {REPORT}",
-                "run the prepare stage again",
+                "make the manifest again",
             )
     check_manifests(recordings, supervisions, directory)
     return RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
+
+
+def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
+    """The items of a manifest (.jsonl or .jsonl.gz). Raises AsrtoolError naming the file and line of a fault."""
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            for line in file:
+                yield parse(json.loads(line))
+                number += 1
+    except FileNotFoundError as error:
+        raise AsrtoolError(f"{path}: missing", "make the manifest again") from error
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise AsrtoolError(
+            f"{path}: corrupt after line {number}: {type(error).__name__}: {error}", "make the manifest again"
+        ) from error
 
 
 def read_report(directory: Path) -> dict[str, Any]:
@@ -136,7 +152,7 @@ def read_report(directory: Path) -> dict[str, Any]:
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise AsrtoolError(f"{path}: broken JSON: {error}", "run the prepare stage again") from error
+        raise AsrtoolError(f"{path}: broken JSON: {error}", "make the manifest again") from error
     assert isinstance(report, dict), f"{path} holds {type(report)}"
     return report
 
@@ -155,7 +171,7 @@ def check_manifests(recordings: Sequence[Recording], supervisions: Sequence[Supe
             RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
         )
     except AssertionError as error:
-        raise AsrtoolError(f"{where}: {error}", "run the prepare stage again") from error
+        raise AsrtoolError(f"{where}: {error}", "make the manifest again") from error
 
 
 def _rejected(out: Path) -> Path:
@@ -185,18 +201,3 @@ def _write_lines(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
     ):
         for item in items:
             file.write((json.dumps(item, ensure_ascii=False) + "\n").encode("utf-8"))
-
-
-def _read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
-    number = 0
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                yield parse(json.loads(line))
-                number += 1
-    except FileNotFoundError as error:
-        raise AsrtoolError(f"{path}: missing", "run the prepare stage again") from error
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise AsrtoolError(
-            f"{path}: corrupt after line {number}: {type(error).__name__}: {error}", "run the prepare stage again"
-        ) from error
