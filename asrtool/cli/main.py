@@ -47,7 +47,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 128 + signal.SIGPIPE
+        code = 1  # as click does when it meets the same
     except (AsrtoolError, OSError) as error:
         if "--debug" in sys.argv[1:]:
             raise

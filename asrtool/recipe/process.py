@@ -63,7 +63,10 @@ def _open_output() -> tuple[int, int]:
         return os.pipe()
     read_end, write_end = pty.openpty()
     size = os.get_terminal_size(sys.stderr.fileno())
-    fcntl.ioctl(write_end, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
+    fcntl.ioctl(write_end, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines or 24, size.columns or 80, 0, 0))
+    attributes = termios.tcgetattr(write_end)
+    attributes[1] &= ~termios.OPOST  # the real terminal turns line feeds into new lines
+    termios.tcsetattr(write_end, termios.TCSANOW, attributes)
     return read_end, write_end
 
 

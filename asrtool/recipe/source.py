@@ -51,13 +51,14 @@ def code_digests(entries: Iterable[Entry]) -> dict[str, str]:
         module = waiting.pop()
         name = _file_name(module)
         if module not in FRAME and name not in digests:
-            digests[name], imported = _module(module)
+            status = (ROOT / name).stat()
+            digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported
     return digests
 
 
-@functools.cache
-def _module(module: str) -> tuple[str, tuple[str, ...]]:
+@functools.cache  # stages share most modules; a source may change while a long run goes on
+def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
     tree = _parse(module)
     return _digest(tree.body), tuple(_imports(module, tree.body))
 
@@ -77,7 +78,6 @@ def _file_name(module: str) -> str:
     return name
 
 
-@functools.cache
 def _find(module: str) -> str | None:
     stem = module.replace(".", "/")
     for name in (f"{stem}/__init__.py", f"{stem}.py"):

@@ -1,0 +1,135 @@
+"""The frame of the command line: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from asrtool.cli.lazy import LazyGroup
+from asrtool.cli.main import COMMANDS, cli
+
+HEAVY = ("torch", "lhotse", "numpy", "scipy", "sentencepiece", "kaldifst", "kaldilm", "kaldi_decoder", "tensorboard")
+ASRTOOL = [sys.executable, "-c", "from asrtool.cli.main import main; main()"]
+
+
+def asrtool(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*ASRTOOL, *words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The words of every command and group below `group`."""
+    context = click.Context(group)
+    found = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        found.append((*words, name))
+        if isinstance(command, click.Group):
+            found += all_commands(command, (*words, name))
+    return found
+
+
+def test_help_of_every_command_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from asrtool.cli.main import cli\n"
+        "for words in sys.argv[1:]:\n"
+        "    result = CliRunner().invoke(cli, [*words.split(), '--help'])\n"
+        "    assert result.exit_code == 0 and result.output.startswith('Usage: '), (words, result.output)\n"
+        f"    loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    assert not loaded, (words, loaded)\n"
+    )
+    words = ["", *(" ".join(command) for command in all_commands(cli))]
+    subprocess.run([sys.executable, "-c", script, *words], check=True)
+
+
+def test_the_help_lists_every_command_with_a_line() -> None:
+    lines = asrtool("--help").stdout.splitlines()
+    for name, (_, text) in COMMANDS.items():
+        assert any(line.split()[:1] == [name] and text[:30] in line for line in lines), name
+
+
+def test_a_misspelt_command_gets_the_nearest_one_and_exit_code_2() -> None:
+    finished = asrtool("trian")
+    assert finished.returncode == 2
+    assert finished.stderr.endswith("Error: No such command 'trian'. Did you mean 'train'?\n")
+
+
+def test_a_command_like_no_other_gets_exit_code_2() -> None:
+    finished = asrtool("xyzzy")
+    assert finished.returncode == 2
+    assert "No such command 'xyzzy'" in finished.stderr
+
+
+def test_an_unknown_option_gets_exit_code_2() -> None:
+    finished = asrtool("run", "--lisst")
+    assert finished.returncode == 2
+    assert "No such option" in finished.stderr
+
+
+def test_a_persons_mistake_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    finished = asrtool("run", "--recipe", "none", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("error: none: no recipe")
+    assert finished.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    finished = asrtool("--debug", "run", "--recipe", "none", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "Traceback" in finished.stderr
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    finished = asrtool("run", "--work", str(tmp_path / "file" / "exp"))
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("error: ")
+    assert finished.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    finished = subprocess.run([*ASRTOOL, "--help"], stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert finished.stderr == ""
+    assert finished.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_without_a_traceback(number: int, tmp_path: Path) -> None:
+    script = (
+        "import click, time; from asrtool.cli import main\n"
+        "@main.cli.command()\n"
+        "def wait():\n"
+        f"    open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)\n"
+        "main.COMMANDS['wait'] = ('asrtool.cli.main:wait', ''); main.wait = wait\n"
+        "main.main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, "wait"], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in errors
+
+
+def test_a_lazy_group_imports_a_command_only_when_it_is_called() -> None:
+    group = LazyGroup(
+        "toy", lazy={"here": ("asrtool.cli.main:cli", "Here."), "gone": ("asrtool.cli.gone:gone", "Gone.")}
+    )
+    context = click.Context(group)
+    assert group.list_commands(context) == ["here", "gone"]
+    assert group.get_command(context, "here") is cli
+    assert group.get_command(context, "other") is None
+    with pytest.raises(ModuleNotFoundError):
+        group.get_command(context, "gone")

@@ -1,0 +1,220 @@
+"""Which stages run, in which state they are, and what they leave behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import toy
+
+from asrtool.config import Config, load_config
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.engine import run_stages
+from asrtool.recipe.plan import plan
+from asrtool.recipe.stage import Line, Stage
+from asrtool.recipe.state import Run, read_marker
+
+ALL = range(3)
+
+
+def states(run: Run, chosen: range = ALL) -> list[str]:
+    return [f"{state.word} {state.why}".strip() for state in plan(run, chosen)]
+
+
+def with_settings(run: Run, *overrides: str) -> Run:
+    return dataclasses.replace(run, config=load_config(overrides=overrides))
+
+
+def touch_later(path: Path) -> None:
+    """Give `path` another modification time, whatever the clock's resolution."""
+    time_ns = path.stat().st_mtime_ns + 1_000_000
+    os.utime(path, ns=(time_ns, time_ns))
+
+
+def test_all_stages_run_once_and_then_are_done(toy_run: Run) -> None:
+    assert states(toy_run) == ["to do"] * 3
+    assert run_stages(toy_run, ALL) == ["first", "second", "third"]
+    assert states(toy_run) == ["done"] * 3
+    assert run_stages(toy_run, ALL) == []
+
+
+def test_a_done_stage_alone_runs_again_only_by_force(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    assert run_stages(toy_run, range(1, 2)) == []
+    assert run_stages(toy_run, range(1, 2), force=True) == ["second"]
+
+
+def test_a_stage_sees_only_the_settings_it_declares(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    text = (toy_run.work / "config" / "second.toml").read_text()
+    assert "[lm]" in text
+    assert "[mini]" not in text
+    assert load_config([toy_run.work / "config" / "second.toml"]) == Config()
+
+
+def test_a_changed_setting_makes_exactly_the_stages_that_declare_it_stale(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    changed = with_settings(toy_run, "lm.order=4")
+    assert states(changed) == ["done", "stale lm.order 3 -> 4", "stale after second"]
+    assert states(with_settings(toy_run, "train.num_epochs=9")) == ["done"] * 3
+    assert run_stages(changed, ALL) == ["second", "third"]
+
+
+def test_a_line_for_a_corpus_that_is_not_trained_on_is_left_out(toy_run: Run) -> None:
+    run_stages(with_settings(toy_run, "data.train=swbd"), ALL)
+    assert not (toy_run.work / "b" / "fisher.txt").exists()
+    assert states(with_settings(toy_run, "data.train=swbd,fisher")) == [
+        "done",
+        "stale command changed",
+        "stale after second",
+    ]
+
+
+def test_a_changed_input_makes_a_stage_stale(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    touch_later(toy_run.work / "b" / "all.txt")
+    assert states(toy_run) == ["done", "stale b changed since", "stale b changed"]
+
+
+def test_an_input_behind_a_link_counts(toy_run: Run, tmp_path: Path) -> None:
+    run_stages(toy_run, ALL)
+    outside = tmp_path / "outside"
+    (toy_run.work / "b").rename(outside)
+    (toy_run.work / "b").symlink_to(outside)
+    assert states(toy_run) == ["done"] * 3
+    touch_later(outside / "all.txt")
+    assert states(toy_run, range(2, 3)) == ["stale b changed"]
+
+
+def test_a_missing_output_makes_a_stage_stale(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    shutil.rmtree(toy_run.work / "b")
+    assert states(toy_run) == ["done", "stale b missing", "stale b changed"]
+
+
+def test_changed_code_makes_a_stage_stale_and_a_comment_does_not(toy_run: Run, toy_root: Path) -> None:
+    run_stages(toy_run, ALL)
+    source = toy_root / "asrtool" / "words.py"
+    source.write_text('"""Sums."""\n\ndef add(a, b):  # of two\n    """The sum."""\n    return a + b\n')
+    assert states(toy_run) == ["done"] * 3
+    source.write_text("def add(a, b):\n    return a - b\n")
+    assert states(toy_run) == ["stale code changed: asrtool/words.py"] * 3
+
+
+def test_a_moved_work_directory_stays_done(toy_run: Run, tmp_path: Path) -> None:
+    run_stages(toy_run, ALL)
+    toy_run.work.rename(tmp_path / "moved")
+    assert states(dataclasses.replace(toy_run, work=tmp_path / "moved")) == ["done"] * 3
+
+
+def test_after_an_upstream_run_the_files_decide_what_follows(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    assert run_stages(toy_run, range(1), force=False) == []
+    assert run_stages(toy_run, range(1), force=True) == ["first"]
+    # the file was written anew, so its time is another
+    assert states(toy_run)[1:] == ["stale a.txt changed", "stale after second"]
+
+
+def test_a_need_that_no_run_made_names_the_stage_and_the_command(toy_run: Run) -> None:
+    with pytest.raises(AsrtoolError) as caught:
+        run_stages(toy_run, range(2, 3))
+    assert str(caught.value) == (
+        f"stage third needs {toy_run.work}/b, which stage second makes and has not yet;"
+        " run: asrtool run --recipe toy --stage second"
+    )
+
+
+def test_files_of_a_stage_that_broke_off_are_not_taken_for_finished(tmp_path: Path, toy_root: Path) -> None:
+    broken = Stage("second", "Two.", makes=("b",), run=(Line("asrtool join {work}/b/x"), Line("asrtool fail {work}/b")))
+    run = toy.make_run(tmp_path, [broken, toy.STAGES[2]])
+    with pytest.raises(AsrtoolError, match="exit code 3"):
+        run_stages(run, range(2))
+    assert (run.work / "b").exists()
+    assert states(run, range(2)) == ["to do was interrupted", "to do"]
+    with pytest.raises(AsrtoolError, match=r"stage second, which makes it, did not finish; run: .* --stage second"):
+        run_stages(run, range(1, 2))
+
+
+def test_files_made_by_another_tool_are_taken_as_input(toy_run: Run) -> None:
+    (toy_run.work / "b").mkdir(parents=True)
+    (toy_run.work / "b" / "all.txt").write_text("mine")
+    assert run_stages(toy_run, range(2, 3)) == ["third"]
+    assert (toy_run.work / "c.txt").read_text() == "mine"
+
+
+def test_a_failing_stage_names_its_log_and_the_command_to_resume(tmp_path: Path, toy_root: Path) -> None:
+    failing = Stage("bad", "Fails.", makes=("x",), run=(Line("asrtool fail {work}/x"),))
+    run = toy.make_run(tmp_path, [failing])
+    with pytest.raises(AsrtoolError) as caught:
+        run_stages(run, range(1))
+    log = run.work / "logs" / "00-bad.log"
+    assert str(caught.value) == (
+        f"stage 0 bad failed with exit code 3, see {log};"
+        " mend the cause, then resume with: asrtool run --recipe toy --stage bad"
+    )
+    assert "no such thing\n" in log.read_text()
+    assert "exit code 3\n" in log.read_text()
+
+
+def test_a_stage_that_makes_nothing_is_told(tmp_path: Path, toy_root: Path) -> None:
+    lying = Stage("liar", "Lies.", makes=("promised.txt",), run=(Line("asrtool join {work}/other.txt"),))
+    run = toy.make_run(tmp_path, [lying])
+    with pytest.raises(AsrtoolError, match=r"ended without an error but .*promised.txt is missing"):
+        run_stages(run, range(1))
+    assert states(run, range(1)) == ["to do was interrupted"]
+
+
+def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    lines = (toy_run.work / "logs" / "01-second.log").read_text().splitlines()
+    assert lines[0] == "# stage 1 second: Two."
+    assert lines[1].startswith("# versions: python 3.")
+    assert (
+        lines[2]
+        == f"# command: asrtool join {toy_run.work}/b/all.txt {toy_run.work}/a.txt {toy_run.work}/config/second.toml"
+    )
+    assert lines[3].startswith("# start: 2")
+    assert lines[4] == "joining 2 files"
+    assert lines[5].endswith(", exit code 0")
+
+
+def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    marker = toy_run.work / ".stages" / "second.json"
+    marker.write_text(marker.read_text()[:50])
+    assert states(toy_run) == ["done", "to do", "stale after second"]
+    assert read_marker(toy_run.work, toy_run.recipe.stages[1]) is None
+
+
+def test_a_person_who_starts_in_the_middle_is_told_of_stale_inputs(
+    toy_run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_stages(toy_run, ALL)
+    changed = with_settings(toy_run, "lm.order=4")
+    with caplog.at_level("INFO"):
+        assert run_stages(changed, range(2, 3)) == []
+    assert "stage second is stale (lm.order 3 -> 4); its files are used as they are" in caplog.text
+
+
+def test_a_misspelt_command_is_told_before_any_stage_runs(toy_run: Run) -> None:
+    def find_entry(words: object) -> object:
+        raise AsrtoolError("no such command")
+
+    with pytest.raises(AsrtoolError, match="no such command"):
+        run_stages(dataclasses.replace(toy_run, find_entry=find_entry), ALL)  # type: ignore[arg-type]
+    assert not toy_run.work.exists()
+
+
+def test_the_run_leaves_its_command_for_the_report(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    about = json.loads((toy_run.work / "config" / "run.json").read_text())
+    assert about["command"] == "asrtool run --recipe toy"
+
+
+def test_paths_with_spaces_reach_the_commands_whole(tmp_path: Path, toy_root: Path) -> None:
+    run = toy.make_run(tmp_path / "a folder")
+    assert run_stages(run, ALL) == ["first", "second", "third"]

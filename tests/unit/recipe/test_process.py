@@ -1,0 +1,126 @@
+"""A command as a subprocess: its output, its exit code, and signals."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asrtool.errors import AsrtoolError
+from asrtool.recipe import process
+from asrtool.recipe.lock import locked
+
+TOY = Path(__file__).with_name("toy.py")
+
+
+def run_code(code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    monkeypatch.setattr(process, "START", code)
+    log = io.BytesIO()
+    return process.run_logged([], log), log.getvalue().decode()
+
+
+def test_output_and_errors_go_to_the_log_and_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr); sys.exit(7)"
+    assert run_code(code, monkeypatch) == (7, "out\nerr\n")
+    assert capfd.readouterr().err == "out\nerr\n"
+
+
+def test_the_log_holds_the_last_state_of_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = r"import sys; sys.stdout.write('10%\r20%\rended\nand more')"
+    assert run_code(code, monkeypatch) == (0, "ended\nand more\n")
+
+
+def test_a_command_ended_by_a_signal_has_exit_code_128_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run_code(code, monkeypatch)[0] == 137
+
+
+def test_a_child_left_behind_does_not_hold_up_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '20']); print(p.pid)"
+    exit_code, output = run_code(code, monkeypatch)
+    os.kill(int(output), signal.SIGKILL)  # still there: it was not waited for
+    assert exit_code == 0
+
+
+def test_modules_of_the_current_directory_are_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "asrtool.py").write_text("raise SystemExit('the wrong asrtool')")
+    finished = subprocess.run(
+        [sys.executable, "-c", process.START, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.startswith("asrtool, version")
+
+
+def test_on_a_terminal_the_command_sees_a_terminal_of_the_same_size(tmp_path: Path) -> None:
+    child = "import os, sys; print(sys.stderr.isatty(), os.get_terminal_size(2).columns)"
+    script = (
+        "import fcntl, struct, sys, termios; from asrtool.recipe import process\n"
+        "fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 91, 0, 0))\n"
+        f"process.START = {child!r}\n"
+        f"with open({str(tmp_path / 'log')!r}, 'wb') as log: process.run_logged([], log)\n"
+    )
+    shown, terminal = pty.openpty()
+    subprocess.run([sys.executable, "-c", script], stderr=terminal, check=True)
+    assert os.read(shown, 1000) == b"True 91\r\n"
+    assert (tmp_path / "log").read_text() == "True 91\n"
+    os.close(shown)
+    os.close(terminal)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run whose only stage has begun and would take a minute."""
+    run = subprocess.Popen([sys.executable, str(TOY), str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    wait_for(tmp_path / "exp" / "long.txt")
+    yield run
+    run.kill()
+    run.communicate()
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(2000):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path} did not appear")
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
+    waiting: subprocess.Popen[str], tmp_path: Path, number: int, exit_code: int
+) -> None:
+    waiting.send_signal(number)
+    waiting.communicate(timeout=20)
+    assert waiting.returncode == exit_code
+    assert (tmp_path / "exp" / "long.signal").read_text() == str(int(number))
+    assert (tmp_path / "exp" / ".stages" / "long.json").read_text() == '{"finished": false}'
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
+def test_a_killed_run_takes_its_command_with_it(waiting: subprocess.Popen[str], tmp_path: Path) -> None:
+    waiting.kill()
+    wait_for(tmp_path / "exp" / "long.signal")
+
+
+def test_two_runs_never_share_a_work_directory(waiting: subprocess.Popen[str], tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError) as caught, locked(tmp_path / "exp"):
+        pass
+    assert str(caught.value) == (
+        f"{tmp_path}/exp: another run is at work there (process {waiting.pid});"
+        " wait for it, or choose another place with --work"
+    )
+
+
+def test_a_lock_is_free_again_after_its_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path):
+            assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"

@@ -1,0 +1,130 @@
+"""Finding a recipe, its configuration files and the paths of a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asrtool.config import Paths
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.plan import choose_stages
+from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = """
+from asrtool.recipe.stage import Line, Stage
+
+CONFIG = "small"
+STAGES = (Stage("only", "Why.", makes=("x",), run=(Line("asrtool lm {work}/x"),)),)
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    folder = tmp_path / "checkout" / "recipes" / "mine"
+    (folder / "conf").mkdir(parents=True)
+    (folder / "recipe.py").write_text(RECIPE)
+    (folder / "conf" / "small.toml").write_text("[lm]\norder = 2\n")
+    (folder / "conf" / "large.toml").write_text("[lm]\norder = 4\n")
+    return load_recipe(folder)
+
+
+def test_a_recipe_is_loaded_from_its_folder(recipe: Recipe) -> None:
+    assert (recipe.name, recipe.default_config) == ("mine", "small")
+    assert [stage.name for stage in recipe.stages] == ["only"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\ny = (\n", "line 2: SyntaxError: "),
+        ("\n\nundefined\n", "line 3: NameError: name 'undefined' is not defined"),
+        ("from asrtool.recipe.stage import Stage\n\nSTAGES = (Stage('a'),)\n", "line 3: TypeError: "),
+        ("CONFIG = 'mini'\n", "STAGES is no tuple of Stage"),
+        (RECIPE.replace('CONFIG = "small"', ""), "CONFIG is no text"),
+    ],
+)
+def test_a_broken_recipe_is_told_in_one_line(recipe: Recipe, text: str, message: str) -> None:
+    (recipe.folder / "recipe.py").write_text(text)
+    with pytest.raises(AsrtoolError) as caught:
+        load_recipe(recipe.folder)
+    assert str(caught.value).startswith(f"{recipe.folder / 'recipe.py'}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_name_the_checkout_around_the_current_directory_is_taken(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swbd = recipe.folder.parent / "swbd"
+    swbd.mkdir()
+    (swbd / "recipe.py").write_text(RECIPE)
+    deep = swbd / "exp" / "logs"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert find_recipe(None) == swbd
+    assert find_recipe("mine") == recipe.folder
+    monkeypatch.chdir(recipe.folder.parents[1])
+    assert find_recipe("recipes/mine") == recipe.folder
+
+
+def test_outside_a_checkout_the_one_the_package_lies_in_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe(None) == ROOT / "recipes" / "swbd"
+
+
+def test_an_unknown_recipe_is_told_with_the_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AsrtoolError, match=r"^fisher: no recipe, expected a folder with recipe\.py; known are .*swbd"):
+        find_recipe("fisher")
+
+
+def test_a_configuration_is_a_name_or_a_file(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[lm]\norder = 5\n")
+    assert load_settings(recipe, None, []).lm.order == 2
+    assert load_settings(recipe, "large", []).lm.order == 4
+    assert load_settings(recipe, str(tmp_path / "own.toml"), []).lm.order == 5
+    assert load_settings(recipe, "large", ["lm.order=1"]).lm.order == 1
+    with pytest.raises(AsrtoolError, match=r"^lagre: no such configuration in .*/conf; did you mean large\?$"):
+        load_settings(recipe, "lagre", [])
+
+
+def test_paths_of_a_site_lie_over_the_configuration_and_under_set(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = "/conf/an4"\nldc97s62 = "/conf/swb"\n')
+    (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nown_train = "data"\n')
+    paths = load_settings(recipe, None, ["paths.own_test=some/test data"]).paths
+    assert paths == Paths(
+        ldc97s62="/conf/swb",
+        an4="/site/an4",
+        own_train=str(recipe.folder / "data"),  # relative to its file
+        own_test=str(tmp_path / "some/test data"),  # relative to the current directory
+    )
+
+
+def test_a_home_directory_is_filled_in(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load_settings(recipe, None, ["paths.an4=~/an4"]).paths.an4 == "/home/someone/an4"
+
+
+def test_stages_are_chosen_by_number_or_name(recipe: Recipe) -> None:
+    stages = load_recipe(ROOT / "recipes" / "swbd").stages
+    assert choose_stages(stages, None, None) == range(12)
+    assert choose_stages(stages, "7", "7") == range(7, 8)
+    assert choose_stages(stages, "features", "graph") == range(2, 7)
+    with pytest.raises(AsrtoolError, match=r"^trian: no such stage; did you mean train\?$"):
+        choose_stages(stages, "trian", None)
+    with pytest.raises(AsrtoolError, match=r"^12: no such stage; known are 0 to 11 or corpus, prepare"):
+        choose_stages(stages, None, "12")
+    with pytest.raises(AsrtoolError, match=r"^--stage train comes after --stop-stage 2"):
+        choose_stages(stages, "train", "2")
+
+
+def test_stages_have_the_agreed_names_and_positions() -> None:
+    names = "corpus, prepare, features, tokenizer, lang, lm, graph, train, average, decode, score, report"
+    for folder in (ROOT / "recipes").glob("*/recipe.py"):
+        assert ", ".join(stage.name for stage in load_recipe(folder.parent).stages) == names

@@ -1,0 +1,113 @@
+"""The code version of a command by the imports of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from asrtool.errors import AsrtoolError
+from asrtool.recipe import source
+from asrtool.recipe.source import Entry, code_digests
+
+COMMANDS = '''
+from asrtool.config import load_config
+from asrtool.shared import TABLE
+
+SIZE = 3
+
+def helper():
+    from local import near
+    return near
+
+@load_config
+def one():
+    """Help."""
+    return helper() + SIZE
+
+def two():
+    import utils.far
+    return utils.far
+'''
+FILES = {
+    "asrtool/__init__.py": "",
+    "asrtool/config.py": "x = 1",
+    "asrtool/shared.py": "TABLE = 1",
+    "asrtool/cli/__init__.py": "",
+    "asrtool/cli/both.py": COMMANDS,
+    "local/__init__.py": "",
+    "local/near.py": "import numpy\nfrom asrtool import deep",
+    "asrtool/deep.py": "from local import near",
+    "utils/__init__.py": "",
+    "utils/far.py": "",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(source, "ROOT", tmp_path)
+    write(tmp_path, FILES)
+    return tmp_path
+
+
+def write(root: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def digests(function: str) -> dict[str, str]:
+    return code_digests([Entry("asrtool.cli.both", function)])
+
+
+def test_imports_are_followed_from_the_function_of_the_command(root: Path) -> None:
+    shared = {"asrtool/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
+    assert digests("one").keys() == shared | {"local/__init__.py", "local/near.py", "asrtool/deep.py"}
+    assert digests("two").keys() == shared | {"utils/__init__.py", "utils/far.py"}
+
+
+def test_a_neighbouring_command_does_not_count(root: Path) -> None:
+    before = digests("one"), digests("two")
+    write(root, {"asrtool/cli/both.py": COMMANDS.replace("return utils.far", "return None")})
+    assert digests("one") == before[0]
+    assert digests("two") != before[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ("helper() + SIZE", "helper() - SIZE", True),
+        ("return near", "return None", True),  # in a function it calls
+        ("SIZE = 3", "SIZE = 4", True),
+        ('"""Help."""', '"""Other help."""', False),
+        ("SIZE = 3", "SIZE = 3  # three", False),
+        ("\n\ndef helper", "\n\n\n\ndef helper", False),
+    ],
+)
+def test_what_the_function_needs_counts_and_comments_and_docstrings_do_not(
+    root: Path, old: str, new: str, counts: bool
+) -> None:
+    before = digests("one")
+    write(root, {"asrtool/cli/both.py": COMMANDS.replace(old, new)})
+    assert (digests("one") != before) == counts
+
+
+def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
+    assert "asrtool/config.py" not in digests("one")
+
+
+def test_an_import_of_a_missing_module_is_told(root: Path) -> None:
+    (root / "local" / "near.py").write_text("import asrtool.gone")
+    with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):
+        digests("one")
+
+
+def test_a_source_that_is_no_python_is_told_with_its_line(root: Path) -> None:
+    (root / "local" / "near.py").write_text("x = 1\ny = (\n")
+    with pytest.raises(AsrtoolError, match=r"near\.py: line 2: "):
+        digests("one")
+
+
+def test_the_frame_names_modules_that_exist() -> None:
+    assert [module for module in source.FRAME if source._find(module) is None] == []

@@ -1,0 +1,93 @@
+"""A toy recipe of three stages, with commands that take no time; run as a script it is a run to be interrupted."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from asrtool.config import Config
+from asrtool.recipe import engine, process, source
+from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.source import Entry
+from asrtool.recipe.stage import Line, Stage
+from asrtool.recipe.state import Run
+
+COMMANDS = """
+import pathlib, signal, sys, time
+verb, out, *inputs = sys.argv[1:]
+out = pathlib.Path(out)
+out.parent.mkdir(parents=True, exist_ok=True)
+if verb == "join":
+    print("joining", len(inputs), "files")
+    out.write_text("".join(pathlib.Path(name).read_text() for name in inputs))
+elif verb == "fail":
+    print("no such thing")
+    sys.exit(3)
+elif verb == "wait":
+    def stop(number, frame):
+        out.with_suffix(".signal").write_text(str(number))
+        sys.exit(128 + number)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    out.write_text("half")
+    time.sleep(60)
+"""
+
+SOURCES = {
+    "asrtool/__init__.py": "",
+    "asrtool/cli/__init__.py": "",
+    "asrtool/cli/toy.py": '''"""Toy commands."""
+def join():
+    """Join."""
+    from asrtool.words import add
+    return add
+def fail():
+    return 1
+def wait():
+    return 2
+''',
+    "asrtool/words.py": "def add(a, b):\n    return a + b\n",
+}
+
+STAGES = (
+    Stage("first", "One.", makes=("a.txt",), run=(Line("asrtool join {work}/a.txt {config}"),), settings=("mini",)),
+    Stage(
+        "second",
+        "Two.",
+        needs=("a.txt",),
+        makes=("b",),
+        run=(
+            Line("asrtool join {work}/b/all.txt {work}/a.txt {config}"),
+            Line("asrtool join {work}/b/fisher.txt {work}/a.txt", corpus="fisher"),
+        ),
+        settings=("lm",),
+    ),
+    Stage("third", "Three.", needs=("b",), makes=("c.txt",), run=(Line("asrtool join {work}/c.txt {work}/b/all.txt"),)),
+)
+
+
+def find_entry(words: Sequence[str]) -> Entry:
+    return Entry("asrtool.cli.toy", words[1])
+
+
+def write_sources(root: Path) -> None:
+    for name, text in SOURCES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def make_run(folder: Path, stages: Sequence[Stage] = STAGES, config: Config | None = None) -> Run:
+    recipe = Recipe(folder / "toy", "mini", tuple(stages))
+    return Run(recipe, config or Config(), folder / "exp", find_entry, "asrtool run --recipe toy")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    process.START = COMMANDS
+    source.ROOT = Path(sys.argv[1]) / "root"
+    write_sources(source.ROOT)
+    waiting = Stage("long", "Takes long.", makes=("long.txt",), run=(Line("asrtool wait {work}/long.txt"),))
+    engine.run_stages(make_run(Path(sys.argv[1]), [waiting]), range(1))

@@ -1,0 +1,113 @@
+"""Nothing half-written is ever taken for finished."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside, write_text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_file_appears_whole_and_its_folder_with_it(tmp_path: Path) -> None:
+    write_text(tmp_path / "new" / "a.txt", "text")
+    assert (tmp_path / "new" / "a.txt").read_text() == "text"
+    assert names(tmp_path / "new") == ["a.txt"]
+
+
+def test_the_temporary_keeps_the_suffixes_by_which_writers_choose_a_format(tmp_path: Path) -> None:
+    with write_beside(tmp_path / "cuts.jsonl.gz") as temporary:
+        assert temporary.suffixes[-2:] == [".jsonl", ".gz"]
+        assert temporary.parent == tmp_path
+        temporary.touch()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path, error: type[BaseException]) -> None:
+    write_text(tmp_path / "a.txt", "old")
+
+    def write_half() -> None:
+        with write_beside(tmp_path / "a.txt") as temporary:
+            temporary.write_text("ha")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    for generation in ("one", "two"):
+        with write_beside(tmp_path / "out") as temporary:
+            temporary.mkdir()
+            (temporary / generation).touch()
+    assert names(tmp_path / "out") == ["two"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_folder_takes_the_place_of_a_link_and_what_it_pointed_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "precious.sph").touch()
+    (tmp_path / "out").symlink_to(tmp_path / "release")
+    with write_beside(tmp_path / "out") as temporary:
+        temporary.mkdir()
+    assert not (tmp_path / "out").is_symlink()
+    assert names(tmp_path / "release") == ["precious.sph"]
+
+
+def test_a_link_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    for release in ("a", "b"):
+        (tmp_path / release).mkdir()
+        with write_beside(tmp_path / "out") as temporary:
+            temporary.symlink_to(tmp_path / release)
+    assert (tmp_path / "out").readlink() == tmp_path / "b"
+    assert names(tmp_path) == ["a", "b", "out"]
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    killed, alive = dead_process(), os.getppid()
+    (tmp_path / f".{killed}.tmp.out").mkdir()
+    (tmp_path / f".{killed}.old.out").mkdir()
+    (tmp_path / f".{alive}.tmp.out").mkdir()
+    (tmp_path / f".{killed}.tmp.other").mkdir()
+    write_text(tmp_path / "out", "")
+    assert names(tmp_path) == sorted([f".{alive}.tmp.out", f".{killed}.tmp.other", "out"])
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    script = (
+        "import resource, signal, sys; from asrtool.errors import AsrtoolError; from asrtool.files import write_text\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: write_text(sys.argv[1], 'x' * 5000)\n"
+        "except AsrtoolError as error: print(error)\n"
+    )
+    path = tmp_path / "big.txt"
+    finished = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert finished.stdout == (
+        f"{path}: cannot be written, file too large; free some space or choose another place with --work,"
+        " then run the same command again\n"
+    )
+    assert names(tmp_path) == []
+
+
+def test_an_error_reads_as_what_is_wrong_and_what_to_do() -> None:
+    assert str(AsrtoolError("a.stm: line 3: no time", "give begin and end")) == (
+        "a.stm: line 3: no time; give begin and end"
+    )
+    assert str(AsrtoolError("wrong")) == "wrong"

@@ -1,0 +1,128 @@
+"""Who may import whom, by the syntax trees of all sources."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = [path for folder in ("asrtool", "local", "utils") for path in sorted((ROOT / folder).rglob("*.py"))]
+BOTTOM = {"config", "config_value", "errors", "log", "files"}
+DATA = {"corpus", "lang", "models", "score", "dist"}
+# room -> rooms of asrtool it may import besides itself and the bottom layer
+MAY_IMPORT = {
+    "cli": {*DATA, "train", "decode", "report", "recipe"},
+    "train": DATA,
+    "decode": DATA,
+    "report": {*DATA, "train", "decode"},
+    "recipe": set(),
+    "corpus": set(),
+    "lang": set(),
+    "models": set(),
+    "dist": set(),
+    "score": set(),
+}
+# heavy dependency -> where it may be imported, as path prefixes
+OWNERS = {
+    "click": ("asrtool/cli/", "local/"),
+    "lhotse": ("asrtool/corpus/", "local/"),
+    "sentencepiece": ("asrtool/lang/",),
+    "kaldifst": ("asrtool/lang/graph.py", "asrtool/decode/"),
+    "kaldilm": ("asrtool/lang/graph.py", "asrtool/decode/"),
+    "kaldi_decoder": ("asrtool/lang/graph.py", "asrtool/decode/"),
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that `path` imports anywhere; `from a import b` gives a.b."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path: Path) -> str:
+    """corpus for asrtool/corpus/x.py, config for asrtool/config.py."""
+    return path.relative_to(ROOT / "asrtool").with_suffix("").parts[0]
+
+
+def test_rooms_import_in_one_direction() -> None:
+    wrong = []
+    for path in sorted((ROOT / "asrtool").rglob("*.py")):
+        own = room(path)
+        allowed = {own, *BOTTOM} | (MAY_IMPORT[own] if own not in {*BOTTOM, "__init__"} else set())
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "asrtool" and len(parts) > 1 and parts[1] not in allowed:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    rooms = {path.name for path in (ROOT / "asrtool").iterdir() if (path / "__init__.py").is_file()}
+    assert rooms <= MAY_IMPORT.keys()
+
+
+def test_what_knows_a_corpus_is_reached_from_the_command_line_only() -> None:
+    wrong = []
+    for path in ALL:
+        place = str(path.relative_to(ROOT))
+        for name in imports(path):
+            package = name.split(".")[0]
+            if package == "local" and not place.startswith(("asrtool/cli/", "local/")):
+                wrong.append(f"{place} imports {name}")
+            if package == "utils" and not place.startswith(("asrtool/cli/", "local/", "utils/")):
+                wrong.append(f"{place} imports {name}")
+    assert not wrong
+
+
+def test_utils_need_neither_asrtool_nor_anything_beyond_numpy() -> None:
+    wrong = []
+    for path in sorted((ROOT / "utils").rglob("*.py")):
+        for name in imports(path):
+            package = name.split(".")[0]
+            if package in ("asrtool", "local") or package in {*OWNERS, "torch", "scipy", "soundfile"}:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_each_heavy_dependency_has_one_owner() -> None:
+    wrong = []
+    for path in ALL:
+        place = str(path.relative_to(ROOT))
+        for name in imports(path):
+            owners = OWNERS.get(name.split(".")[0])
+            if owners is not None and not place.startswith(owners):
+                wrong.append(f"{place} imports {name}")
+    assert not wrong
+
+
+def test_command_line_modules_import_click_and_the_bottom_layer_only_at_the_top() -> None:
+    wrong = []
+    for path in sorted((ROOT / "asrtool" / "cli").glob("*.py")):
+        for node in ast.parse(path.read_bytes()).body:
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            heavy = [name for name in modules if name.split(".")[0] in {*OWNERS, "torch", "numpy", "local"} - {"click"}]
+            wrong += [f"{path.name} imports {name}" for name in heavy]
+    assert not wrong
+
+
+def test_recipes_reach_the_rest_through_command_lines_only() -> None:
+    wrong = []
+    for path in sorted((ROOT / "recipes").glob("*/*.py")):
+        for name in imports(path):
+            if name != "__future__.annotations" and not name.startswith("asrtool.recipe."):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_recipes_cannot_be_imported() -> None:
+    with pytest.raises(ImportError, match="asrtool run --recipe"):
+        importlib.import_module("recipes")

@@ -1,0 +1,99 @@
+"""Progress: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from asrtool import log
+from asrtool.log import progress
+
+
+def on_a_terminal(code: str) -> str:
+    """What `code` shows on a terminal as its standard error."""
+    shown, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=terminal)
+    os.close(terminal)
+    chunks = []
+    try:
+        while chunk := os.read(shown, 65536):
+            chunks.append(chunk)
+    except OSError:  # the other end is closed
+        pass
+    os.close(shown)
+    assert process.wait() == 0
+    return b"".join(chunks).decode()
+
+
+def test_items_pass_through_and_the_last_line_counts_them(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        assert list(progress([3, 1, 2], "sorting", unit="number")) == [3, 1, 2]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("sorting: 3/3 numbers, ")
+
+
+def test_lines_tell_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(0, 100, 6))
+    monkeypatch.setattr(log.time, "monotonic", lambda: float(next(seconds)))
+    with caplog.at_level("INFO"):
+        list(progress(range(4), "reading", unit="file"))
+    assert caplog.messages == [
+        "reading: 2/4 files, 0.2 files/s, 12 s left",
+        "reading: 4/4 files, 0.2 files/s",
+        "reading: 4/4 files, 0.1 files/s",
+    ]
+
+
+def test_an_unknown_total_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def numbers() -> Iterator[int]:
+        yield from range(2)
+
+    with caplog.at_level("INFO"):
+        assert list(progress(numbers(), "reading", unit="file")) == [0, 1]
+    assert caplog.messages[0].startswith("reading: 2 files, ")
+
+
+def test_a_given_total_serves_what_has_no_length(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        list(progress(iter([1]), "reading", total=5, unit="file"))
+    assert "1/5 files" in caplog.messages[0]
+
+
+def test_nothing_to_do_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        assert list(progress([], "reading", unit="file")) == []
+    assert caplog.messages[0].startswith("reading: 0/0 files")
+
+
+def test_a_terminal_shows_a_bar() -> None:
+    shown = on_a_terminal("from asrtool.log import progress; list(progress(range(3), 'reading', unit='file'))")
+    assert "\rreading: " in shown
+    assert "0/3 [" in shown
+
+
+def test_a_log_line_does_not_tear_the_bar() -> None:
+    code = (
+        "import logging; from asrtool.log import progress, setup_logging; setup_logging()\n"
+        "for i in progress(range(3), 'reading', unit='file'): logging.info('number %d', i)"
+    )
+    lines = on_a_terminal(code).split("\r\n")
+    for i in range(3):
+        # the line begins at the left margin: the bar before it has been cleared
+        assert lines[i].rsplit("\r", 1)[-1].endswith(f" INFO number {i}")
+        assert "reading" not in lines[i].rsplit("\r", 1)[-1]
+
+
+def test_log_lines_carry_time_and_level() -> None:
+    code = "import logging; from asrtool.log import setup_logging; setup_logging(); logging.info('ready')"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    date, _, level, text = finished.stderr.split()
+    assert (len(date), level, text) == (10, "INFO", "ready")
