@@ -73,7 +73,7 @@ class Cmvn:
         """Read `directory`/cmvn.npz. Raises AsrtoolError naming the file when it is missing or broken."""
         path = Path(directory) / CMVN
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 names = [key.removesuffix("/mean") for key in arrays.files if key.endswith("/mean")]
                 wanted = names if cmvn == "speaker" else [EVERYONE]
                 self._mean_std = {name: (arrays[f"{name}/mean"], arrays[f"{name}/std"]) for name in wanted}

@@ -13,6 +13,7 @@ import functools
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -41,11 +42,10 @@ def compute_features(manifests: Path, out: Path, features: Features) -> None:
     """
     (out / SETTINGS).unlink(missing_ok=True)
     everyone: Moments | None = None
-    with _processes(features.num_jobs or os.cpu_count() or 1) as map_shards:
-        for name in SETS:
-            sources = read_sources(Path(manifests) / name, features)
-            jobs = plan_shards(sources, features.speeds if name == "train" else (1.0,), features.shard_cuts)
-            everyone = _write_set(out / name, jobs, features, map_shards, everyone)
+    for name in SETS:
+        sources = read_sources(Path(manifests) / name, features)
+        jobs = plan_shards(sources, features.speeds if name == "train" else (1.0,), features.shard_cuts)
+        everyone = _write_set(out / name, jobs, features, everyone)
     # How many processes did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
 
@@ -87,13 +87,12 @@ def plan_shards(sources: Sequence[Source], speeds: Sequence[float], shard_cuts: 
     return [ShardJob(number, speed, tuple(group)) for number, (speed, group) in enumerate(pairs)]
 
 
-def _write_set(
-    out: Path, jobs: Sequence[ShardJob], features: Features, map_shards: MapShards, everyone: Moments | None
-) -> Moments:
+def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone: Moments | None) -> Moments:
     """Write one set; returns the sums the whole training set is normalised with (`everyone`, or else its own)."""
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
-    with write_beside(out) as directory:
+    num_jobs = min(len(jobs), features.num_jobs or os.cpu_count() or 1)
+    with write_beside(out) as directory, _processes(num_jobs) as map_shards:
         directory.mkdir()
         compute = functools.partial(compute_shard, directory=directory, features=features)
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
@@ -144,10 +143,13 @@ def _processes(num_jobs: int) -> Iterator[MapShards]:
     # Forking this process is not safe once it has threads. A server process imports torch and lhotse once and forks.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([compute_shard.__module__])
-    with ProcessPoolExecutor(num_jobs, mp_context=context) as pool:
-        try:
-            yield pool.map
-        except BrokenProcessPool as error:
-            raise AsrtoolError(
-                "a process computing features was killed, perhaps for want of memory", "lower features.num_jobs"
-            ) from error
+    # Ctrl-C reaches every process of a terminal; this one alone answers it.
+    pool = ProcessPoolExecutor(num_jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    try:
+        yield pool.map
+    except BrokenProcessPool as error:
+        raise AsrtoolError(
+            "a process computing features was killed, perhaps for want of memory", "lower features.num_jobs"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -71,15 +71,16 @@ def read_shard(directory: Path, number: int) -> list[np.ndarray]:
     try:
         if tar_path.exists():
             return list(_read_tar(tar_path))
-        cuts = CutSet.from_file(_cuts_path(directory, number)).with_features_path_prefix(directory)
+        cuts = CutSet.from_jsonl_lazy(_cuts_path(directory, number)).with_features_path_prefix(directory)
         return [cut.load_features() for cut in cuts]
     except (OSError, EOFError, ValueError, AssertionError, RuntimeError, tarfile.TarError, zlib.error) as error:
-        raise AsrtoolError(f"{directory}: shard {number:06d} cannot be read: {error}", RERUN) from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
+        raise AsrtoolError(f"{directory}: shard {number:06d} cannot be read: {reason}", RERUN) from error
 
 
 def _read_tar(path: Path) -> Iterator[np.ndarray]:
     # CutSet.from_shar does the same but leaves the file open.
-    with tarfile.open(path) as tar:
+    with tarfile.open(path, "r:") as tar:
         for (data, name), (manifest, _) in iterate_tarfile_pairwise(tar):
             features = Features.from_dict(json.loads(manifest))
             fill_shar_placeholder(features, data, name)

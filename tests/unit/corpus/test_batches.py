@@ -1,0 +1,200 @@
+"""Batch plans and loading ahead."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.corpus.batches import (
+    Batch,
+    LoadedBatch,
+    load_batches,
+    padding_share,
+    plan_epoch,
+    plan_eval,
+)
+from asrtool.corpus.index import Utterance
+from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+
+MAX_FRAMES = 3000
+
+
+def make_index(lengths: Sequence[int], shard_size: int = 20) -> list[Utterance]:
+    return [
+        Utterance(f"u{i}", "r", "A", 0.0, num_frames / 100, "r-A", "x", i // shard_size, num_frames)
+        for i, num_frames in enumerate(lengths)
+    ]
+
+
+def random_index(num: int, shard_size: int = 20) -> list[Utterance]:
+    lengths = np.random.default_rng(3).integers(50, 1200, num)
+    return make_index([int(length) for length in lengths], shard_size)
+
+
+class Features:
+    """Stands in for a FeatureReader: utterance i is all i + 1; counts what was read."""
+
+    num_bins = 3
+
+    def __init__(self, index: list[Utterance], broken: int = -1) -> None:
+        self.index = index
+        self.broken = broken
+        self.num_read = 0
+
+    def read(self, i: int) -> np.ndarray:
+        if i == self.broken:
+            raise AsrtoolError(f"utterance {i} cannot be read")
+        self.num_read += 1
+        return np.full((self.index[i].num_frames, self.num_bins), i + 1, dtype=np.float32)
+
+
+def load(features: Features, batches: Sequence[Batch], first: int = 0, prefetch: int = 4) -> Iterator[LoadedBatch]:
+    return load_batches(cast(FeatureReader, features), batches, first, prefetch)
+
+
+lengths_lists = st.lists(st.integers(1, MAX_FRAMES), min_size=1, max_size=120)
+
+
+@given(lengths_lists, st.integers(1, 30), st.integers(1, 4), st.integers(0, 2**63), st.integers(0, 1000))
+def test_an_epoch_holds_every_utterance_once_in_batches_within_the_limit(
+    lengths: list[int], shard_size: int, window_shards: int, seed: int, epoch: int
+) -> None:
+    index = make_index(lengths, shard_size)
+    batches = plan_epoch(index, MAX_FRAMES, seed, epoch, window_shards)
+    assert sorted(i for batch in batches for i in batch.indices) == list(range(len(index)))
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    assert all(len(batch.indices) * max(lengths[i] for i in batch.indices) <= MAX_FRAMES for batch in batches)
+
+
+@given(lengths_lists, st.integers(1, 30), st.integers(1, 4000))
+def test_evaluation_holds_every_utterance_once_and_a_long_one_alone(
+    lengths: list[int], shard_size: int, max_frames: int
+) -> None:
+    index = make_index(lengths, shard_size)
+    batches = plan_eval(index, max_frames)
+    assert sorted(i for batch in batches for i in batch.indices) == list(range(len(index)))
+    for batch in batches:
+        padded = len(batch.indices) * max(lengths[i] for i in batch.indices)
+        assert padded <= max_frames or len(batch.indices) == 1
+
+
+def test_the_plan_of_an_epoch_is_the_same_each_time_it_is_made() -> None:
+    index = random_index(300)
+    assert plan_epoch(index, MAX_FRAMES, 1, 5) == plan_epoch(index, MAX_FRAMES, 1, 5)
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(1, 6), (2, 5)])
+def test_another_epoch_or_seed_mixes_other_utterances_in_a_batch(seed: int, epoch: int) -> None:
+    index = random_index(300)
+    one = {frozenset(batch.indices) for batch in plan_epoch(index, MAX_FRAMES, 1, 5)}
+    two = {frozenset(batch.indices) for batch in plan_epoch(index, MAX_FRAMES, seed, epoch)}
+    assert len(one & two) < len(one) / 2
+
+
+def test_batches_come_in_no_order_of_length() -> None:
+    index = random_index(600, shard_size=1000)
+    longest = [max(index[i].num_frames for i in batch.indices) for batch in plan_epoch(index, MAX_FRAMES, 1, 0)]
+    rises = sum(one < two for one, two in itertools.pairwise(longest))
+    assert 0.3 < rises / len(longest) < 0.7
+
+
+def test_a_window_of_shards_is_finished_before_the_next_begins() -> None:
+    index = random_index(200, shard_size=20)
+    batches = plan_epoch(index, MAX_FRAMES, 1, 0, window_shards=3)
+    visits: dict[int, list[int]] = {}
+    for batch in batches:
+        for i in batch.indices:
+            visits.setdefault(index[i].shard, []).append(batch.number)
+    assert sorted(visits) == list(range(10))
+    for number in range(len(batches)):
+        assert sum(min(numbers) <= number <= max(numbers) for numbers in visits.values()) <= 3
+
+
+def test_shards_are_visited_in_another_order_each_epoch() -> None:
+    index = random_index(200, shard_size=20)
+    orders = set()
+    for epoch in range(5):
+        batches = plan_epoch(index, MAX_FRAMES, 1, epoch, window_shards=1)
+        orders.add(tuple(dict.fromkeys(index[batch.indices[0]].shard for batch in batches)))
+    assert len(orders) == 5
+
+
+def test_an_utterance_longer_than_a_batch_is_named() -> None:
+    index = make_index([100, MAX_FRAMES + 1, 200])
+    with pytest.raises(AsrtoolError, match=r"utterance u1 has 3001 frames, a batch holds 3000; raise train\.batch_s"):
+        plan_epoch(index, MAX_FRAMES, 1, 0)
+
+
+def test_padding_is_counted_as_brute_force_counts_it() -> None:
+    index = make_index([10, 20, 30, 5])
+    batches = [Batch(0, (0, 1)), Batch(1, (2,)), Batch(2, (3, 0))]
+    padded = [[20, 20], [30], [10, 10]]
+    spoken = [[10, 20], [30], [5, 10]]
+    total = sum(map(sum, padded))
+    assert padding_share(batches, index) == pytest.approx(1 - sum(map(sum, spoken)) / total)
+    assert padding_share([], index) == 0
+
+
+def test_batches_of_like_length_pad_little() -> None:
+    index = random_index(2000, shard_size=500)
+    batches = plan_epoch(index, 12000, 1, 0)
+    in_storage_order = [Batch(n, tuple(range(n, min(n + 16, 2000)))) for n in range(0, 2000, 16)]
+    assert padding_share(batches, index) < 0.08
+    assert padding_share(in_storage_order, index) > 0.4
+
+
+def test_a_loaded_batch_is_padded_with_zeros() -> None:
+    features = Features(make_index([4, 2, 3]))
+    (batch,) = load(features, [Batch(7, (2, 0))])
+    assert (batch.number, batch.indices) == (7, (2, 0))
+    assert [utterance.id for utterance in batch.utterances] == ["u2", "u0"]
+    assert batch.feat_lens_N.tolist() == [3, 4]
+    assert batch.feat_lens_N.dtype == np.int64
+    expected_NTF = np.zeros((2, 4, 3), dtype=np.float32)
+    expected_NTF[0, :3] = 3
+    expected_NTF[1] = 1
+    np.testing.assert_array_equal(batch.feats_NTF, expected_NTF)
+    assert batch.feats_NTF.dtype == np.float32
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 100])
+@pytest.mark.parametrize("first", [0, 1, 9, 10])
+def test_batches_arrive_in_order_from_the_first_asked_for(first: int, prefetch: int) -> None:
+    index = random_index(10)
+    batches = [Batch(number, (number,)) for number in range(10)]
+    assert [batch.number for batch in load(Features(index), batches, first, prefetch)] == list(range(first, 10))
+
+
+def test_no_more_is_loaded_ahead_than_asked_for() -> None:
+    features = Features(random_index(100))
+    batches = load(features, [Batch(n, (n,)) for n in range(100)], prefetch=3)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert features.num_read <= 1 + 3
+
+
+def test_an_error_while_loading_reaches_the_consumer() -> None:
+    batches = load(Features(random_index(10), broken=4), [Batch(n, (n,)) for n in range(10)])
+    with pytest.raises(AsrtoolError, match="utterance 4 cannot be read"):
+        list(batches)
+    assert not _loading_threads()
+
+
+def test_stopping_early_ends_the_thread() -> None:
+    batches = load(Features(random_index(50)), [Batch(n, (n,)) for n in range(50)])
+    next(batches)
+    assert _loading_threads()
+    batches.close()  # type: ignore[attr-defined]
+    assert not _loading_threads()
+
+
+def _loading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("batches")]

@@ -1,0 +1,276 @@
+"""Manifests to features: what is computed, the same for any number of processes, and every kind of bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner
+from lhotse import CutSet, Fbank, FbankConfig
+
+from asrtool.cli.features import features as features_command
+from asrtool.config import Features
+from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.index import read_feature_settings, read_index
+from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+
+MakeManifests = Callable[..., Path]
+SMALL = Features(num_mel_bins=23, shard_cuts=12, num_jobs=1)
+PLAIN = dataclasses.replace(SMALL, speeds=(1.0,))
+
+
+def read_all(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_the_training_set_has_a_copy_at_each_speed_and_the_others_have_none(corpus: Path) -> None:
+    train = read_index(corpus / "lilcom" / "train")
+    plain = {utterance.id: utterance for utterance in train if not utterance.id.startswith("sp")}
+    assert len(plain) == 4 * 6
+    assert len(train) == 3 * len(plain)
+    for utterance in train:
+        if utterance.id in plain:
+            continue
+        speed, _, name = utterance.id.removeprefix("sp").partition("-")
+        original = plain[name]
+        assert utterance.speaker == f"sp{speed}-{original.speaker}"
+        assert (utterance.text, utterance.recording) == (original.text, original.recording)
+        assert utterance.start_s == pytest.approx(original.start_s / float(speed))
+        assert utterance.duration_s == pytest.approx(original.duration_s / float(speed), abs=1 / 8000)
+        assert utterance.num_frames == pytest.approx(100 * utterance.duration_s, abs=0.51)
+    for name in ("dev", "test"):
+        assert [u.id for u in read_index(corpus / "lilcom" / name) if u.id.startswith("sp")] == []
+    assert read_feature_settings(corpus / "lilcom") == dataclasses.replace(SMALL, num_jobs=0)
+
+
+def test_the_index_says_where_in_the_recording_an_utterance_is(corpus: Path) -> None:
+    _, supervisions = read_manifests(corpus / "manifests" / "dev")
+    expected = {s.id: (s.recording_id, "AB"[s.channel], s.start, s.duration, s.speaker, s.text) for s in supervisions}
+    index = read_index(corpus / "lilcom" / "dev")
+    found = {u.id: (u.recording, u.channel, u.start_s, u.duration_s, u.speaker, u.text) for u in index}
+    assert found == expected
+
+
+@pytest.mark.parametrize("speed", [0.9, 1.1])
+def test_a_copy_at_another_speed_is_what_lhotse_makes_of_the_cut(corpus: Path, speed: float) -> None:
+    recordings, supervisions = read_manifests(corpus / "manifests" / "train")
+    cuts = CutSet.from_manifests(recordings=recordings, supervisions=supervisions).trim_to_supervisions(
+        keep_overlapping=False
+    )
+    by_id = {cut.supervisions[0].id: cut for cut in cuts}
+    extractor = Fbank(FbankConfig(sampling_rate=8000, num_filters=23))
+    reader = FeatureReader(corpus / "lilcom" / "train", "none")
+    prefix = f"sp{speed}-"
+    copies = [i for i, utterance in enumerate(reader.index) if utterance.id.startswith(prefix)]
+    for i in copies[::5]:
+        cut = by_id[reader.index[i].id.removeprefix(prefix)].perturb_speed(speed)
+        expected_TF = extractor.extract(cut.load_audio(), 8000)
+        feats_TF = reader.read(i)
+        num_frames = min(len(expected_TF), len(feats_TF))
+        assert abs(len(expected_TF) - len(feats_TF)) <= 1
+        # lhotse rounds where the cut begins, so a copy may be shifted by a part of a sample.
+        assert np.abs(expected_TF[:num_frames] - feats_TF[:num_frames]).mean() < 0.1
+
+
+def test_each_side_is_taken_from_its_own_channel(corpus: Path) -> None:
+    reader = FeatureReader(corpus / "lilcom" / "dev", "none")
+    peaks = {"A": set(), "B": set()}
+    for i, utterance in enumerate(reader.index):
+        peaks[utterance.channel].add(int(reader.read(i).mean(axis=0).argmax()))
+    assert max(peaks["A"]) < 10 < min(peaks["B"])  # tones of 400 and 1500 Hz
+
+
+def test_bytes_do_not_depend_on_the_number_of_processes(corpus: Path, tmp_path: Path) -> None:
+    compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, num_jobs=2))
+    assert read_all(tmp_path) == read_all(corpus / "lilcom")
+
+
+def test_a_shard_holds_whole_recordings_at_one_speed(corpus: Path) -> None:
+    index = read_index(corpus / "lilcom" / "train")
+    shards: dict[int, set[tuple[str, str]]] = {}
+    for utterance in index:
+        speed = utterance.id.partition("-")[0] if utterance.id.startswith("sp") else ""
+        shards.setdefault(utterance.shard, set()).add((speed, utterance.recording))
+    assert sorted(shards) == list(range(6))
+    assert all(len({speed for speed, _ in members}) == 1 for members in shards.values())
+    assert sum(len(members) for members in shards.values()) == len(set().union(*shards.values())) == 12
+
+
+def test_normalisation_is_numpys_on_the_concatenated_features(corpus: Path) -> None:
+    for name in ("train", "dev"):
+        reader = FeatureReader(corpus / "lilcom" / name, "none")
+        speakers: dict[str, list[np.ndarray]] = {}
+        for i, utterance in enumerate(reader.index):
+            speakers.setdefault(utterance.speaker, []).append(reader.read(i))
+        with np.load(corpus / "lilcom" / name / "cmvn.npz") as arrays:
+            for speaker, parts in speakers.items():
+                whole = np.concatenate(parts).astype(np.float64)
+                assert len(whole) >= MIN_SPEAKER_FRAMES
+                np.testing.assert_allclose(arrays[f"{speaker}/mean"], whole.mean(axis=0), atol=2**-5)
+                np.testing.assert_allclose(arrays[f"{speaker}/std"], whole.std(axis=0), atol=2**-5)
+
+
+def test_all_sets_hold_the_normalisation_of_the_whole_training_set(corpus: Path) -> None:
+    everyone = []
+    for name in ("train", "dev", "test"):
+        with np.load(corpus / "lilcom" / name / "cmvn.npz") as arrays:
+            everyone.append((arrays["*/mean"].tolist(), arrays["*/std"].tolist()))
+    assert everyone[0] == everyone[1] == everyone[2]
+
+
+def test_digital_silence_gives_finite_features(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests()
+    soundfile.write(tmp_path / "audio" / "train0.wav", np.zeros((8000 * 20, 2)), 8000, subtype="PCM_16")
+    compute_features(manifests, tmp_path / "features", PLAIN)
+    for cmvn in ("speaker", "global", "none"):
+        reader = FeatureReader(tmp_path / "features" / "train", cmvn)
+        assert all(np.isfinite(reader.read(i)).all() for i in range(len(reader.index)))
+
+
+def test_a_wrong_sampling_rate_names_the_recording(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"recording train0 has 8000 samples a second, expected 16000; convert"):
+        compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, sampling_rate_hz=16000))
+
+
+def test_a_file_at_another_rate_than_its_manifest_says_is_named(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests()
+    soundfile.write(tmp_path / "audio" / "dev0.wav", np.zeros((16000 * 20, 2)), 16000, subtype="PCM_16")
+    with pytest.raises(AsrtoolError, match=r"dev0\.wav \(recording dev0\) has 16000 samples a second, expected 8000"):
+        compute_features(manifests, tmp_path / "features", PLAIN)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "garbage", "empty"])
+def test_unreadable_audio_is_set_aside_and_listed(make_manifests: MakeManifests, tmp_path: Path, damage: str) -> None:
+    manifests = make_manifests(train=3)
+    _damage(tmp_path / "audio" / "train1.wav", damage)
+    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_share=0.5))
+    index = read_index(tmp_path / "features" / "train")
+    assert {utterance.recording for utterance in index} == {"train0", "train2"}
+    lines = (tmp_path / "features" / "train" / "dropped.tsv").read_text().splitlines()
+    assert lines[0] == "id\treason\tdetail"
+    assert [line.split("\t")[:2] for line in lines[1:]] == [[f"train1-{n}", "unusable audio"] for n in range(6)]
+    reader = FeatureReader(tmp_path / "features" / "train", "speaker")
+    assert len([reader.read(i) for i in range(len(index))]) == 12
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
+    make_manifests: MakeManifests, tmp_path: Path, num_jobs: int
+) -> None:
+    manifests = make_manifests(train=3)
+    _damage(tmp_path / "audio" / "train1.wav", "truncated")
+    out = tmp_path / "features"
+    message = (
+        r"train: 6 of 18 utterances cannot be used \(33\.3%, the limit features\.bad_share is 1\.0%\);"
+        r" the first is train1-0: unusable audio: .*; mend what .*train\.dropped\.tsv lists"
+    )
+    with pytest.raises(AsrtoolError, match=message) as raised:
+        compute_features(manifests, out, dataclasses.replace(PLAIN, num_jobs=num_jobs, shard_cuts=6))
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in out.iterdir()] == ["train.dropped.tsv"]
+    assert len((out / "train.dropped.tsv").read_text().splitlines()) == 1 + 6
+    compute_features(manifests, out, dataclasses.replace(PLAIN, bad_share=0.5))
+    assert not (out / "train.dropped.tsv").exists()
+
+
+def _damage(path: Path, damage: str) -> None:
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"truncated": content[: len(content) // 2], "garbage": b"none" * 5000, "empty": b""}[damage])
+
+
+def test_a_segment_shorter_than_a_frame_is_set_aside(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests()
+    _change_line(manifests / "train" / "supervisions.jsonl.gz", 2, {"duration": 0.02})
+    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_share=0.5))
+    text = (tmp_path / "features" / "train" / "dropped.tsv").read_text()
+    assert "train0-2\ttoo short\t160 samples are less than a frame\n" in text
+
+
+def test_samples_that_are_no_numbers_name_the_utterance(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests()
+    samples, rate_hz = soundfile.read(tmp_path / "audio" / "train0.wav")
+    samples[int(6.5 * rate_hz), 0] = np.nan
+    soundfile.write(tmp_path / "audio" / "train0.wav", samples, rate_hz, subtype="FLOAT")
+    with pytest.raises(AsrtoolError, match=r"features of train0-2 hold NaN or infinity; listen to recording train0"):
+        compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, num_jobs=2, shard_cuts=1))
+
+
+def test_a_segment_on_a_channel_the_recording_lacks_is_an_error(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    manifests = make_manifests()
+    _change_line(manifests / "dev" / "supervisions.jsonl.gz", 1, {"channel": 2})
+    with pytest.raises(AsrtoolError, match=r"dev.*channel"):
+        compute_features(manifests, tmp_path / "features", PLAIN)
+
+
+def _change_line(path: Path, number: int, change: dict[str, object]) -> None:
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    lines[number] = json.dumps({**json.loads(lines[number]), **change})
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+@pytest.mark.parametrize("name", ["recordings.jsonl.gz", "supervisions.jsonl.gz"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "garbage"])
+def test_a_corrupt_manifest_is_named_and_features_do_not_look_complete(
+    make_manifests: MakeManifests, tmp_path: Path, name: str, damage: str
+) -> None:
+    manifests = make_manifests()
+    out = tmp_path / "features"
+    compute_features(manifests, out, PLAIN)
+    _damage(manifests / "test" / name, damage)
+    with pytest.raises(AsrtoolError, match=rf"test.{name}: "):
+        compute_features(manifests, out, PLAIN)
+    with pytest.raises(AsrtoolError, match="not complete"):
+        read_feature_settings(out)
+
+
+DISK_FULL = """
+import resource, sys
+from pathlib import Path
+from asrtool.config import Features
+from asrtool.corpus.features import compute_features
+from asrtool.errors import AsrtoolError
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+for num_jobs, storage in ((1, "lilcom"), (1, "shar"), (2, "lilcom")):
+    settings = Features(num_mel_bins=23, num_jobs=num_jobs, shard_cuts=6, storage=storage)
+    try:
+        compute_features(Path(sys.argv[1]), Path(sys.argv[2]), settings)
+    except AsrtoolError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path) -> None:
+    # A process of its own, because pytest writes files too.
+    arguments = [sys.executable, "-B", "-c", DISK_FULL, str(corpus / "manifests"), str(tmp_path / "features")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    for line in lines:
+        assert "features/train: cannot be written, file too large; free some space" in line
+    assert list((tmp_path / "features").iterdir()) == []
+
+
+def test_the_command_takes_settings_and_says_what_it_did(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ["--set", "features.speeds=[1.0]", "--set", "features.num_jobs=1", "--set", "features.num_mel_bins=30"]
+    with caplog.at_level(logging.INFO):
+        result = CliRunner().invoke(features_command, [str(corpus / "manifests"), str(tmp_path), *options])
+    assert result.exit_code == 0, result.output
+    assert "24 utterances, 0 left out" in caplog.text
+    assert FeatureReader(tmp_path / "test", "speaker").num_bins == 30

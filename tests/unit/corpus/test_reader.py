@@ -1,0 +1,197 @@
+"""Reading features back: the same values whatever the storage, the order and the memory."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lhotse import CutSet, Fbank, FbankConfig
+
+from asrtool.corpus import reader as reader_module
+from asrtool.corpus.batches import load_batches, plan_epoch
+from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+
+LILCOM_TICK = 2**-5
+STORAGES = ("lilcom", "shar")
+
+
+def test_the_first_copy_is_what_lhotse_computes_from_the_cut(corpus: Path) -> None:
+    recordings, supervisions = read_manifests(corpus / "manifests" / "train")
+    cuts = CutSet.from_manifests(recordings=recordings, supervisions=supervisions).trim_to_supervisions(
+        keep_overlapping=False
+    )
+    expected = {cut.supervisions[0].id: cut for cut in cuts}
+    extractor = Fbank(FbankConfig(sampling_rate=8000, num_filters=23))
+    reader = FeatureReader(corpus / "lilcom" / "train", "none")
+    assert reader.num_bins == 23
+    plain = [i for i, utterance in enumerate(reader.index) if not utterance.id.startswith("sp")]
+    assert len(plain) == 24
+    for i in plain:
+        feats_TF = expected[reader.index[i].id].compute_features(extractor)
+        assert reader.read(i).dtype == np.float32
+        np.testing.assert_allclose(reader.read(i), feats_TF, atol=LILCOM_TICK)
+
+
+def test_both_storages_give_the_same_index_and_the_same_values(corpus: Path) -> None:
+    lilcom, shar = (FeatureReader(corpus / storage / "train", "speaker") for storage in STORAGES)
+    assert lilcom.index == shar.index
+    assert len(lilcom.index) == 72
+    for i in range(len(lilcom.index)):
+        np.testing.assert_array_equal(lilcom.read(i), shar.read(i))
+
+
+def test_a_speaker_has_mean_zero_and_variance_one(corpus: Path) -> None:
+    reader = FeatureReader(corpus / "lilcom" / "train", "speaker")
+    speakers = {utterance.speaker for utterance in reader.index}
+    assert len(speakers) == 4 * 2 * 3
+    for speaker in speakers:
+        feats = [reader.read(i) for i, utterance in enumerate(reader.index) if utterance.speaker == speaker]
+        whole = np.concatenate(feats)
+        assert len(whole) > 500
+        # Sums are taken before lilcom rounds.
+        np.testing.assert_allclose(whole.mean(axis=0), 0, atol=LILCOM_TICK)
+        np.testing.assert_allclose(whole.std(axis=0), 1, atol=LILCOM_TICK)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**30])
+def test_any_order_of_reading_gives_the_same_values(
+    corpus: Path, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = FeatureReader(corpus / "lilcom" / "train", "global", 2**30)
+    monkeypatch.setattr(reader_module, "WINDOW_SHARDS", 2)
+    reader = FeatureReader(corpus / "lilcom" / "train", "global", cache_bytes)
+    for i in np.random.default_rng(0).permutation(len(reader.index)):
+        np.testing.assert_array_equal(reader.read(int(i)), reference.read(int(i)))
+
+
+@pytest.mark.parametrize(("cache_bytes", "fewest", "most"), [(2**30, 6, 6), (0, 13, 18)])
+def test_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, fewest: int, most: int
+) -> None:
+    decoded: list[int] = []
+    read_shard = reader_module.read_shard
+
+    def counting(directory: Path, number: int) -> list[np.ndarray]:
+        decoded.append(number)
+        return read_shard(directory, number)
+
+    monkeypatch.setattr(reader_module, "read_shard", counting)
+    monkeypatch.setattr(reader_module, "WINDOW_SHARDS", 2)
+    reader = FeatureReader(corpus / "lilcom" / "train", "speaker", cache_bytes)
+    for epoch in range(3):
+        plan = plan_epoch(reader.index, 2000, 1, epoch, window_shards=2)
+        assert sum(len(batch.indices) for batch in load_batches(reader, plan)) == 72
+    assert set(decoded) == set(range(6))
+    # An epoch may begin with shards the last one ended with.
+    assert fewest <= len(decoded) <= most
+
+
+def test_loading_from_a_batch_on_is_the_tail_of_loading_all(corpus: Path) -> None:
+    def batches(first: int) -> list[tuple[int, bytes]]:
+        reader = FeatureReader(corpus / "lilcom" / "train", "speaker")
+        plan = plan_epoch(reader.index, 2000, 3, 1)
+        return [(batch.number, batch.feats_NTF.tobytes()) for batch in load_batches(reader, plan, first)]
+
+    whole = batches(0)
+    assert len(whole) > 6
+    assert batches(5) == whole[5:]
+
+
+def test_dev_is_normalised_by_the_training_set_where_a_speaker_says_too_little(corpus: Path) -> None:
+    train, dev = (FeatureReader(corpus / "lilcom" / name, "global") for name in ("train", "dev"))
+    raw = FeatureReader(corpus / "lilcom" / "dev", "none")
+    feats = [FeatureReader(corpus / "lilcom" / "train", "none").read(i) for i in range(len(train.index))]
+    whole = np.concatenate(feats).astype(np.float64)
+    expected = (raw.read(0) - whole.mean(axis=0)) / whole.std(axis=0)
+    np.testing.assert_allclose(dev.read(0), expected, atol=LILCOM_TICK)
+
+
+@pytest.fixture
+def copy(corpus: Path, tmp_path: Path) -> Path:
+    """A copy of the features, in another place, that a test may break."""
+    for storage in STORAGES:
+        shutil.copytree(corpus / storage / "dev", tmp_path / storage)
+    return tmp_path
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_set_can_be_moved(corpus: Path, copy: Path, storage: str) -> None:
+    there, here = FeatureReader(corpus / storage / "dev", "speaker"), FeatureReader(copy / storage, "speaker")
+    for i in range(len(here.index)):
+        np.testing.assert_array_equal(here.read(i), there.read(i))
+
+
+BREAKABLE = [
+    ("lilcom", "cuts.000000.jsonl.gz"),
+    ("lilcom", "feats.000000.lca"),
+    ("shar", "features.000000.tar"),
+]
+
+
+@pytest.mark.parametrize(("storage", "name"), BREAKABLE)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.8])
+def test_a_truncated_shard_is_named(copy: Path, storage: str, name: str, share: float) -> None:
+    path = copy / storage / name
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    reader = FeatureReader(copy / storage, "speaker")
+    with pytest.raises(AsrtoolError, match=r"shard 000000 (cannot be read|is not the one).*; run the features stage"):
+        reader.read(0)
+
+
+@pytest.mark.parametrize(("storage", "name"), BREAKABLE)
+def test_a_missing_shard_is_named(copy: Path, storage: str, name: str) -> None:
+    (copy / storage / name).unlink()
+    with pytest.raises(AsrtoolError, match="shard 000000 cannot be read"):
+        FeatureReader(copy / storage, "speaker").read(0)
+
+
+@pytest.mark.parametrize("change", ["one line less", "other length"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_an_index_that_describes_other_features_is_refused(copy: Path, storage: str, change: str) -> None:
+    path = copy / storage / "index.jsonl"
+    lines = path.read_text().splitlines()
+    if change == "one line less":
+        del lines[-1]
+    else:
+        lines[-1] = json.dumps({**json.loads(lines[-1]), "num_frames": 3})
+    path.write_text("\n".join(lines))
+    with pytest.raises(AsrtoolError, match=r"shard 000000 is not the one index\.jsonl describes"):
+        FeatureReader(copy / storage, "speaker").read(0)
+
+
+def test_lhotse_reads_the_lilcom_storage(copy: Path) -> None:
+    directory = copy / "lilcom"
+    cuts = CutSet.from_file(directory / "cuts.000000.jsonl.gz").with_features_path_prefix(directory)
+    _check_cuts(list(cuts), directory)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # lhotse leaves the tar file open
+def test_lhotse_reads_the_shar_storage(copy: Path) -> None:
+    directory = copy / "shar"
+    fields = {"cuts": [str(directory / "cuts.000000.jsonl.gz")], "features": [str(directory / "features.000000.tar")]}
+    _check_cuts(list(CutSet.from_shar(fields=fields)), directory)
+
+
+def _check_cuts(cuts: list, directory: Path) -> None:
+    reader = FeatureReader(directory, "none")
+    assert [cut.id for cut in cuts] == [utterance.id for utterance in reader.index]
+    for i, (cut, utterance) in enumerate(zip(cuts, reader.index, strict=True)):
+        np.testing.assert_array_equal(cut.load_features(), reader.read(i))
+        assert cut.num_frames == utterance.num_frames
+        (supervision,) = cut.supervisions
+        assert (supervision.text, supervision.speaker) == (utterance.text, utterance.speaker)
+        assert (supervision.recording_id, "AB"[cut.channel]) == (utterance.recording, utterance.channel)
+
+
+def test_cuts_do_not_name_the_folder_they_were_written_in(copy: Path) -> None:
+    for storage, path in itertools.product(STORAGES, ("cuts.000000.jsonl.gz",)):
+        with gzip.open(copy / storage / path, "rt") as file:
+            assert "tmp" not in file.read()
