@@ -36,24 +36,27 @@ def run(
     A stage is done when its outputs are there and its command, settings, inputs and code are what they were.
     """
     from asrtool.cli.line import find_entry
-    from asrtool.recipe import check as checks
-    from asrtool.recipe import engine, plan, show
+    from asrtool.recipe.check import check_recipe
+    from asrtool.recipe.plan import choose_stages
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
+    from asrtool.recipe.show import format_commands, format_outcome, format_states
     from asrtool.recipe.state import Run
 
     loaded = load_recipe(find_recipe(recipe))
     if check:
-        click.echo(checks.check_recipe(loaded, find_entry))
+        click.echo(check_recipe(loaded, find_entry))
         return
     options = [("--recipe", recipe), ("--config", config), ("--work", work), *(("--set", text) for text in overrides)]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
     settings = load_settings(loaded, config, overrides)
     this_run = Run(loaded, settings, (work or loaded.folder / "exp").resolve(), find_entry, invocation)
-    chosen = plan.choose_stages(loaded.stages, stage, stop_stage)
+    chosen = choose_stages(loaded.stages, stage, stop_stage)
     if list_:
-        click.echo(show.format_states(this_run, chosen))
+        click.echo(format_states(this_run, chosen))
     elif dry_run:
-        click.echo(show.format_commands(this_run, chosen, force))
+        click.echo(format_commands(this_run, chosen, force))
     else:
-        ran = engine.run_stages(this_run, chosen, force)
-        click.echo(show.format_outcome(this_run, chosen, ran))
+        from asrtool.recipe.engine import run_stages  # not needed, and half the time, for --list
+
+        ran = run_stages(this_run, chosen, force)
+        click.echo(format_outcome(this_run, chosen, ran))

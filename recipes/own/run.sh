@@ -1,0 +1,1 @@
+../swbd/run.sh
