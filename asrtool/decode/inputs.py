@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from asrtool.decode.search import Search
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
 from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models import load_model
 
@@ -81,13 +83,10 @@ def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
     """AsrtoolError unless the graph's symbol table `path` says that label i + 1 is token i."""
-    again = "run the stages lang, lm and graph again"
-    try:
-        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", again) from error
-    symbols = {row[1]: row[0] for row in rows if len(row) == 2}
-    for i, piece in enumerate(pieces):
-        found = symbols.get(str(i + 1), "nothing")
-        if found != piece:
-            raise AsrtoolError(f"{path}: label {i + 1} is {found}, expected {piece}: made for another tokenizer", again)
+    labels = [symbol for symbol in read_symbols(path, "graph")[1:] if not symbol.startswith("#")]
+    for i, (found, expected) in enumerate(zip_longest(labels, pieces, fillvalue="nothing"), 1):
+        if found != expected:
+            raise AsrtoolError(
+                f"{path}: label {i} is {found}, expected {expected} of the tokenizer",
+                "run the stages lang, lm and graph again",
+            )

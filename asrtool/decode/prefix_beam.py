@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from asrtool.decode.path import BLANK
-from asrtool.decode.words import WORD_MARK, opens_word
+from asrtool.decode.words import opens_word
+from asrtool.lang.tokenizer import WORD_MARK
 
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate

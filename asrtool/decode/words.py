@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from asrtool.decode.path import Span
+from asrtool.lang.tokenizer import WORD_MARK
 
-WORD_MARK = "\u2581"  # SentencePiece writes it in front of the first piece of a word
 MARGIN_S = 0.1  # a CTC model emits a piece for a moment inside it, so a word reaches further than its emissions
 
 

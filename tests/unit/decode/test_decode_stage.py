@@ -1,0 +1,194 @@
+"""The decode stage on a made-up model whose posteriors are its input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.config import Decode
+from asrtool.corpus.index import Utterance
+from asrtool.decode import decode, inputs
+from asrtool.decode.decode import decode_run
+from asrtool.decode.inputs import AcousticModel, check_graph_tokens, load_acoustic_model, load_search, open_features
+from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.graph import build_graph
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.symbols import read_symbols
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+
+SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
+SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
+STACK_FRAMES = 3
+
+
+class Echo(torch.nn.Module):
+    """Takes features for logits, every third frame."""
+
+    def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return feats_NTF[:, ::STACK_FRAMES].log_softmax(dim=-1), (lens_N + STACK_FRAMES - 1) // STACK_FRAMES
+
+
+class Reader:
+    """Utterances whose features spell their text: each token for one output row, two rows of blank behind it."""
+
+    def __init__(self, name: str, tokenizer: Tokenizer) -> None:
+        random = np.random.default_rng(len(name))
+        self.num_bins = tokenizer.num_tokens
+        self.feats: list[np.ndarray] = []
+        self.index: list[Utterance] = []
+        for number, text in enumerate(SAID[name]):
+            tokens = [token for spoken in tokenizer.encode(text) for token in (spoken, 0, 0)]
+            logits = random.normal(size=(len(tokens), self.num_bins))
+            logits[np.arange(len(tokens)), tokens] += 9.0
+            self.feats.append(np.repeat(logits, STACK_FRAMES, axis=0).astype(np.float32))
+            num_frames = len(self.feats[-1])
+            start, side = 10.0 * number, "AB"[number % 2]
+            self.index.append(
+                Utterance(f"{name}-{number}", f"sw_{name}", side, start, num_frames / 100, "s", text, 0, num_frames)
+            )
+
+    def read(self, i: int) -> np.ndarray:
+        return self.feats[i]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work directory with tokenizer, lexicon, language model and graph."""
+    work = tmp_path_factory.mktemp("work")
+    sentences = work / "sentences.txt"
+    sentences.write_text("\n".join(SENTENCES) + "\n")
+    train_tokenizer(sentences, work / "tokenizer", 40)
+    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
+    words = read_symbols(work / "lang" / "words.txt", "lang")
+    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=2, min_counts=(1,)))
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
+    return work
+
+
+@pytest.fixture
+def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
+    """The echo model, and features that spell what was said, in place of those read from disk."""
+    tokenizer = Tokenizer.load(work / "tokenizer")
+    info = {
+        "features": {"frame_shift_ms": 10.0, "cmvn": "none"},
+        "model": {"stack_frames": STACK_FRAMES},
+        "num_features": tokenizer.num_tokens,
+        "num_tokens": tokenizer.num_tokens,
+    }
+    model = AcousticModel(Path("model.pt"), Echo(), info)
+    monkeypatch.setattr(decode, "load_acoustic_model", lambda path: model)
+    monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
+    return model
+
+
+def spoken(text: str) -> list[str]:
+    return [word for word in text.split() if not word.startswith("[")]
+
+
+def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
+    work: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    decode_run(work, tmp_path / "decode", Decode(num_jobs=1))
+    for name, texts in SAID.items():
+        for method in ("greedy", "beam", "graph"):
+            rows = [line.split() for line in (tmp_path / "decode" / name / f"{method}.ctm").read_text().splitlines()]
+            for number, text in enumerate(texts):
+                own = [row for row in rows if 10.0 * number <= float(row[2]) < 10.0 * number + 10.0]
+                assert [row[4] for row in own] == spoken(text)
+                assert {(row[0], row[1]) for row in own} <= {(f"sw_{name}", "AB"[number % 2])}
+                assert all(0.5 < float(row[5]) <= 1.0 for row in own)
+                ends = [float(row[2]) + float(row[3]) for row in own]
+                assert all(end <= float(row[2]) + 1e-9 for end, row in zip(ends, own[1:], strict=False))
+
+
+def test_the_report_names_the_chosen_weights_and_what_was_decoded(
+    work: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    decode_run(work, tmp_path / "decode", Decode(lm_weights=(0.9, 0.4), num_jobs=1))
+    report = json.loads((tmp_path / "decode" / "decode.json").read_text())
+    assert report["methods"] == {"greedy": {"lm_weight": None}, "beam": {"lm_weight": 0.4}, "graph": {"lm_weight": 0.4}}
+    assert report["sets"]["test"]["num_utterances"] == 3
+    assert report["sets"]["test"]["audio_s"] == pytest.approx(
+        sum(u.duration_s for u in Reader("test", Tokenizer.load(work / "tokenizer")).index), abs=0.01
+    )
+    assert set(report["sets"]["dev"]["search_rtf"]) == {"greedy", "beam", "graph"}
+    rows = [line.split("\t") for line in (tmp_path / "decode" / "tuning.tsv").read_text().splitlines()]
+    assert [row[:2] + row[-1:] for row in rows[1:]] == [
+        ["greedy", "0", "yes"],
+        ["beam", "0.9", "no"],
+        ["beam", "0.4", "yes"],
+        ["graph", "0.9", "no"],
+        ["graph", "0.4", "yes"],
+    ]
+
+
+def test_the_number_of_processes_changes_no_ctm(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    for num_jobs in (1, 2):
+        decode_run(work, tmp_path / str(num_jobs), Decode(num_jobs=num_jobs, batch_s=2.0))
+    ctms = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*.ctm"))
+    assert len(ctms) == 6
+    for ctm in ctms:
+        assert (tmp_path / "1" / ctm).read_text() == (tmp_path / "2" / ctm).read_text()
+
+
+def test_only_what_the_methods_need_is_read(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    bare = tmp_path / "work"
+    bare.mkdir()
+    (bare / "tokenizer").symlink_to(work / "tokenizer")
+    decode_run(bare, tmp_path / "decode", Decode(methods=("greedy",), num_jobs=1))
+    assert [path.name for path in (tmp_path / "decode" / "test").iterdir()] == ["greedy.ctm"]
+
+
+def test_a_failure_leaves_what_was_decoded_before(
+    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "decode"
+    decode_run(work, out, Decode(methods=("greedy",), num_jobs=1))
+    before = (out / "decode.json").read_text()
+    monkeypatch.setattr(decode, "format_ctm", lambda segments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        decode_run(work, out, Decode(methods=("greedy",), num_jobs=1))
+    assert (out / "decode.json").read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["decode"]
+
+
+def test_a_missing_model_names_the_stages_to_run(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"model\.pt: no acoustic model; run the stages train and average first"):
+        load_acoustic_model(tmp_path / "model.pt")
+
+
+def test_a_model_of_other_features_is_refused(acoustic: AcousticModel, tmp_path: Path) -> None:
+    acoustic.info["num_features"] = 80
+    expected = r"features/dev: 40 features a frame, but model\.pt was trained on 80; run the stages train and average"
+    with pytest.raises(AsrtoolError, match=expected):
+        open_features(tmp_path / "features" / "dev", acoustic)
+
+
+def test_a_model_of_another_tokenizer_is_refused(work: Path, acoustic: AcousticModel) -> None:
+    acoustic.info["num_tokens"] = 500
+    with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500; run the stages"):
+        load_search(work, Decode(), acoustic)
+
+
+def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "tokens.txt"
+    table.write_text("<eps> 0\n<blk> 1\n<unk> 2\nx 3\n#0 4\n")
+    check_graph_tokens(table, ["<blk>", "<unk>", "x"])
+    with pytest.raises(AsrtoolError, match=r"tokens\.txt: label 3 is x, expected y of the tokenizer; run the stages"):
+        check_graph_tokens(table, ["<blk>", "<unk>", "y"])
+    with pytest.raises(AsrtoolError, match=r"label 4 is nothing, expected z"):
+        check_graph_tokens(table, ["<blk>", "<unk>", "x", "z"])
+
+
+def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:
+    search = load_search(work, Decode(), acoustic)
+    empty_TV = np.zeros((0, 40), dtype=np.float32)
+    trials = [SimpleNamespace(method=method, lm_weight=0.5) for method in ("greedy", "beam", "graph")]
+    assert [found.words for found in search((empty_TV, trials))] == [(), (), ()]
