@@ -128,16 +128,22 @@ class Lang:
 
     max_words: int = 0  # most frequent words kept; 0 keeps all
 
+    def __post_init__(self) -> None:
+        if self.max_words < 0:
+            raise ValueError(f"lang.max_words is {self.max_words}, expected 0 (all words) or more")
+
 
 @dataclass(frozen=True)
 class Lm:
     """Word n-gram."""
 
     order: int = 3
-    prune_count: int = 1  # n-grams of order 3 and more seen less often are left out
+    min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
 
     def __post_init__(self) -> None:
         _between("lm.order", self.order, 1, 6)
+        if not self.min_counts or min(self.min_counts) < 1 or list(self.min_counts) != sorted(self.min_counts):
+            raise ValueError(f"lm.min_counts is {self.min_counts}, expected counts of 1 or more that do not fall")
 
 
 @dataclass(frozen=True)

@@ -66,18 +66,18 @@ def test_any_number_is_read_back_as_it_was(
     assert load_config([written(tmp_path_factory.mktemp("conf"), format_toml(config))]) == config
 
 
-def test_only_the_named_sections_are_written() -> None:
-    text = format_toml(Config(), ("lm", "train"))
-    assert [line for line in text.splitlines() if line.startswith("[")] == ["[lm]", "[train]"]
+def test_only_the_named_sections_and_keys_are_written() -> None:
+    text = format_toml(Config(), ("average", "data.train", "data.dev_minutes"))
+    assert text == '[average]\nby = "last"\nnum = 3\n\n[data]\ntrain = ["swbd", "fisher"]\ndev_minutes = 5.0\n'
 
 
 def test_later_files_and_then_set_win(tmp_path: Path) -> None:
     first, second = tmp_path / "a.toml", tmp_path / "b.toml"
-    first.write_text("[lm]\norder = 2\nprune_count = 7\n")
+    first.write_text("[lm]\norder = 2\nmin_counts = [7]\n")
     second.write_text("[lm]\norder = 4\n")
     assert load_config([first, second]).lm.order == 4
     assert load_config([first, second], ["lm.order=5", "lm.order=6"]).lm.order == 6
-    assert load_config([first, second]).lm.prune_count == 7
+    assert load_config([first, second]).lm.min_counts == (7,)
 
 
 @pytest.mark.parametrize(

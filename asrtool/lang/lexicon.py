@@ -1,0 +1,110 @@
+"""Words as sequences of tokens, and the symbol tables of the decoding graph.
+
+``lexicon.txt`` has one pronunciation a line: a word and its tokens. A word may have several lines. ``words.txt``
+numbers the words; ``tokens.txt`` numbers the tokens one higher than the tokenizer does (0 is epsilon in a graph),
+followed by the disambiguation symbols ``#0``, ``#1`` ...
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, RESERVED, UNK, write_symbols
+from asrtool.lang.text import read_sentences, read_table
+from asrtool.lang.tokenizer import Tokenizer
+
+Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens
+
+
+def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int) -> None:
+    """Write lexicon and symbol tables for the words of `sentences` to the folder `out`.
+
+    Keeps the `max_words` most frequent words, 0 keeps all. A word that the tokenizer cannot spell is left out and
+    logged. Raises AsrtoolError when the text or the tokenizer cannot be read, or no word can be spelled.
+    """
+    tokens = Tokenizer.load(tokenizer)
+    counts = Counter(word for words in read_sentences(sentences) for word in words)
+    for symbol in RESERVED:
+        if symbol in counts:
+            raise AsrtoolError(f"{sentences}: holds {symbol}, which stands for no word", "remove it from the text")
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    lexicon = [(word, _spell(word, tokens)) for word in sorted(ranked[: max_words or None])]
+    unspelled = [word for word, spelling in lexicon if not spelling]
+    if unspelled:
+        logging.info("%d words left out, no tokens spell them: %s", len(unspelled), " ".join(unspelled[:10]))
+    lexicon = [entry for entry in lexicon if entry[1]]
+    if not lexicon:
+        raise AsrtoolError(f"{sentences}: {tokenizer} spells none of its words", "train the tokenizer on this text")
+    _write(lexicon, tokens.pieces, out)
+    logging.info("%s: %d words, %d tokens", out, len(lexicon), tokens.num_tokens)
+
+
+def _spell(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The tokens of `word`, none when some of its characters have no token."""
+    try:
+        return tuple(tokenizer.pieces[token] for token in tokenizer.encode(word))
+    except AsrtoolError:
+        return ()
+
+
+def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], out: Path) -> None:
+    _, highest = disambiguate(lexicon)
+    disambig = [f"#{number}" for number in range(highest + 1)]
+    with write_beside(out) as temporary:
+        temporary.mkdir()
+        lines = (f"{word} {' '.join(spelling)}\n" for word, spelling in lexicon)
+        (temporary / "lexicon.txt").write_text("".join(lines), encoding="utf-8")
+        words = dict.fromkeys(word for word, _ in lexicon)
+        write_symbols(temporary / "words.txt", [EPSILON, UNK, *words, BACKOFF, BOS, EOS])
+        write_symbols(temporary / "tokens.txt", [EPSILON, *pieces, *disambig])
+
+
+def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> list[Pronunciation]:
+    """The pronunciations of ``lexicon.txt``.
+
+    Raises AsrtoolError naming file and line of a word without tokens, of a word not among `words` or a token not
+    among `tokens`, and of a pronunciation that comes twice.
+    """
+    known_words, known_tokens = set(words), set(tokens)
+    lexicon: dict[Pronunciation, int] = {}
+    for number, fields in read_table(path, "lang"):
+        if len(fields) < 2:
+            raise AsrtoolError(
+                f"{path}:{number}: {' '.join(fields)!r}, expected a word and its tokens", "mend the line"
+            )
+        word, spelling = fields[0], tuple(fields[1:])
+        if word not in known_words:
+            raise AsrtoolError(f"{path}:{number}: {word} is not in words.txt", "run `asrtool lang` again")
+        unknown = [token for token in spelling if token not in known_tokens]
+        if unknown:
+            raise AsrtoolError(f"{path}:{number}: token {unknown[0]} is not in tokens.txt", "run `asrtool lang` again")
+        first = lexicon.setdefault((word, spelling), number)
+        if first != number:
+            raise AsrtoolError(f"{path}:{number}: the same as line {first}", "remove one of the two")
+    if not lexicon:
+        raise AsrtoolError(f"{path}: empty, expected a word and its tokens a line", "run `asrtool lang` again")
+    return list(lexicon)
+
+
+def disambiguate(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
+    """`lexicon` with ``#1``, ``#2`` ... behind spellings that several words share or that begin another one.
+
+    Also returns the highest number used, 0 where none was. Without these symbols the union of all spellings, repeated,
+    could not be determinised (Mohri, Pereira, Riley 2002, section 4.2).
+    """
+    num_words = Counter(spelling for _, spelling in lexicon)
+    beginnings = {spelling[:length] for spelling in num_words for length in range(1, len(spelling))}
+    num_given: Counter[tuple[str, ...]] = Counter()
+    result = []
+    for word, spelling in lexicon:
+        if num_words[spelling] > 1 or spelling in beginnings:
+            num_given[spelling] += 1
+            result.append((word, (*spelling, f"#{num_given[spelling]}")))
+        else:
+            result.append((word, spelling))
+    return result, max(num_given.values(), default=0)
