@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config_value import convert, format_value, nearest, parse_override, read_toml
+from asrtool.config_value import format_value, merge, parse_override, read_toml
 from asrtool.errors import AsrtoolError
 
 TRAIN_CORPORA = ("swbd", "fisher", "an4", "own")
@@ -28,6 +28,12 @@ def _choice(name: str, value: str, allowed: Iterable[str]) -> None:
 def _between(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}, expected {low:g} to {high:g}")
+
+
+def _at_least(low: float, section: str, settings: object, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) < low:
+            raise ValueError(f"{section}.{name} is {getattr(settings, name)}, expected {low:g} or more")
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,8 @@ class Features:
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
         for speed in self.speeds:
             _between("features.speeds", speed, 0.5, 2)
-        if self.shard_cuts < 1 or self.num_jobs < 0:
-            found = f"features.shard_cuts is {self.shard_cuts}, num_jobs is {self.num_jobs}"
-            raise ValueError(f"{found}: expected at least 1 and 0")
+        _at_least(1, "features", self, "shard_cuts")
+        _at_least(0, "features", self, "num_jobs")
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,7 @@ class Lang:
     max_words: int = 0  # most frequent words kept; 0 keeps all
 
     def __post_init__(self) -> None:
-        if self.max_words < 0:
-            raise ValueError(f"lang.max_words is {self.max_words}, expected 0 (all words) or more")
+        _at_least(0, "lang", self, "max_words")
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,8 @@ class Model:
 
     def __post_init__(self) -> None:
         _choice("model.kind", self.kind, ("lstm",))
+        _between("model.num_layers", self.num_layers, 1, 24)
+        _between("model.hidden_size", self.hidden_size, 1, 8192)
         _between("model.dropout", self.dropout, 0, 0.9)
         _between("model.stack_frames", self.stack_frames, 1, 8)
 
@@ -182,6 +188,10 @@ class SpecAugment:
     max_time_frames: int = 20
     max_time_share: float = 0.15  # of the utterance, all time masks together
 
+    def __post_init__(self) -> None:
+        _at_least(0, "specaugment", self, "num_freq_masks", "max_freq_bins", "num_time_masks", "max_time_frames")
+        _between("specaugment.max_time_share", self.max_time_share, 0, 1)
+
 
 @dataclass(frozen=True)
 class Train:
@@ -195,7 +205,8 @@ class Train:
     peak_lr: float = 0.002
     schedule: str = "one-cycle"  # warm up to peak_lr, then fall: one-cycle (cosine), inverse-sqrt, halving
     warmup_share: float = 0.15  # of all samples
-    final_lr_share: float = 0.01  # last learning rate / peak_lr
+    hold_share: float = 0.0  # of all samples, at peak_lr after the warm-up; halving only
+    final_lr_share: float = 0.01  # last learning rate / peak_lr; one-cycle only
     momentum: float = 0.9  # of sgd
     weight_decay: float = 0.01
     clip_norm: float = 5.0  # gradient norm
@@ -213,9 +224,15 @@ class Train:
         _choice("train.schedule", self.schedule, ("one-cycle", "inverse-sqrt", "halving"))
         _choice("train.precision", self.precision, ("auto", "fp32", "bf16"))
         _between("train.warmup_share", self.warmup_share, 0, 0.9)
-        for name in ("num_epochs", "log_every_steps", "save_every_steps", "keep_last"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train.{name} is {getattr(self, name)}, expected 1 or more")
+        _between("train.hold_share", self.hold_share, 0, 1 - self.warmup_share)
+        _between("train.final_lr_share", self.final_lr_share, 0, 1)
+        if self.schedule == "inverse-sqrt" and self.warmup_share == 0:
+            raise ValueError("train.warmup_share is 0, expected more: inverse-sqrt falls from the end of the warm-up")
+        for name in ("batch_s", "peak_lr", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"train.{name} is {getattr(self, name)}, expected more than 0")
+        _at_least(1, "train", self, "num_epochs", "log_every_steps", "save_every_steps", "keep_last")
+        _at_least(0, "train", self, "seed", "num_threads", "keep_best", "momentum", "weight_decay", "cache_gib")
 
 
 @dataclass(frozen=True)
@@ -227,8 +244,7 @@ class Average:
 
     def __post_init__(self) -> None:
         _choice("average.by", self.by, ("last", "best"))
-        if self.num < 1:
-            raise ValueError(f"average.num is {self.num}, expected 1 or more")
+        _at_least(1, "average", self, "num")
 
 
 @dataclass(frozen=True)
@@ -277,44 +293,31 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ())
 
     Raises AsrtoolError for a missing file, broken TOML, an unknown key (naming the nearest) or a wrong type or value.
     """
+    kinds = {section: typing.get_type_hints(kind) for section, kind in typing.get_type_hints(Config).items()}
     table: dict[str, dict[str, Any]] = {}
     for file in files:
-        _merge(table, read_toml(Path(file)), str(file))
+        merge(table, read_toml(Path(file)), kinds, str(file))
     for override in overrides:
-        _merge(table, parse_override(override), f"--set {override}")
+        merge(table, parse_override(override), kinds, f"--set {override}")
     return _build(table)
 
 
-def format_toml(config: Config, sections: Iterable[str] = SECTIONS) -> str:
-    """The named sections as TOML text that load_config reads back to the same values."""
+def select(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Section -> key -> value of what `names` name: whole sections (``data``) or single keys (``data.train``)."""
+    table: dict[str, dict[str, Any]] = {}
+    for name in names:
+        section, _, key = name.partition(".")
+        values = dataclasses.asdict(getattr(config, section))
+        table.setdefault(section, {}).update({key: values[key]} if key else values)
+    return table
+
+
+def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
+    """The named sections and keys as TOML text that load_config reads back to the same values."""
     lines = []
-    for name in sections:
-        lines.append(f"[{name}]")
-        values = dataclasses.asdict(getattr(config, name))
-        lines += [f"{key} = {format_value(value)}" for key, value in values.items()]
-        lines.append("")
+    for section, values in select(config, names).items():
+        lines += [f"[{section}]", *(f"{key} = {format_value(value)}" for key, value in values.items()), ""]
     return "\n".join(lines)
-
-
-def _merge(table: dict[str, dict[str, Any]], new: Mapping[str, Any], where: str) -> None:
-    hints = typing.get_type_hints(Config)
-    for section, values in new.items():
-        if section not in SECTIONS:
-            raise AsrtoolError(f"{where}: unknown section {section!r}", nearest(section, SECTIONS))
-        if not isinstance(values, Mapping):
-            raise AsrtoolError(f"{where}: {section} is a value, expected a table", f"write [{section}] above its keys")
-        fields = typing.get_type_hints(hints[section])
-        for key, value in values.items():
-            if key not in fields:
-                raise AsrtoolError(f"{where}: unknown key {section}.{key}", _nearest_key(section, key))
-            table.setdefault(section, {})[key] = convert(value, fields[key], f"{where}: {section}.{key}")
-
-
-def _nearest_key(section: str, key: str) -> str:
-    hints = typing.get_type_hints(Config)
-    keys = [f"{name}.{f.name}" for name, kind in hints.items() for f in dataclasses.fields(kind)]
-    same_name = [full for full in keys if full.split(".")[1] == key]
-    return f"did you mean {same_name[0]}?" if same_name else nearest(f"{section}.{key}", keys)
 
 
 def check_conflicts(config: Config) -> None:

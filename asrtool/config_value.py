@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,30 @@ def parse_override(override: str) -> dict[str, Any]:
     if not (equals and dot and name):
         raise AsrtoolError(f"--set {override}: expected section.key=value", "for example --set train.num_epochs=3")
     return {section: {name: TextValue(text.strip())}}
+
+
+def merge(
+    table: dict[str, dict[str, Any]], new: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]], where: str
+) -> None:
+    """Put the sections of `new` into `table`, each value as the kind that `kinds` gives for its section and key.
+
+    Raises AsrtoolError that begins with `where` for an unknown section or key (naming the nearest) or a wrong type.
+    """
+    for section, values in new.items():
+        if section not in kinds:
+            raise AsrtoolError(f"{where}: unknown section {section!r}", nearest(section, kinds))
+        if not isinstance(values, Mapping):
+            raise AsrtoolError(f"{where}: {section} is a value, expected a table", f"write [{section}] above its keys")
+        for key, value in values.items():
+            if key not in kinds[section]:
+                raise AsrtoolError(f"{where}: unknown key {section}.{key}", _nearest_key(section, key, kinds))
+            table.setdefault(section, {})[key] = convert(value, kinds[section][key], f"{where}: {section}.{key}")
+
+
+def _nearest_key(section: str, key: str, kinds: Mapping[str, Mapping[str, Any]]) -> str:
+    keys = [f"{name}.{known}" for name, known_keys in kinds.items() for known in known_keys]
+    same_name = [full for full in keys if full.split(".")[1] == key]
+    return f"did you mean {same_name[0]}?" if same_name else nearest(f"{section}.{key}", keys)
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from asrtool.config import SECTIONS, TRAIN_CORPORA, check_conflicts, load_config
+from asrtool.config import TRAIN_CORPORA, Config, check_conflicts, load_config, select
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.plan import lies_in
 from asrtool.recipe.recipe import Recipe
@@ -57,9 +57,11 @@ def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> I
     for need in stage.needs:
         if not any(lies_in(need, path) for path in made):
             yield f"needs {need}, which no earlier stage makes"
-    for section in stage.settings:
-        if section not in SECTIONS:
-            yield f"unknown settings section {section!r}"
+    for name in stage.settings:
+        try:
+            select(Config(), [name])
+        except (AttributeError, KeyError):
+            yield f"unknown settings {name!r}"
     if not stage.makes:
         yield "makes nothing"
     if bool(stage.settings) != any("{config}" in line.text for line in stage.run):

@@ -18,7 +18,7 @@ class Stage:
     """One step of a recipe.
 
     Paths are relative to the work directory. In command lines ``{work}`` stands for that directory, ``{config}`` for
-    the TOML file that holds exactly the `settings` sections, so that a stage cannot read what it does not declare.
+    the TOML file that holds exactly the `settings`, so that a stage cannot read what it does not declare.
     """
 
     name: str
@@ -26,4 +26,4 @@ class Stage:
     makes: tuple[str, ...]
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()  # sections of the configuration it depends on
+    settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key

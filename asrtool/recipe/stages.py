@@ -9,7 +9,7 @@ CORPUS = Stage(
     why="Later stages find every corpus at the same place, whether it is linked or made.",
     makes=("corpus",),
     run=(Line("asrtool corpus {work}/corpus --config {config}"),),
-    settings=("paths", "mini", "data"),
+    settings=("paths", "mini", "data.train"),
 )
 
 COMMON = (

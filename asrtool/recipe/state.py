@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
+from asrtool.config import Config, select
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, code_digests
@@ -135,8 +135,11 @@ def _entries(run: Run, stage: Stage) -> list[Entry]:
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    values = {f"{name}.{key}": value for name in stage.settings for key, value in asdict(getattr(config, name)).items()}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    return {
+        f"{section}.{key}": list(value) if isinstance(value, tuple) else value  # as JSON gives it back
+        for section, values in select(config, stage.settings).items()
+        for key, value in values.items()
+    }
 
 
 def files_digest(path: Path) -> str:

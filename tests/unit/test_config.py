@@ -113,7 +113,7 @@ def test_a_text_becomes_the_type_of_its_key(override: str, value: Any) -> None:
         ("train.peak_lr=fast", "train.peak_lr is 'fast', expected a number"),
         ("train.peak_lr=nan", "train.peak_lr is nan, expected a finite number"),
         ("decode.lm_weights=0.5,x", "decode.lm_weights is 'x', expected a number"),
-        ("train.num_epochs=0", "train.num_epochs is 0, expected"),
+        ("train.num_epochs=0", "train.num_epochs is 0, expected 1 or more"),
         ("train.optimizer=adam", "train.optimizer is 'adam', expected one of adamw, sgd"),
         ("model.dropout=1", "model.dropout is 1.0, expected 0 to 0.9"),
         ("data.train=", "data.train is empty"),

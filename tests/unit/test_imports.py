@@ -31,9 +31,9 @@ OWNERS = {
     "click": ("asrtool/cli/", "local/"),
     "lhotse": ("asrtool/corpus/", "local/"),
     "sentencepiece": ("asrtool/lang/",),
-    "kaldifst": ("asrtool/lang/graph.py", "asrtool/decode/"),
-    "kaldilm": ("asrtool/lang/graph.py", "asrtool/decode/"),
-    "kaldi_decoder": ("asrtool/lang/graph.py", "asrtool/decode/"),
+    "kaldifst": ("asrtool/lang/", "asrtool/decode/"),
+    "kaldilm": ("asrtool/lang/", "asrtool/decode/"),
+    "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
 }
 
 

@@ -83,9 +83,10 @@ def test_an_unknown_placeholder(folder: Path) -> None:
 
 
 def test_an_unknown_section_and_settings_that_reach_no_command(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a"),), settings=("ml",))
+    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a"),), settings=("ml", "lm.ordre"))
     assert broken(folder, stage) == [
-        "stage first: unknown settings section 'ml'",
+        "stage first: unknown settings 'ml'",
+        "stage first: unknown settings 'lm.ordre'",
         "stage first: settings and {config} go together: a stage has both or neither",
     ]
 
