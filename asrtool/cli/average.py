@@ -1,0 +1,21 @@
+"""`asrtool average`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from asrtool.cli.options import settings_options
+from asrtool.config import Config
+
+
+@click.command()
+@click.argument("train_dir", metavar="TRAIN", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@settings_options
+def average(train_dir: Path, out: Path, config: Config) -> None:
+    """Average checkpoints of TRAIN into one model file OUT. Settings: [average]."""
+    from asrtool.train.average import average_checkpoints
+
+    average_checkpoints(train_dir, out, config.average.by, config.average.num)

@@ -1,0 +1,50 @@
+"""The mean of several checkpoints' weights: closer to the optimum than any of them (Polyak averaging)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from asrtool.config import Model
+from asrtool.errors import AsrtoolError
+from asrtool.models import build_model, save_model
+from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint, load_newest
+
+
+def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
+    """Average the last `num` checkpoints (`by` = last) or those with the lowest loss on dev (`by` = best).
+
+    Uses those there are when there are fewer, and says so. Raises AsrtoolError when there is none, or when one that
+    is needed is damaged.
+    """
+    directory = train_dir / "checkpoints"
+    newest = load_newest(directory)
+    if newest is None:
+        raise AsrtoolError(f"{directory}: no checkpoint", "run the train stage first")
+    saved = newest[1].saved
+    chosen = saved[-num:] if by == "last" else best_first(saved)[:num]
+    if not chosen:
+        raise AsrtoolError(f"{directory}: no checkpoint of a finished epoch", "train longer")
+    if len(chosen) < num:
+        logging.info("%s: %d checkpoints, %d wanted; averaging those", directory, len(chosen), num)
+    paths = [checkpoint_path(directory, entry.step) for entry in chosen]
+    logging.info("averaging %s", ", ".join(path.name for path in paths))
+    info, weights = _mean(paths)
+    model = build_model(Model(**info["model"]), info["num_features"], info["num_tokens"])
+    model.load_state_dict(weights)
+    save_model(out, model, info)
+
+
+def _mean(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Summed in float64, one checkpoint in memory at a time."""
+    total: dict[str, torch.Tensor] = {}
+    for path in paths:
+        content, _ = load_checkpoint(path)
+        for name, weight in content["weights"].items():
+            total[name] = total.get(name, 0) + weight.double()
+    mean = {name: (value / len(paths)).to(content["weights"][name].dtype) for name, value in total.items()}
+    return content["info"], mean

@@ -1,0 +1,69 @@
+"""What a training is made of, so that trainings of different settings or data are never mixed. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from asrtool.config import Config
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+INPUTS = "inputs.json"
+FINAL = "train.json"
+VERSION = 1  # raised when the same inputs train to other weights than before
+NO_EFFECT = ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib")
+FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
+TOKENIZER = ("tokenizer.model",)
+
+
+def describe_inputs(features: Path, tokenizer: Path, config: Config) -> dict[str, Any]:
+    """Settings that have an effect on the weights, and digests of the data.
+
+    Raises AsrtoolError when a file of the data is missing.
+    """
+    settings = {name: dataclasses.asdict(getattr(config, name)) for name in ("model", "specaugment", "train")}
+    for name in NO_EFFECT:
+        del settings["train"][name]
+    files = {f"features/{name}": features / name for name in FEATURES}
+    files |= {f"tokenizer/{name}": tokenizer / name for name in TOKENIZER}
+    digests = {name: _digest(path) for name, path in files.items()}
+    return {"version": VERSION, "settings": settings, "sha256": digests}
+
+
+def open_training(out: Path, inputs: dict[str, Any]) -> bool:
+    """Make `out` the directory of the training of these `inputs`; whether that is finished already.
+
+    A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost.
+    """
+    text = json.dumps(inputs, indent=1, sort_keys=True) + "\n"
+    path = out / INPUTS
+    same = path.exists() and path.read_text(encoding="utf-8") == text
+    if not same:
+        if any(out.glob("[!.]*")):
+            _move_aside(out)
+        write_text(path, text)
+    return (out / FINAL).exists()
+
+
+def _move_aside(out: Path) -> None:
+    number = 1
+    while (old := out.with_name(f"{out.name}.old-{number}")).exists():
+        number += 1
+    out.rename(old)
+    logging.info("%s holds a training of other settings or data; it is now %s", out, old)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run the stage that makes it first") from error
+    return digest.hexdigest()

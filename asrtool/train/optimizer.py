@@ -1,0 +1,29 @@
+"""Optimizers by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from asrtool.config import Train
+
+
+def build_optimizer(model: nn.Module, settings: Train) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter, 2019) or SGD with momentum. Weight decay is for matrices, not for biases.
+
+    Its learning rate is set before every step from the schedule. Fused: one pass over the memory of a parameter.
+    """
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.peak_lr, fused=True)
+    return torch.optim.SGD(groups, lr=settings.peak_lr, momentum=settings.momentum, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use `rate` from the next step on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate

@@ -1,0 +1,47 @@
+"""Where and in which number format a model is computed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+CPU_INFO = Path("/proc/cpuinfo")
+BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A device, and the format of its matrix products; weights, loss and log-probabilities are float32 always."""
+
+    device: torch.device
+    name: str  # fp32 or bf16
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Inside, matrix products are computed in this format."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
+
+
+def choose_precision(name: str) -> Precision:
+    """`fp32`, `bf16`, or with `auto` bf16 where the device computes it; on a GPU when torch sees one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "auto":
+        name = "bf16" if _has_bf16(device) else "fp32"
+    return Precision(device, name)
+
+
+def _has_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    try:
+        return has_bf16_flag(CPU_INFO.read_text(encoding="utf-8"))
+    except OSError:  # not Linux
+        return False
+
+
+def has_bf16_flag(cpu_info: str) -> bool:
+    """Whether the processor described by the text of /proc/cpuinfo multiplies bf16; others emulate it slowly."""
+    flags = [line.partition(":")[2].split() for line in cpu_info.splitlines() if line.startswith("flags")]
+    return any(BF16_FLAGS & set(words) for words in flags)

@@ -1,0 +1,97 @@
+"""A toy task: every letter sounds as one band of the spectrum for some frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asrtool import config
+from asrtool.corpus.cmvn import Moments, write_cmvn
+from asrtool.corpus.index import Utterance, write_feature_settings, write_index
+from asrtool.corpus.shard import write_shard
+from asrtool.lang.tokenizer import train_tokenizer
+
+NUM_BINS = 8
+SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
+LETTERS = "abcd"
+
+
+def spell(text: str, random: np.random.Generator) -> np.ndarray:
+    """Features (T, F) of `text`: 4 to 7 frames a letter, noise between words."""
+    parts = []
+    for letter in text:
+        part = 0.3 * random.standard_normal((random.integers(4, 8), NUM_BINS))
+        if letter in LETTERS:
+            part[:, LETTERS.index(letter) * 2] += 3.0
+        parts.append(part)
+    return np.concatenate(parts).astype(np.float32)
+
+
+def write_set(directory: Path, texts: list[str], seed: int) -> None:
+    """Features of one utterance a text, in shards of eight."""
+    directory.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    utterances = []
+    moments = Moments.of(np.zeros((1, NUM_BINS), dtype=np.float32))
+    for shard, first in enumerate(range(0, len(texts), 8)):
+        items = []
+        for i, text in enumerate(texts[first : first + 8], first):
+            feats_TF = spell(text, random)
+            moments += Moments.of(feats_TF)
+            name = f"{directory.name}-{i}"
+            duration_s = len(feats_TF) / 100
+            items.append((Utterance(name, name, "A", 0.0, duration_s, name, text, shard, len(feats_TF)), feats_TF))
+        utterances += write_shard(directory, shard, items, SETTINGS)
+    write_index(directory, utterances)
+    write_cmvn(directory, {}, moments)
+
+
+def make_texts(num: int, seed: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    words = ["".join(random.choice(list(LETTERS), size=3)) for _ in range(3 * num)]
+    return [" ".join(words[3 * i : 3 * i + random.integers(1, 4)]) for i in range(num)]
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with `features` and `tokenizer`; to be read only."""
+    root = tmp_path_factory.mktemp("toy")
+    write_set(root / "features" / "train", make_texts(24, seed=1), seed=1)
+    write_set(root / "features" / "dev", make_texts(6, seed=2), seed=2)
+    write_feature_settings(root / "features", SETTINGS)
+    sentences = root / "sentences.txt"
+    sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
+    train_tokenizer(sentences, root / "tokenizer", 30)
+    return root
+
+
+TOY_CONFIG = """
+[model]
+num_layers = 2
+hidden_size = 12
+stack_frames = 2
+dropout = 0.2
+
+[specaugment]
+max_freq_bins = 2
+max_time_frames = 3
+
+[train]
+num_epochs = 3
+batch_s = 1.5
+peak_lr = 0.02
+precision = "fp32"
+num_threads = 1
+log_every_steps = 2
+save_every_steps = 3
+"""
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path) -> Path:
+    """Settings of a training of three epochs that takes a second."""
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY_CONFIG, encoding="utf-8")
+    return path
