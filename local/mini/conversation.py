@@ -83,7 +83,7 @@ def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
     with Espeak(int(rng.integers(2**31))) as espeak:
         talk = _Talk(espeak, rng, plan)
         greeting_end_s = talk.greet()
-        while talk.speech_s < plan.speech_s:
+        while talk.speech_s < talk.aim_s:
             talk.take_turn()
     duration_s = max(side.segments[-1].end_s for side in talk.sides) + 0.3
     lines = (draw_line(plan.quality, rng), draw_line(plan.quality, rng))
@@ -107,7 +107,7 @@ class _Talk:
     def __init__(self, espeak: Espeak, rng: np.random.Generator, plan: Plan) -> None:
         self.espeak, self.rng = espeak, rng
         self.sides = (Side(plan.voices[0]), Side(plan.voices[1]))
-        self.speech_s = 0.0
+        self.speech_s, self.aim_s = 0.0, plan.speech_s
         self.floor_s = 0.3  # when the turn before ended
         self._turn = int(rng.integers(2))
         self._marks = rng.permutation(plan.marks).tolist()  # the mark used longest ago comes first
@@ -133,6 +133,8 @@ class _Talk:
             segment = self._say(side, self._marked(draw_sentence(patterns, self.rng)), start_s)
             self._agree(listener, segment)
             start_s = segment.end_s + self.rng.uniform(0.1, 0.5)
+            if self.speech_s >= self.aim_s:
+                break
         self.floor_s = segment.end_s
 
     def _agree(self, listener: Side, segment: Segment) -> None:

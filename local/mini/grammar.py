@@ -18,16 +18,16 @@ GREETINGS = (
 BACKCHANNELS = ("uh-huh", "yeah", "right", "mhm", "oh really", "oh yeah", "okay", "i see", "that's right", "exactly")
 REPLIES = (
     "yeah <statement>",
-    "yes i think so too",
+    "i think so",
+    "yes <statement>",
     "no <statement>",
     "oh really <question>",
     "well <statement>",
     "right <statement>",
     "okay <question>",
     "that's <adjective>",
+    "i see <question>",
     "i don't know <statement>",
-    "oh that sounds <adjective>",
-    "yeah i know what you mean",
     "exactly <statement>",
 )
 TURNS = (
@@ -37,7 +37,7 @@ TURNS = (
     "<opener> <statement>",
     "<statement> <joint> <statement>",
     "<clause> because <clause>",
-    "<question>",
+    "<opener> <question>",
 )
 RULES: dict[str, tuple[str, ...]] = {
     "name": ("mary", "john", "susan"),
@@ -125,6 +125,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "work on the <object>",
         "read the newspaper",
         "listen to the radio",
+        "talk on the phone",
     ),
     "where": ("the lake", "the beach", "the mountains", "the park", "the city", "school"),
     "place": ("at home", "at school", "here", "in texas", "in the city", "by the lake", "in the mountains"),

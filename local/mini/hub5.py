@@ -142,7 +142,7 @@ def format_txt(item: Recorded) -> str:
 
 
 def _typed(segment: Segment) -> str:
-    return " ".join(_typed_token(timed.token) for timed in segment.tokens).replace("// //", "")
+    return " ".join(_typed_token(timed.token) for timed in segment.tokens).replace("// //", " ")
 
 
 def _typed_token(token: Token) -> str:

@@ -56,7 +56,7 @@ MISPRONOUNCED = {  # word: as heard; espeak-ng says it as it is spelled
 }
 ADJECTIVES = ("nice", "good", "cheap", "cold", "hot", "hard", "easy", "fun", "interesting", "terrible", "beautiful")
 COINED = ("gardeny", "fishable", "footbally", "beachish")
-ASIDES = ("hold on a little", "i'm on the phone", "i know i know", "to the kitchen")
+ASIDES = ("hold on", "hold on i'm on the phone")
 SAID = {  # words that espeak-ng would spell out or stress wrongly
     "uh-huh": "uh huh",
     "mhm": "um hum",
