@@ -6,6 +6,7 @@ that they speak are left out of it. Conversations are chosen so that few are.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,15 +38,16 @@ def split_manifests(manifests: Path, test: str, data: Data) -> None:
 
     Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
     """
-    corpora = [_read(manifests / (OWN_TRAIN if name == "own" else name)) for name in data.train]
-    given_dev = manifests / OWN_DEV
-    if "own" in data.train and given_dev.is_dir():
-        dev, drops = [_read(given_dev)], list[Drop]()
+    drops: list[Drop] = []
+    names = [OWN_TRAIN if name == "own" else name for name in data.train]
+    corpora = [_of_fit_length(_read(manifests / name), data, drops) for name in names]
+    if "own" in data.train and (manifests / OWN_DEV).is_dir():
+        dev = [_of_fit_length(_read(manifests / OWN_DEV), data, drops)]
         train = [segment for corpus in corpora for segment in corpus.segments]
     else:
-        dev, train, drops = _hold_out(corpora, data.dev_minutes * 60)
-    drops += _unfit(train, data)
-    dropped = {drop.id for drop in drops}
+        dev, train = _hold_out(corpora, data.dev_minutes * 60, drops)
+    repeated = duplicates(train, data.max_duplicates)
+    dropped = {drop.id for drop in repeated}
     kept = [segment for segment in train if segment.id not in dropped]
     if not kept:
         raise AsrtoolError(
@@ -54,8 +56,8 @@ def split_manifests(manifests: Path, test: str, data: Data) -> None:
         )
     recordings = [recording for corpus in corpora for recording in corpus.recordings]
     glm = _read_text(manifests / test / "ref.glm")
-    _write(manifests / "train", recordings, kept, drops, {})
-    _write_dev(manifests / "dev", dev, data, reference_rules(glm))
+    _write(manifests / "train", recordings, kept, drops + repeated, {})
+    _write_dev(manifests / "dev", dev, reference_rules(glm))
     tested = _read(manifests / test)
     references = {"ref.stm": _read_text(manifests / test / "ref.stm"), "ref.glm": glm}
     _write(manifests / "test", tested.recordings, tested.segments, [], references)
@@ -106,35 +108,36 @@ def duplicates(segments: Iterable[SupervisionSegment], max_duplicates: int) -> l
     return drops
 
 
-def _hold_out(corpora: Sequence[Corpus], target_s: float) -> tuple[list[Corpus], list[SupervisionSegment], list[Drop]]:
-    """Development corpora, training utterances, and drops; each corpus gives in proportion to its speech."""
+def _of_fit_length(corpus: Corpus, data: Data, drops: list[Drop]) -> Corpus:
+    """`corpus` without the utterances that are too short or too long, which go to `drops`."""
+    fit = []
+    for s in corpus.segments:
+        if data.min_duration_s <= s.duration <= data.max_duration_s:
+            fit.append(s)
+        else:
+            reason = "too short" if s.duration < data.min_duration_s else "too long"
+            drops.append(Drop(s.id, reason, f"{s.duration:.3f} s"))
+    return dataclasses.replace(corpus, segments=fit)
+
+
+def _hold_out(
+    corpora: Sequence[Corpus], target_s: float, drops: list[Drop]
+) -> tuple[list[Corpus], list[SupervisionSegment]]:
+    """Development corpora and training utterances; each corpus gives in proportion to its speech."""
     speech_s = {corpus.name: sum(s.duration for s in corpus.segments) for corpus in corpora}
-    share = min(target_s / sum(speech_s.values()), LARGEST_DEV_SHARE)
-    dev, train, drops = [], [], []
+    share = min(target_s / max(sum(speech_s.values()), 1.0), LARGEST_DEV_SHARE)
+    dev, train = [], []
     for corpus in corpora:
         chosen = choose_conversations(corpus.segments, share * speech_s[corpus.name])
         held = [s for s in corpus.segments if s.recording_id in chosen]
         speakers = {s.speaker for s in held}
-        dev.append(Corpus(corpus.name, [r for r in corpus.recordings if r.id in chosen], held))
+        dev.append(dataclasses.replace(corpus, segments=held))
         for s in corpus.segments:
-            if s.recording_id in chosen:
-                continue
-            if s.speaker in speakers:
+            if s.recording_id not in chosen and s.speaker in speakers:
                 drops.append(Drop(s.id, "speaker in dev", str(s.speaker)))
-            else:
+            elif s.recording_id not in chosen:
                 train.append(s)
-    return dev, train, drops
-
-
-def _unfit(segments: Sequence[SupervisionSegment], data: Data) -> list[Drop]:
-    """Drops for duration, and for texts that repeat among the others."""
-    drops = []
-    for s in segments:
-        if not data.min_duration_s <= s.duration <= data.max_duration_s:
-            reason = "too short" if s.duration < data.min_duration_s else "too long"
-            drops.append(Drop(s.id, reason, f"{s.duration:.3f} s"))
-    dropped = {drop.id for drop in drops}
-    return drops + duplicates((s for s in segments if s.id not in dropped), data.max_duplicates)
+    return dev, train
 
 
 def _shuffled(id_: str) -> str:
@@ -142,14 +145,11 @@ def _shuffled(id_: str) -> str:
     return hashlib.sha256(id_.encode()).hexdigest()
 
 
-def _write_dev(out: Path, corpora: Sequence[Corpus], data: Data, glm: str) -> None:
+def _write_dev(out: Path, corpora: Sequence[Corpus], glm: str) -> None:
     segments = [s for corpus in corpora for s in corpus.segments]
-    drops = [drop for drop in _unfit(segments, data) if drop.reason != "duplicate"]
-    dropped = {drop.id for drop in drops}
-    kept = [s for s in segments if s.id not in dropped]
-    corpus_of = {r.id: corpus.name for corpus in corpora for r in corpus.recordings}
     recordings = [r for corpus in corpora for r in corpus.recordings]
-    _write(out, recordings, kept, drops, {"ref.stm": format_reference(kept, corpus_of), "ref.glm": glm})
+    corpus_of = {r.id: corpus.name for corpus in corpora for r in corpus.recordings}
+    _write(out, recordings, segments, [], {"ref.stm": format_reference(segments, corpus_of), "ref.glm": glm})
 
 
 def _write(

@@ -85,8 +85,7 @@ def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
 
 def look_at(path: Path) -> Sound:
     """What the header of an audio file says. Raises AsrtoolError when there is none that can be read."""
-    if is_sphere(path):
-        header = read_header(path)
+    if is_sphere(path) and (header := read_header(path)).is_shortened:
         return Sound(path, header.num_samples, header.sampling_rate_hz)
     import soundfile
 

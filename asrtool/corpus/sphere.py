@@ -108,6 +108,7 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
         samples, rate = soundfile.read(io.BytesIO(_decode_shorten(path)), dtype="int16", always_2d=True)
     else:
         samples, rate = soundfile.read(path, dtype="int16", always_2d=True)
+    samples = samples[: header.num_samples]
     if samples.shape != (header.num_samples, header.num_channels):
         raise AsrtoolError(
             f"{path}: truncated, the header declares {header.num_samples} samples of {_channels(header.num_channels)},"

@@ -1,0 +1,149 @@
+"""Fisher: the nesting of the tars, faults set aside, shorten decoded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import soundfile
+from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
+
+from asrtool.config import Data
+from asrtool.errors import AsrtoolError
+from local.prepare_fisher import prepare_fisher
+
+LENIENT = Data(bad_share=0.9)
+LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_fisher(tmp_path / "a place with spaces")
+
+
+def prepare(corpus: Path, data: Data = LENIENT) -> Path:
+    out = corpus.parent / "manifests" / "fisher"
+    prepare_fisher(corpus, out, data)
+    return out
+
+
+def test_both_parts_are_read_with_pins_and_text(corpus: Path) -> None:
+    first = supervisions(prepare(corpus, Data()))
+    assert [(s["recording_id"], s["channel"], s["speaker"], s["text"]) for s in first] == [
+        ("fe_03_00001", 0, "fisher-2", "and i generally prefer t v"),
+        ("fe_03_00001", 1, "fisher-3", "[vocalized-noise] wor- yes"),
+        ("fe_03_05851", 0, "fisher-11702", "and i generally prefer t v"),
+        ("fe_03_05851", 1, "fisher-11703", "[vocalized-noise] wor- yes"),
+    ]
+
+
+def test_transcripts_without_their_inner_level_are_read_too(corpus: Path) -> None:
+    inner = corpus / "LDC2004T19" / "fe_03_p1_tran"
+    for path in list(inner.iterdir()):
+        path.rename(corpus / "LDC2004T19" / path.name)
+    inner.rmdir()
+    assert len(supervisions(prepare(corpus, Data()))) == 4
+
+
+def test_plain_files_beside_partitions_do_no_harm(corpus: Path) -> None:
+    for place in ("LDC2004S13", "LDC2004S13/fe_03_p1_sph1/audio", "LDC2004T19/fe_03_p1_tran/data/trans"):
+        (corpus / place / "index.html").write_text("hello")
+    assert len(supervisions(prepare(corpus, Data()))) == 4
+
+
+def test_another_version_of_the_transcripts_is_not_read(corpus: Path) -> None:
+    other = corpus / "LDC2004T19" / "fe_03_p1_tran" / "data" / "bbn_orig" / "fe_03_00007.txt"
+    other.parent.mkdir()
+    other.write_text("original")
+    assert not dropped(prepare(corpus))
+
+
+def test_audio_without_transcript_and_the_reverse_are_set_aside(corpus: Path) -> None:
+    write_fisher_call(corpus, 1, 2, LINES)[0].unlink()
+    write_fisher_call(corpus, 1, 3, LINES)[1].unlink()
+    out = prepare(corpus)
+    assert dropped(out) == {"fe_03_00002": "no audio", "fe_03_00003": "no transcript"}
+
+
+def test_one_corrupt_file_is_set_aside(corpus: Path) -> None:
+    sound, _ = write_fisher_call(corpus, 1, 2, LINES)
+    sound.write_bytes(b"no sphere at all")
+    out = prepare(corpus)
+    assert dropped(out) == {"fe_03_00002": "unusable audio"}
+    assert len(supervisions(out)) == 4
+
+
+def test_a_mended_corpus_is_read_anew(corpus: Path) -> None:
+    sound, _ = write_fisher_call(corpus, 1, 2, LINES)
+    sound.write_bytes(b"no sphere at all")
+    prepare(corpus)
+    write_sound(sound)
+    out = prepare(corpus)
+    assert len(supervisions(out)) == 6
+    assert not dropped(out)
+
+
+def test_an_empty_transcript_and_one_without_turns_are_set_aside(corpus: Path) -> None:
+    write_fisher_call(corpus, 1, 2, LINES)[1].write_text("")
+    write_fisher_call(corpus, 1, 3, ["not a turn"])
+    reasons = dropped(prepare(corpus))
+    assert reasons == {"fe_03_00002": "empty transcript", "fe_03_00003:4": "broken line"}
+
+
+def test_a_side_with_a_number_is_that_side(corpus: Path) -> None:
+    write_fisher_call(corpus, 1, 2, ["0.50 1.50 A1: hello", "1.60 2.90 B2: yes"])
+    channels = [s["channel"] for s in supervisions(prepare(corpus)) if s["recording_id"] == "fe_03_00002"]
+    assert channels == [0, 1]
+
+
+def test_foreign_and_unintelligible_turns_are_left_out_on_purpose(corpus: Path) -> None:
+    write_fisher_call(
+        corpus, 1, 2, ["0.5 1.0 A: <german ja>", "1.0 1.5 A: well (( )) no", "2.0 2.5 B: yes", "3 3.5 B: (( ))"]
+    )
+    out = prepare(corpus, Data())
+    assert sorted(dropped(out).values()) == ["empty", "foreign", "unintelligible"]
+
+
+def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path) -> None:
+    for table in corpus.rglob("*_calldata.tbl"):
+        table.unlink()
+    assert supervisions(prepare(corpus))[0]["speaker"] == "fe_03_00001-A"
+
+
+def test_a_missing_release_is_named(tmp_path: Path) -> None:
+    write_fisher_call(tmp_path, 1, 1, LINES)
+    with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):
+        prepare_fisher(tmp_path, tmp_path / "out", LENIENT)
+
+
+def test_too_many_faults_end_the_stage(corpus: Path) -> None:
+    write_fisher_call(corpus, 1, 2, LINES)[0].unlink()
+    with pytest.raises(AsrtoolError, match="1 of 3 recordings cannot be used .* fe_03_00002: no audio"):
+        prepare(corpus, Data())
+
+
+def test_shorten_is_decoded_once(corpus: Path, shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sound, _ = write_fisher_call(corpus, 1, 2, LINES)
+    real = (shared / "data" / "sph" / "123_2ulaw_shn.sph").read_bytes()
+    sound.write_bytes(real[:1024].replace(b"sample_rate -i 20000", b"sample_rate -i 8000 ") + real[1024:])
+    out = prepare(corpus, Data())
+    (recording,) = [r for r in read_jsonl(out / "recordings.jsonl.gz") if r["id"] == "fe_03_00002"]
+    flac = Path(recording["sources"][0]["source"])
+    assert flac == out / "audio" / "fe_03_00002.flac"
+    assert recording["num_samples"] == soundfile.info(flac).frames == 37120
+    before = flac.stat().st_mtime_ns
+    prepare(corpus, Data())
+    assert flac.stat().st_mtime_ns == before
+
+
+def test_shorten_cut_off_is_set_aside(corpus: Path, shared: Path) -> None:
+    sound, _ = write_fisher_call(corpus, 1, 2, LINES)
+    real = (shared / "data" / "sph" / "123_2ulaw_shn.sph").read_bytes()
+    sound.write_bytes(real[:1024].replace(b"sample_rate -i 20000", b"sample_rate -i 8000 ") + real[1024:9000])
+    assert dropped(prepare(corpus)) == {"fe_03_00002": "unusable audio"}
+
+
+def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
+    prepare_fisher(mini_corpus, tmp_path / "fisher", Data())
+    assert set(dropped(tmp_path / "fisher").values()) <= {"empty", "unintelligible"}
+    assert all(s["speaker"].startswith("fisher-") for s in supervisions(tmp_path / "fisher"))

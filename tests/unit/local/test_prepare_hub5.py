@@ -1,0 +1,140 @@
+"""Hub5'00: the scored segments of the stm, widened; the reference mended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lhotse import SupervisionSegment
+from small_releases import STM, dropped, supervisions, write_hub5, write_sound
+
+from asrtool.config import Data
+from asrtool.errors import AsrtoolError
+from local.prepare_hub5 import mend_stm, parse_stm, prepare_hub5, widen
+
+LENIENT = Data(bad_share=0.9)
+
+
+def prepare(corpus: Path, data: Data = LENIENT) -> Path:
+    prepare_hub5(corpus, corpus.parent / "hub5", data)
+    return corpus.parent / "hub5"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_hub5(tmp_path / "a place with spaces")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_scored_segments_are_read_on_their_sides(tmp_path: Path, nested: bool) -> None:
+    out = prepare(write_hub5(tmp_path / "corpus", nested), Data())
+    found = [(s["recording_id"], s["channel"], s["speaker"], s["text"]) for s in supervisions(out)]
+    assert found == [
+        ("en_4156", 0, "en_4156-A", "he is a uh police officer"),
+        ("en_4156", 0, "en_4156-A", "th- a t v"),
+        ("en_4156", 1, "en_4156-B", "yes"),
+        ("sw_4390", 0, "sw_4390-A", "well"),
+        ("sw_4390", 1, "sw_4390-B", "uh-huh"),
+    ]
+
+
+def test_segments_are_widened_and_scored_times_kept(corpus: Path) -> None:
+    first, second, third, fourth, _ = supervisions(prepare(corpus))
+    assert (first["start"], first["duration"]) == (0.4, 1.13)  # to the middle of the gap from 1.50 to 1.56
+    assert first["custom"] == {"scored_start_s": 0.5, "scored_duration_s": 1.0}
+    assert (second["start"], second["duration"]) == (1.53, 0.57)
+    assert third["start"] + third["duration"] == pytest.approx(4.0)  # the end of the recording
+    assert fourth["start"] == 0.0
+
+
+@given(
+    cuts=st.lists(st.floats(0, 20), min_size=2, max_size=16, unique=True),
+    padding_s=st.floats(0, 2),
+)
+def test_widened_segments_hold_the_scored_ones_and_overlap_no_other(cuts: list[float], padding_s: float) -> None:
+    times = sorted(round(cut, 2) for cut in cuts)
+    pairs = [(a, b) for a, b in zip(times[::2], times[1::2], strict=False) if b > a]
+    segments = [SupervisionSegment(f"s{i}", "r", a, round(b - a, 8)) for i, (a, b) in enumerate(pairs)]
+    widened = widen(segments, {"r": 20.0}, padding_s)
+    for before, after in zip(segments, widened, strict=True):
+        assert 0 <= after.start <= before.start + 1e-4
+        assert before.end - 1e-4 <= after.end <= 20.0 + 2e-4
+        assert after.duration <= before.duration + 2 * padding_s + 2e-4
+    for one, next_ in zip(widened, widened[1:], strict=False):
+        assert one.end <= next_.start + 2e-4
+
+
+def test_the_reference_is_mended_and_the_rules_copied(corpus: Path) -> None:
+    out = prepare(corpus)
+    stm = (out / "ref.stm").read_text()
+    assert "(TH-) {A / THE}  T. V." in stm
+    assert "((" not in stm
+    assert "ASIDE" not in stm
+    assert "IGNORE_TIME_SEGMENT_IN_SCORING" in stm
+    assert (out / "ref.glm").read_text() == (corpus.rglob("*.glm").__next__()).read_text()
+
+
+def test_a_sound_that_cannot_be_read_leaves_the_reference_too(corpus: Path) -> None:
+    (corpus / "LDC2002S09" / "hub5e_00" / "english" / "en_4156.sph").write_bytes(b"broken")
+    out = prepare(corpus)
+    assert dropped(out) == {"en_4156": "unusable audio"}
+    stm = (out / "ref.stm").read_text()
+    assert "en_4156" not in stm
+    assert stm.count("sw_4390 ") == 2
+    assert ";; CATEGORY" in stm
+
+
+def test_sound_without_reference_and_the_reverse_are_set_aside(corpus: Path) -> None:
+    english = corpus / "LDC2002S09" / "hub5e_00" / "english"
+    (english / "en_4156.sph").unlink()
+    write_sound(english / "en_9999.sph")
+    assert dropped(prepare(corpus)) == {"en_4156": "no audio", "en_9999": "no transcript"}
+
+
+def test_a_test_call_short_of_the_set_ends_the_stage(corpus: Path) -> None:
+    (corpus / "LDC2002S09" / "hub5e_00" / "english" / "en_4156.sph").unlink()
+    with pytest.raises(AsrtoolError, match="1 of 2 recordings cannot be used .* en_4156: no audio"):
+        prepare(corpus, Data())
+
+
+def test_a_pem_that_leaves_out_ignored_segments_is_right(corpus: Path) -> None:
+    pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
+    pem.write_text(pem.read_text().replace("en_4156 A unknown_speaker 0.00 0.50\n", ""))
+    assert json.loads((prepare(corpus) / "report.json").read_text())["num_utterances"] == 5
+
+
+def test_pem_and_stm_that_differ_are_told_with_the_segment(corpus: Path) -> None:
+    pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
+    pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
+    with pytest.raises(AsrtoolError, match="differ in 2 segments, the first is en_4156 B 2.10 3.90"):
+        prepare(corpus)
+
+
+@pytest.mark.parametrize("name", ["hub5e00.english.000405.stm", "en20000405_hub5.glm", "hub5e_00.pem"])
+def test_a_missing_file_is_named(corpus: Path, name: str) -> None:
+    next(corpus.rglob(name)).unlink()
+    with pytest.raises(AsrtoolError, match=r"LDC2002(S09|T43): no .*(stm|glm|pem) in it; .*see paths.ldc2002"):
+        prepare(corpus)
+
+
+def test_a_broken_reference_line_is_told_with_its_number() -> None:
+    with pytest.raises(AsrtoolError, match="reference stm, line 2: 'en_4156 C x 1 2 HI', expected recording, channel"):
+        parse_stm(";; a comment\nen_4156 C x 1 2 HI\n")
+
+
+def test_channels_may_be_numbers() -> None:
+    assert [line.channel for line in parse_stm("x 1 s 0 1 <O> A\nx 2 s 0 1 <O> B\nx B1 s 0 1 B\n")] == ["A", "B", "B"]
+
+
+def test_a_good_reference_is_not_changed() -> None:
+    good = STM.replace("((", "(").replace("<B_ASIDE> ", "")
+    assert mend_stm(good) == good
+
+
+def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
+    prepare_hub5(mini_corpus, tmp_path / "hub5", Data())
+    assert not dropped(tmp_path / "hub5")
+    assert {s["recording_id"][:3] for s in supervisions(tmp_path / "hub5")} == {"en_", "sw_"}

@@ -1,0 +1,146 @@
+"""Switchboard: faults of a release are set aside one by one, and lhotse reads the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
+
+from asrtool.config import Data
+from asrtool.errors import AsrtoolError
+from local.prepare_swbd import prepare_swbd, read_acronyms
+
+LENIENT = Data(bad_share=0.9)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    return write_swbd(tmp_path / "a place with spaces")
+
+
+def prepare(release: Path, data: Data = LENIENT) -> Path:
+    out = release.parent / "manifests" / "swbd"
+    prepare_swbd(release / "LDC97S62", release / "swb_ms98_transcriptions", out, data)
+    return out
+
+
+def test_each_channel_has_its_speaker_and_its_text(release: Path) -> None:
+    out = prepare(release, Data())
+    a, b = supervisions(out)[:2]
+    assert (a["recording_id"], a["channel"], a["speaker"], a["text"]) == ("sw02001", 0, "sw02001-A", "hi there mhm")
+    assert (b["id"], b["channel"], b["speaker"]) == ("sw2001B-ms98-a-0002", 1, "sw02001-B")
+    assert (b["text"], b["start"], b["duration"]) == ("th- this is isn't it", 2.0, 1.5)
+    assert dropped(out) == {f"sw{n}{s}-ms98-a-0001": "empty" for n in (2001, 2002) for s in "AB"}
+
+
+def test_the_recording_is_the_real_file(release: Path) -> None:
+    recording = read_jsonl(prepare(release) / "recordings.jsonl.gz")[0]
+    path = Path(recording["sources"][0]["source"])
+    assert path == release / "LDC97S62" / "swb1_d1" / "data" / "sw02001.sph"
+    assert (recording["num_samples"], recording["sampling_rate"], recording["channel_ids"]) == (32000, 8000, [0, 1])
+
+
+def test_callers_of_the_table_are_speakers(release: Path) -> None:
+    table = release / "LDC97S62" / "docs" / "call_con_tab.csv"
+    table.parent.mkdir()
+    table.write_text('2001, "A", 1011, "555", 1\n2001, "B", 1012, "556", 1\n')
+    speakers = {(s["recording_id"], s["channel"]): s["speaker"] for s in supervisions(prepare(release))}
+    assert speakers["sw02001", 0] == "swbd-1011"
+    assert speakers["sw02001", 1] == "swbd-1012"
+    assert speakers["sw02002", 0] == "sw02002-A"
+
+
+def test_a_recording_without_transcript_is_set_aside(release: Path) -> None:
+    write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
+    out = prepare(release)
+    assert dropped(out)["sw02005"] == "no transcript"
+    assert len(supervisions(out)) == 4
+
+
+def test_a_recording_with_one_side_transcribed_is_set_aside(release: Path) -> None:
+    write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
+    write_swbd_side(release, 2005, "A", ["0.0 1.0 hello"])
+    out = prepare(release)
+    assert dropped(out)["sw02005"] == "no transcript"
+    assert "no sw2005B-ms98-a-trans.text" in (out / "dropped.tsv").read_text()
+
+
+def test_a_transcript_without_recording_is_set_aside(release: Path) -> None:
+    write_swbd_side(release, 2005, "A", ["0.0 1.0 hello"])
+    assert dropped(prepare(release))["sw02005"] == "no audio"
+
+
+def test_an_empty_transcript_is_set_aside(release: Path) -> None:
+    write_swbd_side(release, 2002, "B", [])
+    out = prepare(release)
+    assert dropped(out)["sw02002"] == "empty transcript"
+    assert {s["recording_id"] for s in supervisions(out)} == {"sw02001"}
+
+
+@pytest.mark.parametrize(
+    ("num_channels", "rate_hz", "detail"),
+    [(1, 8000, "1 channel, expected 2 channels"), (2, 16000, "sampling rate is 16000 Hz, expected 8000 Hz")],
+)
+def test_sound_of_another_kind_is_set_aside(release: Path, num_channels: int, rate_hz: int, detail: str) -> None:
+    write_sound(release / "LDC97S62" / "swb1_d1" / "data" / "sw02002.sph", 4.0, num_channels, rate_hz)
+    out = prepare(release)
+    assert dropped(out)["sw02002"] == "unusable audio"
+    assert detail in (out / "dropped.tsv").read_text()
+
+
+def test_a_truncated_sphere_file_is_set_aside_and_listed(release: Path) -> None:
+    path = release / "LDC97S62" / "swb1_d1" / "data" / "sw02002.sph"
+    path.write_bytes(path.read_bytes()[:20000])
+    out = prepare(release)
+    assert dropped(out)["sw02002"] == "unusable audio"
+    assert "truncated, the header declares 64000 bytes of samples, 18976 are there" in (out / "dropped.tsv").read_text()
+
+
+def test_broken_lines_and_times_are_set_aside(release: Path) -> None:
+    write_swbd_side(release, 2002, "A", ["1.0 hello", "2.0 1.0 backwards", "1.0 2.0 good", "9.0 9.5 too late", "1 2"])
+    reasons = dropped(prepare(release))
+    assert reasons["sw2002A-ms98-a-0001"] == "broken line"
+    assert reasons["sw2002A-ms98-a-0002"] == "bad times"
+    assert reasons["sw2002A-ms98-a-0004"] == "bad times"
+    assert reasons["sw2002A-ms98-a-0005"] == "broken line"
+
+
+def test_a_segment_beyond_the_end_is_trimmed_to_it(release: Path) -> None:
+    write_swbd_side(release, 2002, "A", ["3.0 7.0 the end"])
+    (segment,) = [s for s in supervisions(prepare(release)) if s["id"] == "sw2002A-ms98-a-0001"]
+    assert segment["duration"] == 1.0
+
+
+def test_too_many_faults_end_the_stage(release: Path) -> None:
+    write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
+    with pytest.raises(AsrtoolError, match="1 of 3 recordings cannot be used .* the first is sw02005: no transcript"):
+        prepare(release, Data())
+    assert dropped(release.parent / "manifests" / "swbd")["sw02005"] == "no transcript"
+
+
+def test_a_folder_with_no_sound_in_it_is_named(release: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"swb_ms98_transcriptions: no sw\*.sph in it"):
+        prepare_swbd(release / "swb_ms98_transcriptions", release / "LDC97S62", release / "out", LENIENT)
+
+
+def test_nothing_usable_is_an_error_with_the_list(release: Path) -> None:
+    for path in release.rglob("*.sph"):
+        path.write_bytes(b"")
+    with pytest.raises(AsrtoolError, match="2 of 2 recordings cannot be used"):
+        prepare(release)
+
+
+def test_acronyms_are_the_words_that_are_always_spelt(tmp_path: Path) -> None:
+    dictionary = tmp_path / "sw-ms98-dict.text"
+    dictionary.write_text(
+        "a ax\nibm ay b iy eh m\nPCs p iy s iy z\nIBM's ay b iy eh m z\nus ah s\nUS y uw eh s\nis ih z\nTV  t iy v iy\n"
+    )
+    assert read_acronyms(dictionary) == {"ibm": "i b m", "pcs": "p c's", "ibm's": "i b m's", "tv": "t v"}
+    assert read_acronyms(tmp_path / "none") == {}
+
+
+def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
+    prepare_swbd(mini_corpus / "LDC97S62", mini_corpus / "swb_ms98_transcriptions", tmp_path / "swbd", Data())
+    assert set(dropped(tmp_path / "swbd").values()) <= {"empty"}
+    assert len({s["speaker"] for s in supervisions(tmp_path / "swbd")}) >= 3

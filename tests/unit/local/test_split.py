@@ -1,0 +1,177 @@
+"""Held-out conversations, duplicates, references, and the three sets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lhotse import AudioSource, Recording, SupervisionSegment
+from small_releases import dropped, supervisions
+
+from asrtool.config import Data
+from asrtool.corpus.manifest import write_manifests
+from asrtool.errors import AsrtoolError
+from local.references import NO_RULES_GLM, format_reference, reference_rules
+from local.split import choose_conversations, duplicates, split_manifests
+
+
+def recording(id_: str) -> Recording:
+    return Recording(id_, [AudioSource("file", [0, 1], f"/{id_}.sph")], 8000, 8000 * 600, 600.0, [0, 1])
+
+
+def side(
+    recording_id: str, channel: int, speaker: str, texts: list[str], duration_s: float = 5
+) -> list[SupervisionSegment]:
+    return [
+        SupervisionSegment(
+            f"{recording_id}-{channel}-{i}", recording_id, 6.0 * i, duration_s, channel, t, speaker=speaker
+        )
+        for i, t in enumerate(texts)
+    ]
+
+
+def corpus(calls: dict[str, tuple[str, str]], num_utterances: int = 10) -> list[SupervisionSegment]:
+    """`calls`: recording -> speakers of both sides; every utterance takes 5 s."""
+    texts = [f"sentence {'abcdefghijklmnopqrstuvwxyz'[i % 26]}" for i in range(num_utterances)]
+    return [s for id_, pair in calls.items() for c, who in enumerate(pair) for s in side(id_, c, who, texts)]
+
+
+def write(folder: Path, segments: list[SupervisionSegment]) -> None:
+    texts = {"ref.stm": "of the test\n", "ref.glm": NO_RULES_GLM}
+    recordings = [recording(id_) for id_ in sorted({s.recording_id for s in segments})]
+    write_manifests(folder, recordings, segments, [], 0.0, texts)
+
+
+def test_the_call_whose_speakers_are_in_no_other_is_held_out() -> None:
+    segments = corpus({"c1": ("a", "b"), "c2": ("b", "c"), "c3": ("x", "y"), "c4": ("c", "a")})
+    assert choose_conversations(segments, 60) == {"c3"}
+
+
+def test_a_call_of_held_out_speakers_alone_joins_them() -> None:
+    segments = corpus({"c1": ("a", "b"), "c2": ("a", "b"), "c3": ("c", "d"), "c4": ("c", "e"), "c5": ("d", "e")})
+    assert choose_conversations(segments, 150) == {"c1", "c2"}
+
+
+def test_one_conversation_is_held_out_however_little_is_asked() -> None:
+    segments = corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(5)})
+    assert len(choose_conversations(segments, 1.0)) == 1
+
+
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=15),
+    target_s=st.floats(1, 400),
+)
+def test_the_choice_is_closed_bounded_and_independent_of_order(calls: list[tuple[int, int]], target_s: float) -> None:
+    segments = corpus({f"c{i}": (f"s{a}", f"s{b}") for i, (a, b) in enumerate(calls)}, num_utterances=4)
+    chosen = choose_conversations(segments, target_s)
+    assert chosen
+    assert choose_conversations(reversed(segments), target_s) == chosen
+    held_out = {s.speaker for s in segments if s.recording_id in chosen}
+    others = {s.recording_id for s in segments} - chosen
+    for id_ in others:
+        assert {s.speaker for s in segments if s.recording_id == id_} - held_out
+
+
+def test_the_held_out_share_is_near_what_was_asked() -> None:
+    segments = corpus({f"c{i:02}": (f"a{i}", f"b{i % 30}") for i in range(60)})
+    chosen = choose_conversations(segments, 500)
+    assert 450 <= sum(s.duration for s in segments if s.recording_id in chosen) <= 750
+
+
+def test_texts_beyond_the_limit_are_duplicates() -> None:
+    segments = side("c1", 0, "a", ["yeah", "no", "yeah", "yeah", "no"])
+    drops = duplicates(segments, 2)
+    assert [(d.id, d.reason) for d in drops] == [("c1-0-3", "duplicate")]
+
+
+def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
+    calls = {f"c{i:02}": (f"s{i}", f"s{(i + 1) % 40}") for i in range(40)}
+    write(tmp_path / "swbd", corpus(calls))
+    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, "hub5", Data(train=("swbd",), dev_minutes=5))
+    dev, train = supervisions(tmp_path / "dev"), supervisions(tmp_path / "train")
+    assert not {s["speaker"] for s in dev} & {s["speaker"] for s in train}
+    assert not {s["recording_id"] for s in dev} & {s["recording_id"] for s in train}
+    assert 240 <= sum(s["duration"] for s in dev) <= 450
+    reasons = Counter(dropped(tmp_path / "train").values())
+    assert set(reasons) == {"speaker in dev"}
+    assert len(train) + len(dev) + reasons["speaker in dev"] == 800
+
+
+def test_each_training_corpus_gives_to_dev_and_is_a_label_there(tmp_path: Path) -> None:
+    write(tmp_path / "swbd", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
+    write(tmp_path / "fisher", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(20)}))
+    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, "hub5", Data(dev_minutes=3))
+    prefixes = {s["recording_id"][:2] for s in supervisions(tmp_path / "dev")}
+    assert prefixes == {"sw", "fe"}
+    stm = (tmp_path / "dev" / "ref.stm").read_text()
+    assert ';; LABEL "fisher" "fisher" "fisher"' in stm
+    assert "<O,swbd> sentence a" in stm
+
+
+def test_the_test_set_is_taken_whole_with_its_reference(tmp_path: Path) -> None:
+    write(tmp_path / "swbd", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
+    write(tmp_path / "hub5", side("en_1", 0, "en_1-A", ["short", "long"], duration_s=0.05))
+    split_manifests(tmp_path, "hub5", Data(train=("swbd",)))
+    assert len(supervisions(tmp_path / "test")) == 2
+    assert (tmp_path / "test" / "ref.stm").read_text() == "of the test\n"
+    assert (tmp_path / "test" / "sentences.txt").read_text() == "short\nlong\n"
+
+
+def test_durations_and_duplicates_are_limited_in_training(tmp_path: Path) -> None:
+    segments = corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)})
+    odd = side("c9", 0, "z", ["blink"], 0.05) + side("c8", 0, "y", ["tale"], 25) + side("c7", 0, "x", ["yeah"] * 5)
+    write(tmp_path / "swbd", segments + odd)
+    write(tmp_path / "hub5", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, "hub5", Data(train=("swbd",), max_duplicates=3, dev_minutes=0.1))
+    report = json.loads((tmp_path / "train" / "report.json").read_text())
+    assert (report["dropped"]["too short"], report["dropped"]["too long"]) == (1, 1)
+    assert max(Counter((tmp_path / "train" / "sentences.txt").read_text().splitlines()).values()) == 3
+
+
+def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
+    write(tmp_path / "own_train", corpus({"c1": ("a", "b")}))
+    write(tmp_path / "own_dev", corpus({"d1": ("a", "e")}, 2))
+    write(tmp_path / "own_test", corpus({"t1": ("f", "g")}, 2))
+    split_manifests(tmp_path, "own_test", Data(train=("own",)))
+    assert {s["recording_id"] for s in supervisions(tmp_path / "dev")} == {"d1"}
+    assert len(supervisions(tmp_path / "train")) == 20
+
+
+def test_one_conversation_alone_cannot_be_split(tmp_path: Path) -> None:
+    write(tmp_path / "own_train", corpus({"c1": ("a", "b")}))
+    write(tmp_path / "own_test", corpus({"t1": ("f", "g")}))
+    with pytest.raises(AsrtoolError, match="no training utterance is left .*paths.own_dev"):
+        split_manifests(tmp_path, "own_test", Data(train=("own",)))
+
+
+def test_a_broken_manifest_stops_the_split_with_its_name(tmp_path: Path) -> None:
+    write(tmp_path / "swbd", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
+    write(tmp_path / "hub5", corpus({"t1": ("f", "g")}))
+    path = tmp_path / "swbd" / "supervisions.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(AsrtoolError, match=r"swbd/supervisions.jsonl.gz: corrupt after line"):
+        split_manifests(tmp_path, "hub5", Data(train=("swbd",)))
+
+
+def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "swbd", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
+    with pytest.raises(AsrtoolError, match="fisher: no such folder of manifests; run the prepare stage first"):
+        split_manifests(tmp_path, "hub5", Data())
+
+
+def test_hesitations_and_partial_words_are_optional_in_a_reference() -> None:
+    segments = side("c1", 0, "swbd-7", ["uh th- this [noise] is mhm -y"])
+    line = format_reference(segments, {"c1": "swbd"}).splitlines()[-1]
+    assert line == "c1 A swbd-7 0.000 5.000 <O,swbd> (uh) (th-) this is mhm (-y)"
+
+
+def test_rules_for_hypotheses_alone_are_left_out_of_the_dev_rules() -> None:
+    glm = '* name "x"\nOK => O. K.\n;; INPUT_DEPENDENT_APPLICATION = "ctm"\n[I\'M] => [I AM]\n'
+    assert reference_rules(glm) == '* name "x"\nOK => O. K.\n'
+    assert reference_rules("OK => O. K.\n") == "OK => O. K.\n"

@@ -1,0 +1,141 @@
+"""Mark-up to normalised text, one line of a table a case."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.text_rules import AN4, FISHER, HUB5, SWBD, TAGS, Rules, Unusable, normalise, normalise_plain
+
+NORMAL_WORD = re.compile(r"-?[a-z']*[a-z][a-z']*-?|uh-huh|uh-uh")
+
+SWBD_CASES = [
+    ("[silence]", ""),
+    ("hi um yeah I'd like", "hi um yeah i'd like"),
+    ("[laughter-okay] [laughter] so", "okay [laughter] so"),
+    ("[noise] [vocalized-noise] yes", "[noise] [vocalized-noise] yes"),
+    ("th[is]- -[an]y", "th- -y"),
+    ("th[is] [an]y", "th- -y"),
+    ("[laughter-th[is]-]", "th-"),
+    ("-[laughter-[an]y]", "-y"),
+    ("[it'n/isn't]", "isn't"),
+    ("[it'n/isn't]-", "isn't-"),
+    ("[lem[guini]-/linguini]", "lem-"),
+    ("ex[specially]-/especially]", "ex-"),
+    ("ammu[n]it-", "ammu it-"),
+    ("{yuppiedom} [laughter-{sluff}]", "yuppiedom sluff"),
+    ("them_1 them_1's", "them them's"),
+    ("<b_aside> hold on <e_aside> yes", "hold on yes"),
+    ("um-hum uh-huh huh-uh", "mhm uh-huh uh-uh"),
+    ("wall-to-wall", "wall to wall"),
+    ("i'm 'cause '80", None),
+    ("[[weird]", None),
+]
+FISHER_CASES = [
+    ("and i generally prefer ", "and i generally prefer"),
+    ("(( maybe so )) yes", "maybe so yes"),
+    ("(( ))", ""),
+    ("well (( )) yes", "unintelligible"),
+    ("yes (( ))", "unintelligible"),
+    ("(( )) yes", "unintelligible"),
+    ("[laughter] [noise] [laugh]", "[laughter] [noise] [laughter]"),
+    ("[mn] [sigh] [lipsmack] [breath] [cough] [sneeze]", " ".join(["[vocalized-noise]"] * 6)),
+    ("a [pause] b", "a b"),
+    ("[[skip]]", "skipped"),
+    ("<german ja> okay", "foreign"),
+    ("t._v. a._t._and_t. c._d.s t._v.'s", "t v a t and t c d's t v's"),
+    ("o._k. ok okay", "okay okay okay"),
+    ("mr. smith, no?", "mr smith no"),
+    ("wor- the", "wor- the"),
+    ("mm-hmm mhm uh-huh", "mhm mhm uh-huh"),
+    ("-- well", "well"),
+    ("us as is", "us as is"),
+]
+HUB5_CASES = [
+    (" HE IS A POLICE OFFICER", "he is a police officer"),
+    ("(%HESITATION) WELL %HESITATION", "uh well uh"),
+    ("(TH-) THE (UH-HUH)", "th- the uh-huh"),
+    ("{MISTER / MR} JONES", "mister jones"),
+    ("{@ / A} {A / @}", "a a"),
+    ("WATCH T. V. AND C. N. N.'S", "watch t v and c n n's"),
+    ("O. K. THEN", "okay then"),
+    ("((WELL <B_ASIDE> NO <E_ASIDE>", "well no"),
+]
+PLAIN_CASES = [
+    ("Hello, “World” – it’s 'fine'!", "hello world it's fine"),
+    ("A well-known U.S. firm; A.T.&T.", "a well known u s firm a t t"),
+    ("yes [laughter] no (really)", "yes [laughter] no really"),
+    ("...", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "expected"),
+    [(SWBD, *case) for case in SWBD_CASES if case[1] is not None]
+    + [(FISHER, *case) for case in FISHER_CASES if case[1] not in ("unintelligible", "skipped", "foreign")]
+    + [(HUB5, *case) for case in HUB5_CASES],
+)
+def test_mark_up_becomes_normalised_text(rules: Rules, text: str, expected: str) -> None:
+    assert normalise(text, rules) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), PLAIN_CASES)
+def test_plain_text_loses_case_and_punctuation(text: str, expected: str) -> None:
+    assert normalise_plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "reason", "detail"),
+    [
+        (FISHER, text, reason, text)
+        for text, reason in FISHER_CASES
+        if reason in ("unintelligible", "skipped", "foreign")
+    ]
+    + [
+        (SWBD, "in '80", "unknown characters", "'80"),
+        (SWBD, "[[weird]", "unknown mark-up", "[[weird]"),
+        (FISHER, "a [hm] b", "unknown mark-up", "[hm]"),
+        (FISHER, "caf\u00e9 9", "unknown characters", "caf\u00e9"),
+    ],
+)
+def test_what_cannot_be_normalised_is_refused_with_a_reason(rules: Rules, text: str, reason: str, detail: str) -> None:
+    with pytest.raises(Unusable) as caught:
+        normalise(text, rules)
+    assert (caught.value.reason, caught.value.detail) == (reason, detail)
+
+
+def test_digits_in_plain_text_are_refused() -> None:
+    with pytest.raises(Unusable, match="unknown characters: 42"):
+        normalise_plain("room 42")
+
+
+def test_an4_loses_its_sentence_marks_and_id() -> None:
+    assert normalise("<s> ERASE I S L </s> (an311-fkai-b)", AN4) == "erase i s l"
+    assert normalise("<s> ++cough++ YES <sil> </s>", AN4) == "[noise] yes"
+
+
+def test_acronyms_of_a_dictionary_are_spelt_out() -> None:
+    assert normalise("an IBM [laughter-pc]", SWBD, {"ibm": "i b m", "pc": "p c"}) == "an i b m p c"
+
+
+@pytest.mark.parametrize("rules", [SWBD, FISHER, HUB5, AN4])
+@given(text=st.text(alphabet="aAhTm'-_.[]{}()/<>1%@ ", max_size=30))
+def test_the_result_holds_normal_words_and_tags_alone(rules: Rules, text: str) -> None:
+    try:
+        words = normalise(text, rules).split()
+    except Unusable:
+        return
+    assert all(word in TAGS or NORMAL_WORD.fullmatch(word) for word in words)
+
+
+@given(text=st.text(max_size=30))
+def test_plain_text_is_normal_once_normalised(text: str) -> None:
+    try:
+        once = normalise_plain(text)
+    except Unusable:
+        return
+    assert normalise_plain(once) == once
+    assert all(word in TAGS or NORMAL_WORD.fullmatch(word) for word in once.split())
