@@ -29,7 +29,9 @@ REPORT = "report.json"
 
 # Faults of the data, as against what is left out on purpose; data.bad_share limits the first only.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
-BAD_UTTERANCE = frozenset({"broken line", "bad times", "unknown mark-up", "unknown characters", "no text"})
+BAD_UTTERANCE = frozenset(
+    {"broken line", "bad times", "unknown mark-up", "unknown characters", "no text", "no segment"}
+)
 
 Item = TypeVar("Item")
 

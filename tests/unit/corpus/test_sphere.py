@@ -136,7 +136,7 @@ def test_a_shortened_file_cut_off_is_no_audio(shared: Path, tmp_path: Path) -> N
     whole = (shared / "data" / "sph" / "123_2ulaw_shn.sph").read_bytes()
     path = tmp_path / "fe_03_00001.sph"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(AsrtoolError, match="fe_03_00001.sph: (cannot be decoded|truncated)"):
+    with pytest.raises(AsrtoolError, match=r"fe_03_00001.sph: (cannot be decoded|truncated)"):
         read_sphere(path)
     assert "fe_03_00001.sph" in decode_to_flac(path, tmp_path / "a.flac")
     assert not (tmp_path / "a.flac").exists()

@@ -118,7 +118,7 @@ def test_a_missing_release_is_named(tmp_path: Path) -> None:
 
 def test_too_many_faults_end_the_stage(corpus: Path) -> None:
     write_fisher_call(corpus, 1, 2, LINES)[0].unlink()
-    with pytest.raises(AsrtoolError, match="1 of 3 recordings cannot be used .* fe_03_00002: no audio"):
+    with pytest.raises(AsrtoolError, match=r"1 of 3 recordings cannot be used .* fe_03_00002: no audio"):
         prepare(corpus, Data())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_widened_segments_hold_the_scored_ones_and_overlap_no_other(cuts: list[f
         assert 0 <= after.start <= before.start + 1e-4
         assert before.end - 1e-4 <= after.end <= 20.0 + 2e-4
         assert after.duration <= before.duration + 2 * padding_s + 2e-4
-    for one, next_ in zip(widened, widened[1:], strict=False):
+    for one, next_ in itertools.pairwise(widened):
         assert one.end <= next_.start + 2e-4
 
 
@@ -96,7 +97,7 @@ def test_sound_without_reference_and_the_reverse_are_set_aside(corpus: Path) -> 
 
 def test_a_test_call_short_of_the_set_ends_the_stage(corpus: Path) -> None:
     (corpus / "LDC2002S09" / "hub5e_00" / "english" / "en_4156.sph").unlink()
-    with pytest.raises(AsrtoolError, match="1 of 2 recordings cannot be used .* en_4156: no audio"):
+    with pytest.raises(AsrtoolError, match=r"1 of 2 recordings cannot be used .* en_4156: no audio"):
         prepare(corpus, Data())
 
 
@@ -109,7 +110,7 @@ def test_a_pem_that_leaves_out_ignored_segments_is_right(corpus: Path) -> None:
 def test_pem_and_stm_that_differ_are_told_with_the_segment(corpus: Path) -> None:
     pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
     pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
-    with pytest.raises(AsrtoolError, match="differ in 2 segments, the first is en_4156 B 2.10 3.90"):
+    with pytest.raises(AsrtoolError, match=r"differ in 2 segments, the first is en_4156 B 2.10 3.90"):
         prepare(corpus)
 
 

@@ -114,7 +114,7 @@ def test_a_segment_beyond_the_end_is_trimmed_to_it(release: Path) -> None:
 
 def test_too_many_faults_end_the_stage(release: Path) -> None:
     write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
-    with pytest.raises(AsrtoolError, match="1 of 3 recordings cannot be used .* the first is sw02005: no transcript"):
+    with pytest.raises(AsrtoolError, match=r"1 of 3 recordings cannot be used .* the first is sw02005: no transcript"):
         prepare(release, Data())
     assert dropped(release.parent / "manifests" / "swbd")["sw02005"] == "no transcript"
 

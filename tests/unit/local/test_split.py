@@ -146,7 +146,7 @@ def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
 def test_one_conversation_alone_cannot_be_split(tmp_path: Path) -> None:
     write(tmp_path / "own_train", corpus({"c1": ("a", "b")}))
     write(tmp_path / "own_test", corpus({"t1": ("f", "g")}))
-    with pytest.raises(AsrtoolError, match="no training utterance is left .*paths.own_dev"):
+    with pytest.raises(AsrtoolError, match=r"no training utterance is left .*paths.own_dev"):
         split_manifests(tmp_path, "own_test", Data(train=("own",)))
 
 

@@ -1,0 +1,238 @@
+"""A person's own data: wav and txt folders, Kaldi data directories, lhotse manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from small_releases import dropped, read_jsonl, supervisions, write_sound
+
+from asrtool.config import Data
+from asrtool.errors import AsrtoolError
+from local.prepare_folder import prepare_folder
+from local.prepare_kaldi import prepare_kaldi
+from local.prepare_lhotse import prepare_lhotse
+from local.prepare_own import prepare_own
+
+LENIENT = Data(bad_share=0.9)
+
+
+def write_wav(path: Path, duration_s: float = 2.0, rate_hz: int = 8000, num_channels: int = 1) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros((int(duration_s * rate_hz), num_channels)), rate_hz)
+    return path
+
+
+def write_pair(stem: Path, text: str = "Hello, world.") -> None:
+    write_wav(stem.with_suffix(".wav"))
+    stem.with_suffix(".txt").write_text(text + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "my data"
+    write_pair(root / "ann" / "one")
+    write_pair(root / "ann" / "two", "It's\nwell-known!")
+    write_pair(root / "flat", "Yes")
+    return root
+
+
+@pytest.fixture
+def kaldi(tmp_path: Path) -> Path:
+    root = tmp_path / "kaldi"
+    write_wav(tmp_path / "audio" / "rec 1.wav", 5.0)
+    write_wav(root / "local.wav", 3.0)
+    (root / "wav.scp").write_text(f"r1 {tmp_path}/audio/rec 1.wav\nr2 local.wav\n")
+    (root / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 2.0 4.5\nu3 r2 0.5 -1\n")
+    (root / "text").write_text("u1 Hello, there\nu2 [noise] YES\nu3 no\n")
+    (root / "utt2spk").write_text("u1 s1\nu2 s1\nu3 s2\n")
+    return root
+
+
+def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "own_test"
+    prepare_folder(folder, out, Data())
+    assert [(s["id"], s["speaker"], s["text"]) for s in supervisions(out)] == [
+        ("ann-one", "ann", "hello world"),
+        ("ann-two", "ann", "it's well known"),
+        ("flat", "flat", "yes"),
+    ]
+    assert (out / "ref.stm").read_text().splitlines()[-1] == "flat A flat 0.000 2.000 <O,own_test> yes"
+
+
+def test_a_sphere_file_beside_its_text_is_read_too(folder: Path, tmp_path: Path) -> None:
+    write_sound(folder / "bob" / "three.sph", 1.0, 1)
+    (folder / "bob" / "three.txt").write_text("three")
+    prepare_folder(folder, tmp_path / "m", Data())
+    assert supervisions(tmp_path / "m")[2]["text"] == "three"
+
+
+def test_missing_partners_of_a_folder_are_listed(folder: Path, tmp_path: Path) -> None:
+    write_wav(folder / "alone.wav")
+    (folder / "lonely.txt").write_text("where is my sound")
+    prepare_folder(folder, tmp_path / "m", LENIENT)
+    assert dropped(tmp_path / "m") == {"alone": "no transcript", "lonely": "no audio"}
+
+
+def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> None:
+    write_pair(folder / "silent", "")
+    write_pair(folder / "number", "room 42")
+    write_pair(folder / "dots", "...")
+    write_pair(folder / "fast")
+    write_wav(folder / "fast.wav", rate_hz=16000)
+    write_pair(folder / "both")
+    write_wav(folder / "both.wav", num_channels=2)
+    write_pair(folder / "bad")
+    (folder / "bad.wav").write_bytes(b"RIFF")
+    prepare_folder(folder, tmp_path / "m", LENIENT)
+    assert dropped(tmp_path / "m") == {
+        "silent": "empty transcript",
+        "number": "unknown characters",
+        "dots": "empty",
+        "fast": "unusable audio",
+        "both": "unusable audio",
+        "bad": "unusable audio",
+    }
+
+
+def test_a_folder_without_a_pair_is_told(tmp_path: Path) -> None:
+    write_wav(tmp_path / "data" / "x.wav")
+    with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.wav"):
+        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT)
+
+
+def test_a_folder_whose_texts_are_all_empty_is_told(tmp_path: Path) -> None:
+    write_pair(tmp_path / "data" / "x", "")
+    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .* x: empty transcript"):
+        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT)
+
+
+def test_a_kaldi_directory_with_segments_becomes_manifests(kaldi: Path, tmp_path: Path) -> None:
+    prepare_kaldi(kaldi, tmp_path / "m", Data())
+    found = [
+        (s["id"], s["recording_id"], s["start"], s["duration"], s["speaker"], s["text"])
+        for s in supervisions(tmp_path / "m")
+    ]
+    assert found == [
+        ("u1", "r1", 0.0, 2.0, "s1", "hello there"),
+        ("u2", "r1", 2.0, 2.5, "s1", "[noise] yes"),
+        ("u3", "r2", 0.5, 2.5, "s2", "no"),
+    ]
+    paths = [r["sources"][0]["source"] for r in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
+    assert paths == [str(tmp_path / "audio" / "rec 1.wav"), str(kaldi / "local.wav")]
+
+
+def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").unlink()
+    (kaldi / "text").write_text("r1 hello\nr2 there\n")
+    (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
+    prepare_kaldi(kaldi, tmp_path / "m", Data())
+    assert [(s["id"], s["duration"], s["speaker"]) for s in supervisions(tmp_path / "m")] == [
+        ("r1", 5.0, "s1"),
+        ("r2", 3.0, "s2"),
+    ]
+
+
+def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 4.0 3.0\nu3 r9 0.5 1.0\nu4 r1 1.0 2.0\n")
+    (kaldi / "text").write_text("u1 hello\nu2 yes\nu3 no\nu5 what\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+    assert dropped(tmp_path / "m") == {
+        "r2": "no transcript",
+        "r9": "no audio",
+        "u2": "bad times",
+        "u4": "no text",
+        "u5": "no segment",
+    }
+
+
+def test_a_pipe_in_wav_scp_is_told(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "wav.scp").write_text("r1 sph2pipe -f wav x.sph |\n")
+    with pytest.raises(AsrtoolError, match=r"wav.scp: r1 is a command, expected an audio file; run the commands once"):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("segments", "u1 r1 0.0\n", "segments: u1 'r1 0.0', expected recording, start and end"),
+        ("segments", "u1 r1 zero 1\n", "segments: u1 'r1 zero 1', expected recording, start and end"),
+        ("utt2spk", "u1\n", "utt2spk, line 1: 'u1', expected an id and a value"),
+        ("text", "u1 a\nu1 b\n", "text, line 2: u1 was there before"),
+    ],
+)
+def test_a_broken_kaldi_table_is_told_with_its_line(
+    kaldi: Path, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (kaldi / name).write_text(text)
+    with pytest.raises(AsrtoolError, match=message):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+
+
+@pytest.mark.parametrize("name", ["text", "utt2spk"])
+def test_a_missing_kaldi_table_is_named(kaldi: Path, tmp_path: Path, name: str) -> None:
+    (kaldi / name).unlink()
+    with pytest.raises(AsrtoolError, match=f"{name}: missing, expected a Kaldi data directory"):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+
+
+def write_lhotse(folder: Path) -> Path:
+    recordings = [Recording.from_file(write_wav(folder / "audio" / f"r{i}.wav")) for i in range(2)]
+    segments = [SupervisionSegment(f"u{i}", f"r{i}", 0.5, 1.0, 0, "Hello!", speaker=f"s{i}") for i in range(2)]
+    RecordingSet.from_recordings(recordings).to_file(folder / "x_recordings_all.jsonl.gz")
+    SupervisionSet.from_segments(segments).to_file(folder / "x_supervisions_all.jsonl.gz")
+    return folder
+
+
+def test_manifests_of_lhotse_become_ours(tmp_path: Path) -> None:
+    prepare_lhotse(write_lhotse(tmp_path / "lhotse"), tmp_path / "m", Data())
+    assert [(s["id"], s["start"], s["text"]) for s in supervisions(tmp_path / "m")] == [
+        ("u0", 0.5, "hello"),
+        ("u1", 0.5, "hello"),
+    ]
+
+
+def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> None:
+    folder = write_lhotse(tmp_path / "lhotse")
+    (folder / "audio" / "r0.wav").unlink()
+    prepare_lhotse(folder, tmp_path / "m", LENIENT)
+    assert dropped(tmp_path / "m") == {"r0": "unusable audio"}
+    write_wav(folder / "audio" / "r0.wav", 1.0)
+    prepare_lhotse(folder, tmp_path / "m", LENIENT)
+    assert "r0.wav: 8000 samples, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
+
+
+def test_a_corrupt_manifest_of_lhotse_is_told(tmp_path: Path) -> None:
+    folder = write_lhotse(tmp_path / "lhotse")
+    path = folder / "x_supervisions_all.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(AsrtoolError, match=r"x_supervisions_all.jsonl.gz: corrupt after line \d: EOFError"):
+        prepare_lhotse(folder, tmp_path / "m", LENIENT)
+    path.unlink()
+    with pytest.raises(AsrtoolError, match=r"0 files \*supervisions\*.jsonl.gz, expected one"):
+        prepare_lhotse(folder, tmp_path / "m", LENIENT)
+
+
+def test_each_set_is_read_in_the_layout_it_has(folder: Path, kaldi: Path, tmp_path: Path) -> None:
+    corpus, manifests = tmp_path / "corpus", tmp_path / "manifests"
+    corpus.mkdir()
+    (corpus / "own_train").symlink_to(kaldi)
+    (corpus / "own_dev").symlink_to(write_lhotse(tmp_path / "lhotse"))
+    (corpus / "own_test").symlink_to(folder)
+    prepare_own(corpus, manifests, Data())
+    assert [len(supervisions(manifests / name)) for name in ("own_train", "own_dev", "own_test")] == [3, 2, 3]
+
+
+def test_a_dev_set_no_longer_given_is_removed(folder: Path, tmp_path: Path) -> None:
+    corpus, manifests = tmp_path / "corpus", tmp_path / "manifests"
+    corpus.mkdir()
+    for name in ("own_train", "own_dev", "own_test"):
+        (corpus / name).symlink_to(folder)
+    prepare_own(corpus, manifests, Data())
+    (corpus / "own_dev").unlink()
+    prepare_own(corpus, manifests, Data())
+    assert not (manifests / "own_dev").exists()
+    assert (manifests / "own_train" / "report.json").exists()
