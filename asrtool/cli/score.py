@@ -42,3 +42,20 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool) -> No
     result = score_hub5(ref, hyp, glm)
     write_result(result, out, hyp.name)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
+
+
+@score.command()
+@click.argument("ref", type=EXISTING)
+@click.argument("hyp", type=EXISTING)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write; without it only the table is printed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
+def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
+    """Word error rate of HYP against REF: lhotse manifests, trn, or plain lines; words as they stand."""
+    from asrtool.score.output import format_json, write_result
+    from asrtool.score.table import format_table
+    from asrtool.score.wer import score_wer
+
+    result = score_wer(ref, hyp)
+    if out:
+        write_result(result, out, hyp.name)
+    click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)

@@ -90,8 +90,7 @@ def _networks(segments: list[tuple[StmSegment, str]], words: Words) -> Iterator[
         own = words[start:end]
         start = end
         if not is_ignored(text):
-            place = own[0][0].place if own else segment.place
-            yield segment, read_reference(text, segment.place), read_hypothesis([word for _, word in own], place)
+            yield segment, read_reference(text, segment.place), read_hypothesis([word for _, word in own])
 
 
 def _end_of_segment(words: Words, start: int, end_s: float) -> int:

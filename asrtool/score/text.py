@@ -28,15 +28,15 @@ def read_reference(text: str, place: Place) -> Network:
     return make_network(_parse(text, place))
 
 
-def read_hypothesis(words: Sequence[TimedWord], place: Place) -> Network:
+def read_hypothesis(words: Sequence[TimedWord]) -> Network:
     """The network of the filtered words of a segment."""
     parts: Parts = []
     position = 0
     while position < len(words):
         if is_mark(words[position]):
-            position = _add_block(parts, words, position, place)
+            position = _add_block(parts, words, position)
         else:
-            parts.append(_word(words[position].text, place))
+            parts.append(_word(words[position].text))
         position += 1
     return make_network(parts)
 
@@ -56,7 +56,7 @@ def _parse(text: str, place: Place) -> Parts:
         if match.group() != "{":
             if set("{}") & set(match.group()):
                 place.fail(f"brace in {match.group()!r}", "spaces around { and }, as many { as }")
-            parts.append(_word(match.group(), place))
+            parts.append(_word(match.group()))
             continue
         position = _closing(text, match.start(), place) + 1
         parts.append(_alternatives(text[match.end() : position - 1], place))
@@ -87,14 +87,11 @@ def _alternatives(inner: str, place: Place) -> list[Parts]:
     return alternatives
 
 
-def _word(token: str, place: Place) -> Word:
-    text = _TAG.split(token)[0].replace("\\", "")
-    if text in ("", "*", "()"):
-        place.fail(f"{token!r} is no word", "a word before its tags")
-    return make_word(text)
+def _word(token: str) -> Word:
+    return make_word(_TAG.split(token)[0].replace("\\", ""))
 
 
-def _add_block(parts: Parts, words: Sequence[TimedWord], position: int, place: Place) -> int:
+def _add_block(parts: Parts, words: Sequence[TimedWord], position: int) -> int:
     """Add the alternatives that begin at `position`; returns the position of their last mark.
 
     An empty alternative stands for nothing and swallows the mark after it, as in sclite.
@@ -106,7 +103,7 @@ def _add_block(parts: Parts, words: Sequence[TimedWord], position: int, place: P
     while True:
         alternative: Parts = []
         while position < size and not is_mark(words[position]):
-            alternative.append(_word(words[position].text, place))
+            alternative.append(_word(words[position].text))
             position += 1
         if not alternative:
             alternative = [make_word(NULL)]

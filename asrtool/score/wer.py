@@ -1,0 +1,100 @@
+"""Word error rate between two plain texts: words are compared as they stand.
+
+A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (every line ends in ``(ID)``), or lines
+that are matched by their number.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from asrtool.errors import AsrtoolError
+from asrtool.score.align import align_words
+from asrtool.score.lines import Place, read_lines, split
+from asrtool.score.result import Result, Segment
+
+_TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
+
+
+class Utterance(NamedTuple):
+    id: str
+    speaker: str
+    text: str
+
+
+def score_wer(ref: Path | str, hyp: Path | str) -> Result:
+    """Align each utterance of `ref` with that of the same id in `hyp`.
+
+    Raises AsrtoolError for a malformed file and where an id is in one of the files alone.
+    """
+    references, hypotheses = read_utterances(ref), read_utterances(hyp)
+    for one, other, path in ((references, hypotheses, hyp), (hypotheses, references, ref)):
+        missing = [key for key in one if key not in other]
+        if missing:
+            raise AsrtoolError(
+                f"{path}: {len(missing)} of {len(one)} utterances are missing, the first is {missing[0]}",
+                "give texts of the same utterances; one without words needs its line too",
+            )
+    return Result(
+        tuple(
+            Segment(key, utterance.speaker, (), align_words(split(utterance.text), split(hypotheses[key].text)))
+            for key, utterance in references.items()
+        ),
+        {},
+    )
+
+
+def read_utterances(path: Path | str) -> dict[str, Utterance]:
+    """The utterances of a manifest, trn or plain text by id, in file order."""
+    path = Path(path)
+    utterances: dict[str, Utterance] = {}
+    for place, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
+        if utterance.id in utterances:
+            place.fail(f"second line for {utterance.id}", "each id once")
+        utterances[utterance.id] = utterance
+    if not utterances:
+        raise AsrtoolError(f"{path}: no utterance", "expected .jsonl, .jsonl.gz, trn or plain text with one a line")
+    return utterances
+
+
+def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
+    lines = [(place, line) for place, line in read_lines(path) if not line.startswith(";;")]
+    matches = [_TRN.fullmatch(line) for _, line in lines]
+    if all(matches):
+        for (place, _), match in zip(lines, matches, strict=True):
+            assert match is not None
+            yield place, Utterance(match[2], re.split("[-_]", match[2])[0], match[1])
+    else:
+        for number, (place, line) in enumerate(lines, 1):
+            yield place, Utterance(f"line {number}", "all", line)
+
+
+def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                place = Place(path, number)
+                entry = json.loads(line)
+                for supervision in entry.get("supervisions", [entry]):
+                    yield place, _utterance(supervision)
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error}", "check the path and that the file is whole") from error
+    except (ValueError, EOFError, zlib.error, AttributeError, KeyError, TypeError) as error:
+        raise AsrtoolError(
+            f"{path}:{number or 1}: no lhotse manifest ({error})", "expected JSON lines with id, speaker and text"
+        ) from error
+
+
+def _utterance(supervision: dict[str, Any]) -> Utterance:
+    text = supervision.get("text")
+    return Utterance(
+        str(supervision["id"]), str(supervision.get("speaker") or "all"), "" if text is None else str(text)
+    )

@@ -1,0 +1,89 @@
+"""The files of a score and the commands that write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hub5_cases import GLM, write
+
+from asrtool.cli.score import score
+from asrtool.errors import AsrtoolError
+from asrtool.score.output import score_all
+from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.table import name_of
+
+STM = """;; LABEL "O" "Overall" "all"
+;; LABEL "EN" "Callhome" "CallHome"
+;; LABEL "SW" "Switchboard" "Switchboard"
+sw_1 A sw_1_A 0 2 <O,sw> one two (uh) th- three
+en_1 A en_1_A 0 2 <O,en> four
+"""
+CTM = "sw_1 A 0 0.1 one\nsw_1 A 0.5 0.1 the\nsw_1 A 0.6 0.1 tree\nen_1 A 0 1 for\nen_1 A 1 0.5 you\n"
+FILES = ["alignment.pra", "confusions.txt", "score.json", "speakers.txt", "table.txt"]
+
+
+def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
+    for name in ("dev", "test"):
+        write(tmp_path / name, STM, CTM, GLM)
+        (tmp_path / name / "r.stm").rename(tmp_path / name / "ref.stm")
+        (tmp_path / name / "g.glm").rename(tmp_path / name / "ref.glm")
+        (tmp_path / name / "h.ctm").rename(tmp_path / name / "greedy.ctm")
+    results = score_all(tmp_path, tmp_path, tmp_path / "score")
+    assert list(results) == [("dev", "greedy"), ("test", "greedy")]
+    for name, method in results:
+        assert sorted(path.name for path in (tmp_path / "score" / name / method).iterdir()) == FILES
+    found = json.loads((tmp_path / "score/test/greedy/score.json").read_text())
+    assert found["overall"] == {"segments": 2, "words": 6, "corr": 3, "sub": 2, "del": 1, "ins": 1, "err": 4}
+    assert list(found["labels"]) == ["O", "EN", "SW"]
+    assert found["labels"]["EN"]["err"] == found["speakers"]["en_1_a"]["err"] == 2
+    assert (tmp_path / "score/dev/greedy/table.txt").read_text().startswith("dev, greedy\n")
+
+
+def test_score_all_without_decoded_words_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"no dev/METHOD\.ctm and no test/METHOD\.ctm; run the decode stage first"):
+        score_all(tmp_path, tmp_path, tmp_path / "score")
+
+
+def test_hub5_prints_one_json_object_and_writes_the_same(tmp_path: Path) -> None:
+    write(tmp_path, STM, CTM, GLM)
+    arguments = ["hub5", "--ref", "r.stm", "--hyp", "h.ctm", "--glm", "g.glm", "--out", "out", "--json"]
+    arguments = [str(tmp_path / part) if part in ("r.stm", "h.ctm", "g.glm", "out") else part for part in arguments]
+    done = CliRunner().invoke(score, arguments, catch_exceptions=False)
+    assert json.loads(done.output) == json.loads((tmp_path / "out/score.json").read_text())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
+
+
+def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
+    write(tmp_path, STM, CTM, GLM)
+    arguments = ["hub5", "--ref", tmp_path / "r.stm", "--hyp", tmp_path / "h.ctm", "--out", tmp_path / "out"]
+    CliRunner().invoke(score, [str(part) for part in arguments], catch_exceptions=False)
+    text = (tmp_path / "out/alignment.pra").read_text()
+    lines = ["REF:  one TWO (uh) th- THREE", "HYP:  one *** **** the TREE", "Eval:     D            S"]
+    assert "\n".join(["Scores: (#C #S #D #I) 3 1 1 0", *lines, ""]) in text
+    assert "     1  three -> tree\n" in (tmp_path / "out/confusions.txt").read_text()
+    table = (tmp_path / "out/table.txt").read_text()
+    assert [line.split()[0] for line in table.splitlines()[3:]] == ["Callhome", "Switchboard", "Overall"]
+
+
+def test_wer_prints_a_table(tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("a b\n")
+    (tmp_path / "hyp").write_text("a c\n")
+    done = CliRunner().invoke(score, ["wer", str(tmp_path / "ref"), str(tmp_path / "hyp")], catch_exceptions=False)
+    assert done.output.splitlines()[-1].split() == ["Overall", "1", "2", "1", "1", "0", "0", "1", "50.00"]
+
+
+def hub5_sized(num_words: int) -> Result:
+    sizes = {"sw": (1831, 21395), "en": (2628, num_words - 21395)}
+    segments = []
+    for label, (num_segments, words) in sizes.items():
+        pairs = [(Pair("C", "a", "a"),) * (words - num_segments + 1)] + [(Pair("C", "a", "a"),)] * (num_segments - 1)
+        segments += [Segment("s", "s", ("O", label), Alignment(pair)) for pair in pairs]
+    return Result(tuple(segments), {})
+
+
+def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
+    assert name_of(hub5_sized(42989), "test") == "Hub5'00"
+    assert name_of(hub5_sized(42988), "test") == "test"

@@ -1,0 +1,98 @@
+"""Word error rate of plain texts, trn and manifests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hub5_cases import SCTK
+
+from asrtool.errors import AsrtoolError
+from asrtool.score.result import Counts
+from asrtool.score.wer import score_wer
+
+ONE = Counts(segments=2, corr=3, sub=1, del_=1, ins=1)  # of REF against HYP
+REF, HYP = ("a b c", "d e"), ("a c", "d f g")
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def write_manifest(path: Path, entries: list[dict[str, object]]) -> Path:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt") as lines:
+        lines.writelines(json.dumps(entry) + "\n" for entry in entries)
+    return path
+
+
+def test_lines_match_by_number(tmp_path: Path) -> None:
+    result = score_wer(write_lines(tmp_path / "ref", list(REF)), write_lines(tmp_path / "hyp", list(HYP)))
+    assert result.overall == ONE
+
+
+def test_trn_matches_by_id_in_any_order(tmp_path: Path) -> None:
+    ref = write_lines(tmp_path / "ref", [f"{text} (spk{n}-1)" for n, text in enumerate(REF)])
+    hyp = write_lines(tmp_path / "hyp", [f"{text} (spk{n}-1)" for n, text in enumerate(HYP)][::-1])
+    result = score_wer(ref, hyp)
+    assert result.overall == ONE
+    assert result.speakers["spk0"] == Counts(segments=1, corr=2, del_=1)
+
+
+def test_supervisions_and_cuts_match_by_id(tmp_path: Path) -> None:
+    supervisions = [{"id": f"u{n}", "speaker": "s", "text": text} for n, text in enumerate(REF)]
+    cuts = [{"id": "c", "supervisions": [{"id": f"u{n}", "text": text} for n, text in enumerate(HYP)]}]
+    ref = write_manifest(tmp_path / "supervisions.jsonl.gz", supervisions)
+    assert score_wer(ref, write_manifest(tmp_path / "cuts.jsonl", cuts)).overall == ONE
+
+
+def test_words_are_compared_as_they_stand(tmp_path: Path) -> None:
+    ref = write_lines(tmp_path / "ref", ["Uh (the) th- @ { a / b }"])
+    assert score_wer(ref, write_lines(tmp_path / "hyp", ["uh the { a / b }"])).overall.err == 4
+
+
+def test_a_missing_utterance_is_named(tmp_path: Path) -> None:
+    ref = write_lines(tmp_path / "ref", ["a (x-1)", "b (x-2)"])
+    hyp = write_lines(tmp_path / "hyp", ["a (x-1)"])
+    with pytest.raises(AsrtoolError, match="hyp: 1 of 2 utterances are missing, the first is x-2; give texts"):
+        score_wer(ref, hyp)
+    with pytest.raises(AsrtoolError, match="hyp: 1 of 2 utterances are missing, the first is x-2; give texts"):
+        score_wer(hyp, ref)
+
+
+def test_a_repeated_id_is_named(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "ref", ["a (x-1)", "b (x-1)"])
+    with pytest.raises(AsrtoolError, match="ref:2: second line for x-1; expected each id once"):
+        score_wer(path, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]\n", b'{"text": "a"}\n', b"\x1f\x8b\x08broken"])
+@pytest.mark.parametrize("name", ["m.jsonl", "m.jsonl.gz"])
+def test_a_broken_manifest_is_named(content: bytes, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(AsrtoolError, match=re.escape(name)):
+        score_wer(path, path)
+
+
+def test_random_trn_score_as_with_sclite(tmp_path: Path) -> None:
+    if not (SCTK / "sclite").exists():
+        pytest.skip(f"no SCTK in {SCTK} (Debian package sctk)")
+    rng = random.Random(5)
+    texts = [[" ".join(rng.choices("abcde", k=rng.randint(1, 25))) for _ in range(500)] for _ in range(2)]
+    ref, hyp = (
+        write_lines(tmp_path / name, [f"{text} (s{n % 7}-{n:04d})" for n, text in enumerate(lines)])
+        for name, lines in zip(("ref", "hyp"), texts, strict=True)
+    )
+    command = [SCTK / "sclite", "-r", ref, "trn", "-h", hyp, "trn", "-i", "spu_id", "-o", "pralign"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    lines = (tmp_path / "hyp.pra").read_text().splitlines()
+    expected = [tuple(map(int, line.split()[-4:])) for line in lines if line.startswith("Scores: ")]
+    found = [segment.alignment.counts for segment in sorted(score_wer(ref, hyp).segments, key=lambda s: s.id)]
+    assert [(c.corr, c.sub, c.del_, c.ins) for c in found] == expected

@@ -1,0 +1,77 @@
+"""The same counts as SCTK, segment by segment: NIST's own example and random test sets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hub5_cases import GLM, SPECIAL, Case, Scores, hubscr
+
+from asrtool.score.hub5 import score_hub5
+from asrtool.score.result import Result
+
+
+def scores(result: Result) -> Scores:
+    counts = {segment.id: segment.alignment.counts for segment in result.segments}
+    return {key: (value.corr, value.sub, value.del_, value.ins) for key, value in counts.items()}
+
+
+def compare(folder: Path, stm: str, ctm: str, glm: str = GLM) -> Scores:
+    expected = hubscr(folder, stm, ctm, glm)
+    assert scores(score_hub5(folder / "r.stm", folder / "h.ctm", folder / "g.glm")) == expected
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_test_sets_score_as_with_hubscr(seed: int, tmp_path: Path) -> None:
+    case = Case(seed)
+    assert len(compare(tmp_path, case.stm, case.ctm)) > 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_words_of_a_real_glm_score_as_with_hubscr(seed: int, tmp_path: Path, shared: Path) -> None:
+    glm = (shared / "data/sctk/en20030506.glm").read_text()
+    words = {word for line in glm.splitlines() if "=>" in line for word in re.findall(r"[A-Z'.%-]+", line)}
+    case = Case(seed, special=[*sorted(words), *SPECIAL])
+    assert len(compare(tmp_path, case.stm, case.ctm, glm)) > 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_empty_alternatives_tie_as_in_single_precision(seed: int, tmp_path: Path) -> None:
+    case = Case(seed, num_files=6, special=["nully", "deep", "refonly", "@", "we'd", "can't"])
+    case.stm = re.sub(r"\b(a|b|the|is)\b(?=[^()]*$)", "{ a / @ }", case.stm, flags=re.MULTILINE)
+    compare(tmp_path, case.stm, case.ctm)
+
+
+def test_odd_orders_and_spellings_score_as_with_hubscr(tmp_path: Path) -> None:
+    stm = (
+        ';; LABEL "O" "Overall" "all"\n'
+        "f2 A s 5 6 <O> late\nf2 A s 0 5 <O> two words\nF1 A S1 0 1 <o>  upper file\n\n;; comment\n"
+        "f1\tB\ts3  0.0 1.5\tno labels here\nf1 A s2 0 1 <O>\nf1 A s2 1 2 <O> (uh huh) well- known  { x / y z / @ }\n"
+    )
+    ctm = (
+        ";; comment\nf1 A 1.2 0.1 WELL\nf1 A 1.0 0.1 y 0.9\nF1 A 0 1 upper\n\nf1\tB 0 1 no\nf1\tB 9 1 hear -0.5\n"
+        "f2 A 4.9 0.2 two\nf2 A 4.8 .2 late\nf1 A 0 0.01 extra\n"
+    )
+    compare(tmp_path, stm, ctm)
+
+
+def test_a_channel_and_a_file_without_words_are_deleted(tmp_path: Path) -> None:
+    stm = ';; LABEL "O" "Overall" "all"\n' + "".join(
+        f"{file} {channel} {file}{channel} 0 9 <O> some words\n" for file in ("f1", "f2", "f3") for channel in "AB"
+    )
+    expected = compare(tmp_path, stm, "f1 B 0 1 some\nf3 A 0 1 words\nf3 B 1 1 words\n")
+    assert expected["f2a-000"] == (0, 0, 2, 0)
+
+
+def test_the_example_of_nist_has_the_published_counts(shared: Path) -> None:
+    data = shared / "data/sctk"
+    result = score_hub5(data / "lvc_refe.stm", data / "lvc_hyp.ctm", data / "example.glm")
+    table = (data / "expected/lvc_hyp.ctm.filt.raw").read_text()
+    rows = re.findall(r"\| (\S+) +\| +(\d+) +(\d+) \| +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) ", table)
+    published = {name: [int(cell) for cell in cells] for name, *cells in rows}
+    found = {name: list(counts.to_dict().values()) for name, counts in result.speakers.items()}
+    assert {**found, "Sum": list(result.overall.to_dict().values())} == published
+    rates = {name: counts.wer for name, counts in result.labels.items()}
+    assert {name: f"{rate:.1f}" for name, rate in rates.items()} == {"O": "52.7", "WA": "49.5", "NA": "60.9"}
