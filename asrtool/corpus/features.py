@@ -54,7 +54,7 @@ def read_sources(directory: Path, features: Features) -> list[Source]:
     """The recordings of a manifest folder that have supervisions, in the order of the manifest.
 
     Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features`, and a channel
-    that is neither 0 nor 1.
+    that is neither 0 nor 1, and an utterance without text or speaker.
     """
     recordings, supervisions = read_manifests(directory)
     sources: dict[str, Source] = {}
@@ -68,6 +68,8 @@ def read_sources(directory: Path, features: Features) -> list[Source]:
                 f"{directory}: utterance {segment.id} is on channel {segment.channel}, expected 0 (side A) or 1 (B)",
                 "write each pair of channels as a recording of its own",
             )
+        if segment.text is None or not segment.speaker:
+            raise AsrtoolError(f"{directory}: utterance {segment.id} has no text or no speaker", "give it both")
         sources[segment.recording_id].segments.append(segment)
     return [source for source in sources.values() if source.segments]
 

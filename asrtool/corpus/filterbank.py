@@ -68,7 +68,7 @@ def _filterbanks(job: ShardJob, features: Features, result: ShardResult) -> Iter
         try:
             audio = _load_audio(source, features)
         except UNREADABLE as error:
-            detail = " ".join(str(error).split())
+            detail = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
             result.drops += [Drop(_copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
             continue
         for segment in source.segments:
@@ -108,8 +108,13 @@ def _load_audio(source: Source, features: Features) -> np.ndarray:
     # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
     with audio_backend("LibsndfileBackend") as backend:
         for file in recording.sources if not recording.transforms else []:
-            if file.type == "file" and (found_hz := backend.info(file.source).samplerate) != features.sampling_rate_hz:
-                raise wrong_rate(f"{file.source} (recording {recording.id})", found_hz, features)
+            if file.type != "file":
+                continue
+            info = backend.info(file.source)
+            if info.samplerate != features.sampling_rate_hz:
+                raise wrong_rate(f"{file.source} (recording {recording.id})", info.samplerate, features)
+            if info.frames < recording.num_samples:
+                raise ValueError(f"{file.source} has {info.frames} samples, expected {recording.num_samples}")
         return recording.load_audio()
 
 

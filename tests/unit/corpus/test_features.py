@@ -161,6 +161,7 @@ def test_unreadable_audio_is_set_aside_and_listed(make_manifests: MakeManifests,
     lines = (tmp_path / "features" / "train" / "dropped.tsv").read_text().splitlines()
     assert lines[0] == "id\treason\tdetail"
     assert [line.split("\t")[:2] for line in lines[1:]] == [[f"train1-{n}", "unusable audio"] for n in range(6)]
+    assert ("train1.wav has 79994 samples, expected 160000" in lines[1]) == (damage == "truncated")
     reader = FeatureReader(tmp_path / "features" / "train", "speaker")
     assert len([reader.read(i) for i in range(len(index))]) == 12
 
@@ -214,6 +215,14 @@ def test_a_segment_on_a_channel_the_recording_lacks_is_an_error(make_manifests: 
     manifests = make_manifests()
     _change_line(manifests / "dev" / "supervisions.jsonl.gz", 1, {"channel": 2})
     with pytest.raises(AsrtoolError, match=r"dev.*channel"):
+        compute_features(manifests, tmp_path / "features", PLAIN)
+
+
+@pytest.mark.parametrize("key", ["text", "speaker"])
+def test_an_utterance_without_text_or_speaker_is_named(make_manifests: MakeManifests, tmp_path: Path, key: str) -> None:
+    manifests = make_manifests()
+    _change_line(manifests / "test" / "supervisions.jsonl.gz", 3, {key: None})
+    with pytest.raises(AsrtoolError, match="test: utterance test0-3 has no text or no speaker"):
         compute_features(manifests, tmp_path / "features", PLAIN)
 
 
