@@ -13,7 +13,7 @@ from local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
 from local.mini.sounds import ALONE, make_sound
 from local.mini.telephone import LineQuality, draw_line, through_lines
 
-MARK_SHARE = 0.22  # of utterances
+MARK_SHARE = 0.25  # of utterances
 BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
 SOUND_ONLY_SHARE = 0.03  # a sound alone between two utterances
 QUIET = 0.5  # gain of asides and of words no one is sure of

@@ -53,6 +53,11 @@ MISPRONOUNCED = {  # word: as heard; espeak-ng says it as it is spelled
     "really": "reely",
     "terrible": "tebble",
     "yesterday": "yestiday",
+    "somebody": "summody",
+    "mountains": "mounens",
+    "computer": "puter",
+    "sister": "sissa",
+    "about": "abowd",
 }
 ADJECTIVES = ("nice", "good", "cheap", "cold", "hot", "hard", "easy", "fun", "interesting", "terrible", "beautiful")
 COINED = ("gardeny", "fishable", "footbally", "beachish")

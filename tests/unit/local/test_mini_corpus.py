@@ -1,0 +1,298 @@
+"""The mini corpus on disk, as lhotse, libsndfile and NIST's scorer read it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner
+
+from asrtool.config import Mini
+from asrtool.errors import AsrtoolError
+from local import mini_corpus
+from local.mini import hub5
+from local.mini_corpus import make_corpus
+
+SCTK = Path("/usr/lib/sctk/bin")
+TINY = Mini(train_hours=0.005, test_minutes=0.2, seed=11)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve minutes of speech: enough for every mark-up to occur."""
+    out = tmp_path_factory.mktemp("mini") / "corpus"
+    make_corpus(out, Mini(train_hours=0.16, test_minutes=2.5, seed=5), num_jobs=1)
+    return out
+
+
+@pytest.fixture
+def libsndfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LHOTSE_AUDIO_BACKEND", "LibsndfileBackend")
+
+
+def ms98(corpus: Path, kind: str) -> dict[str, list[list[str]]]:
+    """Lines of the MS-State files by side: id, start, end, words."""
+    files = sorted(corpus.glob(f"swb_ms98_transcriptions/*/*/*-{kind}.text"))
+    return {path.name[2:7]: [line.split(None, 3) for line in path.read_text().splitlines()] for path in files}
+
+
+def stm(corpus: Path) -> list[list[str]]:
+    """Lines of the reference that are scored: file, channel, speaker, start, end, label, text."""
+    text = (corpus / hub5.REFERENCE / "hub5e00.english.000405.stm").read_text()
+    lines = [line.split(None, 6) for line in text.splitlines() if not line.startswith(";;")]
+    return [line for line in lines if line[6] != "IGNORE_TIME_SEGMENT_IN_SCORING"]
+
+
+def digest(root: Path) -> dict[str, str]:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_the_files_lie_where_the_releases_have_them(corpus: Path) -> None:
+    for path in (
+        "LDC97S62/swb1_d1/data/sw02001.sph",
+        "swb_ms98_transcriptions/20/2001/sw2001A-ms98-a-trans.text",
+        "swb_ms98_transcriptions/20/2001/sw2001B-ms98-a-word.text",
+        "swb_ms98_transcriptions/sw-ms98-dict.text",
+        "LDC2004S13/fisher_eng_tr_sp_d1/audio/000/fe_03_00001.sph",
+        "LDC2004T19/fe_03_p1_tran/data/trans/000/fe_03_00001.txt",
+        "LDC2004T19/fe_03_p1_tran/doc/fe_03_p1_calldata.tbl",
+        "LDC2005S13/fe_03_p2_sph1/audio/058/fe_03_05851.sph",
+        "LDC2005T19/fe_03_p2_tran/data/trans/058/fe_03_05851.txt",
+        "LDC2005T19/fe_03_p2_tran/doc/fe_03_p2_calldata.tbl",
+        "LDC2002S09/hub5e_00/english/hub5e_00.pem",
+        "LDC2002T43/2000_hub5_eng_eval_tr/reference/en20000405_hub5.glm",
+    ):
+        assert (corpus / path).is_file(), path
+
+
+def test_audio_is_two_channel_mu_law_at_8_khz(corpus: Path) -> None:
+    files = sorted(corpus.rglob("*.sph"))
+    assert files
+    for path in files:
+        info = soundfile.info(path)
+        assert (info.format, info.subtype, info.channels, info.samplerate) == ("NIST", "ULAW", 2, 8000)
+
+
+@pytest.mark.usefixtures("libsndfile")
+def test_lhotse_reads_the_switchboard_layout(corpus: Path) -> None:
+    from lhotse.recipes import prepare_switchboard
+
+    found = prepare_switchboard(corpus / "LDC97S62", corpus / "swb_ms98_transcriptions", absolute_paths=True)
+    spoken = [line for lines in ms98(corpus, "trans").values() for line in lines if line[3] != "[silence]"]
+    assert len(found["recordings"]) == len(list(corpus.glob("LDC97S62/*/data/*.sph")))
+    assert {s.id: s.text for s in found["supervisions"]} == {line[0]: line[3] for line in spoken}
+
+
+@pytest.mark.usefixtures("libsndfile")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_lhotse_reads_the_fisher_layout(corpus: Path, tmp_path: Path) -> None:
+    from lhotse.recipes import prepare_fisher_english
+
+    transcripts = ["LDC2004T19/fe_03_p1_tran", "LDC2005T19/fe_03_p2_tran"]
+    found = prepare_fisher_english(corpus, tmp_path, transcript_dirs=transcripts, absolute_paths=True)
+    recordings = {path.stem for path in corpus.glob("LDC200?S13/*/audio/*/*.sph")}
+    assert set(found["recordings"].ids) == recordings
+    assert {s.recording_id for s in found["supervisions"]} == recordings
+    assert all(re.fullmatch(r"2\d{4}", s.speaker) for s in found["supervisions"])
+
+
+@pytest.mark.usefixtures("libsndfile")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_lhotse_reads_the_hub5_layout(corpus: Path, tmp_path: Path) -> None:
+    from lhotse.recipes import prepare_eval2000
+
+    reference = corpus / hub5.REFERENCE / "english"
+    found = prepare_eval2000(corpus, tmp_path, transcript_path=reference, absolute_paths=True)
+    assert {id_[:3] for id_ in found["recordings"].ids} == {"en_", "sw_"}
+    spoken = {(s.recording_id, f"{s.start:.2f}") for s in found["supervisions"]}
+    assert {(line[0], line[3]) for line in stm(corpus)} <= spoken
+
+
+def test_segments_tile_a_side_and_words_tile_a_segment(corpus: Path) -> None:
+    words = ms98(corpus, "word")
+    for side, segments in ms98(corpus, "trans").items():
+        duration_s = soundfile.info(next(corpus.glob(f"LDC97S62/*/data/sw0{side[:4]}.sph"))).duration
+        assert float(segments[0][1]) == 0
+        assert float(segments[-1][2]) == pytest.approx(duration_s, abs=1e-5)
+        assert all(a[2] == b[1] for a, b in itertools.pairwise(segments))
+        for id_, start, end, text in segments:
+            inside = [line for line in words[side] if line[0] == id_]
+            assert (inside[0][1], inside[-1][2]) == (start, end)
+            assert all(a[2] == b[1] for a, b in itertools.pairwise(inside))
+            said = [line[3] for line in inside if line[3] != "[silence]"]
+            assert said == re.sub(r"\[silence\]|<._aside>", "", text).replace("t v", "t_v").split() or "t v" in text
+
+
+def test_words_are_heard_where_the_transcript_has_them(corpus: Path) -> None:
+    for side, lines in ms98(corpus, "word").items():
+        audio, _ = soundfile.read(next(corpus.glob(f"LDC97S62/*/data/sw0{side[:4]}.sph")))
+        column = audio[:, "AB".index(side[4])]
+        power = {"word": [], "rest": []}  # type: dict[str, list[float]]
+        for _, start, end, word in lines:
+            part = column[round(float(start) * 8000) : round(float(end) * 8000)]
+            power["rest" if word == "[silence]" else "word"] += (part**2).tolist()
+        assert 10 * np.log10(np.mean(power["word"]) / np.mean(power["rest"])) > 9
+
+
+def test_every_mark_up_occurs(corpus: Path) -> None:
+    swbd = "\n".join(line[3] for lines in ms98(corpus, "trans").values() for line in lines)
+    for pattern in (
+        r"\[silence\]",
+        r"\[noise\]",
+        r"\[laughter\]",
+        r"\[vocalized-noise\]",
+        r"\[laughter-[a-z'.]+",
+        r"\w+\[\w+\]-",
+        r"-\[\w+\]\w+",
+        r"\[\w+/\w+\]",
+        r"\{\w+\}",
+        r"<b_aside> .* <e_aside>",
+        r"\b(uh|um)\b",
+        "uh-huh",
+    ):
+        assert re.search(pattern, swbd), pattern
+    fisher = "".join(path.read_text() for path in corpus.glob("LDC200?T19/*/data/trans/*/*.txt"))
+    for pattern in (r"\(\( \w+", r"\(\( \)\)", r"\[laughter\]", r"\[noise\]", r"\[breath\]", r"t\._v\.", r"\w+- "):
+        assert re.search(pattern, fisher), pattern
+    reference = "\n".join(line[6] for line in stm(corpus))
+    for pattern in (r"\(%HESITATION\)", r"\([A-Z]+-\)", r"\{[A-Z]+ / [A-Z]+\}", r"\([A-Z]+\)", r"T\. V\."):
+        assert re.search(pattern, reference), pattern
+    typed = "".join(path.read_text() for path in corpus.glob(f"{hub5.REFERENCE}/english/*.txt"))
+    for pattern in ("#Language: eng", r"%u[hm],", r"\{breath\}", r'<contraction e_form="\[it=>it\]'):
+        assert re.search(pattern, typed), pattern
+
+
+def test_stm_and_pem_list_the_same_segments(corpus: Path) -> None:
+    pem = [line.split() for line in (corpus / hub5.AUDIO / "hub5e_00.pem").read_text().splitlines()]
+    assert [(f, c, s, e) for f, c, _, s, e in pem] == [(f, c, s, e) for f, c, _, s, e, _, _ in stm(corpus)]
+
+
+def test_speech_is_as_long_as_asked(corpus: Path) -> None:
+    trans = [line for lines in ms98(corpus, "trans").values() for line in lines]
+    with_words = [line for line in trans if re.search(r"[a-z]", re.sub(r"\[[a-z-]+\]", "", line[3]))]
+    assert sum(float(e) - float(s) for _, s, e, _ in with_words) == pytest.approx(0.6 * 0.16 * 3600, rel=0.06)
+    for prefix in ("en_", "sw_"):
+        scored = [line for line in stm(corpus) if line[0].startswith(prefix)]
+        assert sum(float(line[4]) - float(line[3]) for line in scored) == pytest.approx(75, rel=0.15)
+        assert len({line[0] for line in scored}) == 2
+
+
+def levels_db(corpus: Path, pattern: str, spans: list[tuple[str, int, float, float]]) -> list[tuple[float, float]]:
+    """Of each side: level of speech and of what lies between, in dB below full scale."""
+    levels = []
+    for path in sorted(corpus.rglob(pattern)):
+        audio, _ = soundfile.read(path)
+        for column in range(2):
+            heard = np.zeros(len(audio), bool)
+            for name, side, start_s, end_s in spans:
+                if (name, side) == (path.stem, column):
+                    heard[round(start_s * 8000) : round(end_s * 8000)] = True
+            speech, rest = audio[heard, column], audio[~heard, column]
+            levels.append((10 * np.log10((speech**2).mean()), 10 * np.log10((rest**2).mean())))
+    return levels
+
+
+def test_callhome_is_noisier_and_fainter_than_switchboard(corpus: Path) -> None:
+    turn = re.compile(r"^([\d.]+) ([\d.]+) ([AB]):", re.MULTILINE)
+    spans = [
+        (path.stem, "AB".index(side), float(start), float(end))
+        for path in corpus.glob(f"{hub5.REFERENCE}/english/*.txt")
+        for start, end, side in turn.findall(path.read_text())
+    ]
+    switchboard = np.array(levels_db(corpus, "sw_*.sph", spans))
+    callhome = np.array(levels_db(corpus, "en_*.sph", spans))
+    assert np.all((switchboard[:, 0] > -34) & (switchboard[:, 0] < -20))
+    assert np.all((callhome[:, 0] > -41) & (callhome[:, 0] < -25))
+    assert np.all(switchboard[:, 0] - switchboard[:, 1] > 15)
+    assert np.all(callhome[:, 0] - callhome[:, 1] > 7)
+    assert callhome[:, 0].mean() < switchboard[:, 0].mean() - 3
+    assert (callhome[:, 0] - callhome[:, 1]).mean() < (switchboard[:, 0] - switchboard[:, 1]).mean() - 5
+
+
+def test_the_tables_name_the_speakers_of_each_side(corpus: Path) -> None:
+    def table(name: str) -> list[list[str]]:
+        text = (corpus / "LDC97S62/docs" / name).read_text().splitlines()
+        return [[field.strip() for field in row] for row in csv.reader(text, skipinitialspace=True)]
+
+    conversations, sides = table("conv_tab.csv"), table("call_con_tab.csv")
+    callers = {row[0]: row[3] for row in table("caller_tab.csv")}
+    assert [row[0] for row in conversations] == sorted(p.stem[3:] for p in corpus.glob("LDC97S62/*/data/*.sph"))
+    assert {(row[0], row[1]): row[2] for row in sides} == {
+        (row[0], side): caller for row in conversations for side, caller in zip("AB", row[2:4], strict=True)
+    }
+    assert set(callers) == {caller for row in conversations for caller in row[2:4]}
+    assert set(callers.values()) == {"FEMALE", "MALE"}
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_corpus(tmp_path / "one", TINY, num_jobs=1)
+    monkeypatch.setattr(mini_corpus, "CALLS_PER_PROCESS", 4)
+    make_corpus(tmp_path / "two", TINY, num_jobs=2)
+    make_corpus(tmp_path / "other", Mini(0.005, 0.2, seed=12), num_jobs=1)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    assert digest(tmp_path / "one").keys() == digest(tmp_path / "other").keys()
+    assert digest(tmp_path / "one") != digest(tmp_path / "other")
+
+
+def test_the_smallest_corpus_has_three_conversations_of_each_kind(mini_corpus: Path) -> None:
+    assert len(list(mini_corpus.glob("LDC97S62/*/data/*.sph"))) == 3
+    assert len(list(mini_corpus.glob("LDC200?S13/*/audio/*/*.sph"))) == 3
+    assert len(list(mini_corpus.glob("LDC2002S09/hub5e_00/english/*.sph"))) == 2
+
+
+def test_a_corpus_that_failed_half_way_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mini_corpus.fisher, "write_transcripts", full)
+    with pytest.raises(AsrtoolError, match="no space left on device; free some space"):
+        make_corpus(tmp_path / "corpus", TINY, num_jobs=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_makes_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(mini_corpus, "make_corpus", lambda *args: asked.append(args))
+    result = CliRunner().invoke(mini_corpus.main, [str(tmp_path), "--train-hours", "0.5", "--num-jobs", "1"])
+    assert result.exit_code == 0, result.output
+    assert asked == [(tmp_path, Mini(train_hours=0.5), 1)]
+
+
+@pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="SCTK is not installed (Debian package sctk)")
+def test_nists_scorer_finds_no_error_in_a_perfect_hypothesis(corpus: Path, tmp_path: Path) -> None:
+    for path in (corpus / hub5.REFERENCE).glob("*.*m"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "hyp.ctm").write_text("".join(line for segment in stm(corpus) for line in perfect_ctm(segment)))
+    command = ["hubscr.pl", "-p", str(SCTK), "-V", "-l", "english", "-h", "hub5", "-g", "en20000405_hub5.glm"]
+    path = {**os.environ, "PATH": f"{SCTK}:{os.environ['PATH']}"}
+    command += ["-r", "hub5e00.english.000405.stm", "hyp.ctm"]
+    subprocess.run(command, cwd=tmp_path, env=path, check=True, capture_output=True)
+    total = re.search(r"Sum/Avg\s*\|\s*(\d+)\s+(\d+) \|(.*)\|", (tmp_path / "hyp.ctm.filt.sys").read_text())
+    assert total is not None
+    assert int(total[1]) == len(stm(corpus))
+    assert [float(rate) for rate in total[3].split()] == [100.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    header = (tmp_path / "hyp.ctm.filt.lur").read_text()
+    assert all(label in header for label in ("Overall", "Callhome", "Switchboard", "Female", "Male"))
+
+
+def perfect_ctm(segment: list[str]) -> list[str]:
+    """The words of a reference line as a recogniser would write them, contractions joined again."""
+    text = re.sub(r"\{([^/}]*)/[^}]*\}", r"\1", segment[6]).replace("(%HESITATION)", "uh")
+    text = re.sub(r"[()]", "", text).lower().replace("t. v.", "t v")
+    for written, contraction in (("it is", "it's"), ("do not", "don't"), ("can not", "can't"), ("i have", "i've")):
+        text = re.sub(rf"\b{written}\b", contraction, text)
+    words, start_s, end_s = text.split(), float(segment[3]), float(segment[4])
+    step_s = (end_s - start_s) / len(words)
+    return [f"{segment[0]} {segment[1]} {start_s + i * step_s:.3f} {step_s:.3f} {w}\n" for i, w in enumerate(words)]
