@@ -1,0 +1,72 @@
+"""`asrtool run` on the recipes of this checkout, without running a stage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from asrtool.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPES = sorted(path.parent.name for path in ROOT.glob("recipes/*/recipe.py"))
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["run", *words], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_link_of_every_recipe_holds(recipe: str) -> None:
+    assert run("--recipe", recipe, "--check").output.endswith("all links hold\n")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_new_work_directory_has_everything_to_do(recipe: str, tmp_path: Path) -> None:
+    first, *lines = run("--recipe", recipe, "--list", "--work", str(tmp_path)).output.splitlines()
+    assert first == f"recipe {ROOT / 'recipes' / recipe}, work {tmp_path}"
+    assert [line.split(maxsplit=2)[2] for line in lines] == ["to do"] * 12
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_the_lines_of_the_corpora_that_are_trained_on(tmp_path: Path) -> None:
+    words = ["--dry-run", "--stage", "prepare", "--stop-stage", "1", "--work", str(tmp_path / "exp")]
+    lines = run(*words, "--set", "data.train=swbd").output.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["swbd", "hub5", "split"]
+    assert lines[-1] == (
+        f"asrtool prepare split {tmp_path}/exp/manifests --test hub5 --config {tmp_path}/exp/config/prepare.toml"
+    )
+    assert not (tmp_path / "exp").exists()
+
+
+def test_listing_loads_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from asrtool.cli.main import cli\n"
+        "for words in (['--list', '--work', sys.argv[1]], ['--check']):\n"
+        "    assert CliRunner().invoke(cli, ['run', *words]).exit_code == 0, words\n"
+        "loaded = [name for name in ('torch', 'lhotse', 'numpy') if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    finished = subprocess.run(
+        [ROOT / "recipes" / recipe / "run.sh", "--list", "--stage", "2", "--stop-stage", "3", "--work", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert finished.stdout.splitlines() == [
+        f"recipe {ROOT / 'recipes' / recipe}, work {tmp_path}",
+        " 2 features     to do",
+        " 3 tokenizer    to do",
+    ]

@@ -1,0 +1,42 @@
+"""What a run prints."""
+
+from __future__ import annotations
+
+from asrtool.recipe.engine import run_stages
+from asrtool.recipe.show import first_table, format_commands, format_outcome, format_states
+from asrtool.recipe.state import Run
+
+
+def test_states_are_one_line_a_stage_with_the_reason(toy_run: Run) -> None:
+    run_stages(toy_run, range(3))
+    (toy_run.work / "b" / "all.txt").unlink()
+    (toy_run.work / "c.txt").unlink()
+    assert format_states(toy_run, range(3)).splitlines() == [
+        f"recipe {toy_run.recipe.folder}, work {toy_run.work}",
+        " 0 first        done",
+        " 1 second       stale  b changed since",
+        " 2 third        stale  c.txt missing",
+    ]
+
+
+def test_command_lines_are_those_that_would_run_as_a_person_could_type_them(toy_run: Run) -> None:
+    run_stages(toy_run, range(2))
+    work = toy_run.work
+    assert format_commands(toy_run, range(3), force=False).splitlines() == [
+        "# 0 first: done",
+        "# 1 second: done",
+        "# 2 third: Three.",
+        f"asrtool join {work}/c.txt {work}/b/all.txt",
+    ]
+    assert f"asrtool join {work}/a.txt {work}/config/first.toml" in format_commands(toy_run, range(3), force=True)
+
+
+def test_the_outcome_names_what_ran_or_says_that_nothing_did(toy_run: Run) -> None:
+    assert format_outcome(toy_run, range(3), ["first", "second"]) == "ran first, second"
+    assert format_outcome(toy_run, range(1, 2), []) == "nothing to do, done: second; --force runs again"
+
+
+def test_the_first_table_of_a_text_is_shown() -> None:
+    text = "# Results\n\nwords | not a table\n\n| set | WER |\n|---|---|\n| dev | 9.1 |\n\nmore\n\n| other |\n"
+    assert first_table(text) == "| set | WER |\n|---|---|\n| dev | 9.1 |"
+    assert first_table("nothing") == ""
