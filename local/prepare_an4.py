@@ -29,10 +29,10 @@ def prepare_an4(corpus: Path, manifests: Path, data: Data) -> None:
     Raises AsrtoolError when a list is missing or too much of one cannot be used (data.bad_share).
     """
     for name, published in LISTS.items():
-        prepare_list(corpus, published, manifests / name, data)
+        _prepare_list(corpus, published, manifests / name, data)
 
 
-def prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
+def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
     """Write the manifest folder `out` of one published list; speakers are the folders of the audio files."""
     drops: list[Drop] = []
     places = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}

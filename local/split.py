@@ -85,8 +85,9 @@ def choose_conversations(segments: Iterable[SupervisionSegment], target_s: float
             joining = {other for other in touched if speakers[other] <= held_out | new}
             gain_s = sum(speech_s[other] for other in joining)
             loss = sum(num_utterances[other, speaker] for other in touched - joining for speaker in new)
-            if gain_s <= 1.5 * missing_s or not chosen:
-                too_long = gain_s > 1.5 * missing_s
+            # Beyond twice what is missing, the target would be missed by more than it is without.
+            too_long = gain_s > 2 * missing_s
+            if not too_long or not chosen:
                 options.append((too_long, gain_s if too_long else 0.0, loss / gain_s, _shuffled(id_), new, joining))
         if not options:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import multiprocessing
 import os
 import tempfile
@@ -43,6 +44,11 @@ def staging() -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
             yield Path(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        where = tempfile.gettempdir()
+        raise AsrtoolError(f"{where}: no room for temporary files", "free some space, or set TMPDIR") from error
     finally:
         set_current_audio_backend(previous)
 
@@ -55,7 +61,7 @@ def usable_audio(
     What is compressed with shorten is decoded once, to FLAC under `out`/audio.
     """
     good = {}
-    for id_, path in files.items():
+    for id_, path in progress(files.items(), "look at audio", unit="file"):
         try:
             good[id_] = check_audio(path, sampling_rate_hz, num_channels)
         except AsrtoolError as error:

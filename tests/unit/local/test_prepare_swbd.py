@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,12 @@ def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Pa
     prepare_swbd(mini_corpus / "LDC97S62", mini_corpus / "swb_ms98_transcriptions", tmp_path / "swbd", Data())
     assert set(dropped(tmp_path / "swbd").values()) <= {"empty"}
     assert len({s["speaker"] for s in supervisions(tmp_path / "swbd")}) >= 3
+
+
+def test_a_full_temporary_disk_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "symlink_to", no_room)
+    with pytest.raises(AsrtoolError, match="no room for temporary files; free some space, or set TMPDIR"):
+        prepare(release)

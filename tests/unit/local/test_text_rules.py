@@ -65,7 +65,7 @@ HUB5_CASES = [
     ("((WELL <B_ASIDE> NO <E_ASIDE>", "well no"),
 ]
 PLAIN_CASES = [
-    ("Hello, “World” – it’s 'fine'!", "hello world it's fine"),
+    ("Hello, \u201cWorld\u201d \u2013 it\u2019s 'fine'!", "hello world it's fine"),
     ("A well-known U.S. firm; A.T.&T.", "a well known u s firm a t t"),
     ("yes [laughter] no (really)", "yes [laughter] no really"),
     ("...", ""),
