@@ -8,13 +8,16 @@ from lhotse import SupervisionSegment
 
 from local.text_rules import HESITATIONS, TAGS
 
+# NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
 NO_RULES_GLM = """\
+;; No rule that changes a word.
 * name "none"
 * desc "no rules"
 * format = 'NIST1'
-* max_nrules = '1'
+* max_nrules = '10'
 * copy_no_hit = 'T'
 * case_sensitive = 'F'
+%HESITATION => %HESITATION / [ ] __ [ ]
 """
 HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 
