@@ -14,6 +14,7 @@ from asrtool.score.network import Network, Word, make_network, same_word
 from asrtool.score.result import Alignment, Pair
 
 SUB, DEL, INS = range(3)
+Arcs = tuple[int, ...]
 Cost = Any  # int, or numpy.float32 where the empty alternative occurs
 
 
@@ -47,9 +48,10 @@ def _single_precision() -> _Costs:
 
 
 def _align(ref: Network, hyp: Network, costs: _Costs) -> Alignment:
-    table, moves = _fill(ref, hyp, costs)
-    pairs = []
-    a, b = _first_least(table, ref.ends, hyp.ends)
+    pairs: list[Pair] = []
+    rows, columns = _skip_equal_end(ref, hyp, pairs) if costs is _EXACT else (ref.ends, hyp.ends)
+    table, moves = _fill(ref, hyp, max(rows) + 1, max(columns) + 1, costs)
+    a, b = _first_least(table, rows, columns)
     while a or b:
         move = moves[a][b]
         pair = _pair(move, ref.words[a], hyp.words[b])
@@ -59,22 +61,43 @@ def _align(ref: Network, hyp: Network, costs: _Costs) -> Alignment:
     return Alignment(tuple(reversed(pairs)))
 
 
-def _first_least(table: list[list[Cost]], rows: tuple[int, ...], columns: tuple[int, ...]) -> tuple[int, int]:
+def _skip_equal_end(ref: Network, hyp: Network, pairs: list[Pair]) -> tuple[Arcs, Arcs]:
+    """Pair the last words as long as they are equal; the arcs that lead to what remains.
+
+    No other move there is cheaper, because one word less on one side costs or saves at most a gap, and among moves of
+    equal cost that of equal words goes first.
+    """
+    rows, columns = ref.ends, hyp.ends
+    while len(rows) == len(columns) == 1 and rows[0] and columns[0]:
+        word = ref.words[rows[0]]
+        if word.optional or word != hyp.words[columns[0]]:
+            break
+        pairs.append(Pair("C", word.text, word.text))
+        rows, columns = ref.before[rows[0]], hyp.before[columns[0]]
+    return rows, columns
+
+
+def _first_least(table: list[list[Cost]], rows: Arcs, columns: Arcs) -> tuple[int, int]:
     if len(rows) == 1 and len(columns) == 1:
         return rows[0], columns[0]
     return min(((a, b) for a in rows for b in columns), key=lambda cell: table[cell[0]][cell[1]])
 
 
-def _fill(ref: Network, hyp: Network, costs: _Costs) -> tuple[list[list[Cost]], list[list[int]]]:
-    """Least cost of reaching each pair of arcs, and the last move there."""
-    ins = [_gap(word, costs) for word in hyp.words]
+def _fill(
+    ref: Network, hyp: Network, num_rows: int, num_columns: int, costs: _Costs
+) -> tuple[list[list[Cost]], list[list[int]]]:
+    """Least cost of reaching each pair of the first arcs, and the last move there."""
+    words = hyp.words[:num_columns]
+    ins = [_gap(word, costs) for word in words]
     row = [costs.zero]
-    for b in range(1, len(ins)):
+    for b in range(1, num_columns):
         row.append(min(row[before] for before in hyp.before[b]) + ins[b])
-    table, moves = [row], [[INS] * len(ins)]
-    for a in range(1, len(ref.words)):
+    # Most arcs follow the one before them, whose costs are at hand.
+    joins = [None if arcs == (b - 1,) else arcs for b, arcs in enumerate(hyp.before[:num_columns])]
+    table, moves = [row], [[INS] * num_columns]
+    for a in range(1, num_rows):
         up = _least_row([table[before] for before in ref.before[a]])
-        row, row_moves = _next_row(up, _gap(ref.words[a], costs), _subs(ref.words[a], hyp, costs), ins, hyp)
+        row, row_moves = _next_row(up, _gap(ref.words[a], costs), _subs(ref.words[a], words, costs), ins, joins)
         table.append(row)
         moves.append(row_moves)
     return table, moves
@@ -85,26 +108,25 @@ def _least_row(rows: list[list[Cost]]) -> list[Cost]:
 
 
 def _next_row(
-    up: list[Cost], gap: Cost, subs: list[Cost], ins: list[Cost], hyp: Network
+    up: list[Cost], gap: Cost, subs: list[Cost], ins: list[Cost], joins: list[Arcs | None]
 ) -> tuple[list[Cost], list[int]]:
-    row, moves = [up[0] + gap], [DEL]
+    corner, left = up[0], up[0] + gap
+    row, moves = [left], [DEL]
     for b in range(1, len(ins)):
-        before = hyp.before[b]
-        if len(before) == 1:
-            by_sub, by_ins = up[before[0]] + subs[b], row[before[0]] + ins[b]
-        else:
-            by_sub = min(up[arc] for arc in before) + subs[b]
-            by_ins = min(row[arc] for arc in before) + ins[b]
-        by_del = up[b] + gap
+        join = joins[b]
+        if join:
+            corner, left = min([up[arc] for arc in join]), min([row[arc] for arc in join])
+        by_sub, by_ins = corner + subs[b], left + ins[b]
+        corner = up[b]
+        by_del = corner + gap
         if by_sub <= by_del and by_sub <= by_ins:
-            row.append(by_sub)
-            moves.append(SUB)
+            left, move = by_sub, SUB
         elif by_del < by_ins:
-            row.append(by_del)
-            moves.append(DEL)
+            left, move = by_del, DEL
         else:
-            row.append(by_ins)
-            moves.append(INS)
+            left, move = by_ins, INS
+        row.append(left)
+        moves.append(move)
     return row, moves
 
 
@@ -114,13 +136,12 @@ def _gap(word: Word, costs: _Costs) -> Cost:
     return costs.optional if word.optional else costs.gap
 
 
-def _subs(ref: Word, hyp: Network, costs: _Costs) -> list[Cost]:
+def _subs(ref: Word, hyp: Sequence[Word], costs: _Costs) -> list[Cost]:
     if ref.null:
-        return [costs.nulls if word.null else costs.sub for word in hyp.words]
+        return [costs.nulls if word.null else costs.sub for word in hyp]
     text, fragment, same, sub = ref.text, ref.fragment, costs.zero, costs.sub
     return [
-        same if word.text == text or ((fragment or word.fragment) and same_word(ref, word)) else sub
-        for word in hyp.words
+        same if word.text == text or ((fragment or word.fragment) and same_word(ref, word)) else sub for word in hyp
     ]
 
 

@@ -7,18 +7,23 @@ words ``<ALT_BEGIN>``, ``<ALT>`` and ``<ALT_END>``, whose times may be ``*``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from asrtool.score.lines import Place, read_lines, split, to_number, upper
 
 ALT_BEGIN, ALT, ALT_END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
-_CONFIDENCE = re.compile(r"[0-9.-]+", re.ASCII)
+_NUMBER = r"\d{1,9}(?:\.\d*)?|\.\d+"
+_NAME, _GAP = r"([^ \t<>{}]+)", r"[ \t]+"
+_LINE = re.compile(
+    rf"{_NAME}({_GAP}){_NAME}{_GAP}(-?(?:{_NUMBER})){_GAP}({_NUMBER}){_GAP}([^ \t]+)(?:{_GAP}([0-9.-]+))?", re.ASCII
+)
+_FIELDS = "FILE CHANNEL START DURATION WORD [CONFIDENCE]"
+_MARK_TIMES = re.compile(rf"({_NAME}{_GAP}{_NAME}){_GAP}\*{_GAP}\*{_GAP}(?=<ALT)", re.IGNORECASE)
 _MAY_FOLLOW = {"": (ALT_BEGIN,), ALT_BEGIN: (ALT, ALT_END), ALT: (ALT, ALT_END), ALT_END: (ALT_BEGIN,)}
 
 
-@dataclass(frozen=True)
-class CtmWord:
+class CtmWord(NamedTuple):
     """A line of a ctm, as it stands; times in seconds from the start of the file, 0 where the line has ``*``."""
 
     place: Place
@@ -47,21 +52,24 @@ def read_ctm(path: Path | str) -> tuple[CtmWord, ...]:
 
 
 def _parse(place: Place, line: str) -> CtmWord:
-    fields = split(line)
+    match = _LINE.fullmatch(line) or _LINE.fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line))
+    if not match:
+        _explain(place, split(line))
+    file, gap, channel, start, duration, word, confidence = match.groups("")
+    return CtmWord(place, file, channel, float(start), float(duration), word, confidence, gap)
+
+
+def _explain(place: Place, fields: list[str]) -> NoReturn:
     if len(fields) not in (5, 6):
-        place.fail(f"{len(fields)} fields", "FILE CHANNEL START DURATION WORD [CONFIDENCE]")
-    file, channel, start, duration, word, confidence = [*fields, ""][:6]
-    if confidence and not _CONFIDENCE.fullmatch(confidence):
-        place.fail(f"CONFIDENCE is {confidence!r}", "a decimal number without exponent")
-    if any(mark in field for field in fields[:4] for mark in "<>{}"):
-        place.fail("one of < > { } in the first four fields", "FILE CHANNEL START DURATION WORD [CONFIDENCE]")
-    if _is_mark(word):
-        start, duration = start.replace("*", "0"), duration.replace("*", "0")
-    start_s, duration_s = to_number(start, place, "START"), to_number(duration, place, "DURATION")
-    if duration_s < 0:
-        place.fail(f"DURATION is {duration}", "0 or more")
-    gap = line[len(file) : line.index(channel, len(file))]
-    return CtmWord(place, file, channel, start_s, duration_s, word, confidence, gap)
+        place.fail(f"{len(fields)} fields", _FIELDS)
+    if any(mark in field for field in fields[:2] for mark in "<>{}"):
+        place.fail("one of < > { } in FILE or CHANNEL", _FIELDS)
+    to_number(fields[2], place, "START")
+    if to_number(fields[3], place, "DURATION") < 0:
+        place.fail(f"DURATION is {fields[3]}", "0 or more")
+    if len(fields) == 6 and not set(fields[5]) <= set("0123456789.-"):
+        place.fail(f"CONFIDENCE is {fields[5]!r}", "a decimal number without exponent")
+    place.fail(f"times {fields[2]} {fields[3]}", "seconds without sign and exponent, below 1e9")
 
 
 def _is_mark(word: str) -> bool:

@@ -7,7 +7,7 @@ first segment that ends after its midpoint, what remains to the last one; each s
 from __future__ import annotations
 
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -19,10 +19,9 @@ from asrtool.score.ctm import CtmWord, read_ctm
 from asrtool.score.filter import TimedWord, filter_ctm, filter_segment
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.lines import lower
-from asrtool.score.network import Network
-from asrtool.score.result import Result, Segment
+from asrtool.score.result import Alignment, Result, Segment
 from asrtool.score.stm import StmSegment, read_stm
-from asrtool.score.text import is_ignored, is_mark, read_hypothesis, read_reference
+from asrtool.score.text import is_ignored, read_hypothesis, read_reference
 
 Line = TypeVar("Line", StmSegment, CtmWord)
 Words = Sequence[tuple[CtmWord, TimedWord]]
@@ -36,34 +35,34 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
     """
     stm, ctm = read_stm(ref), read_ctm(hyp)
     ref_rules, hyp_rules = (read_glm(glm, inputs) if glm else None for inputs in (REFERENCE, HYPOTHESIS))
-    declared = {lower(label): label for label in stm.titles}
     filtered = list(filter_ctm(_sorted(ctm), hyp_rules))
-    hypotheses = [list(words) for _, words in groupby(filtered, key=lambda pair: _side(pair[0]))]
-    counter: Counter[str] = Counter()
+    hypotheses = deque(list(words) for _, words in groupby(filtered, key=lambda pair: _side(pair[0])))
+    titles = {lower(label): label for label in stm.titles}
+    num_segments: Counter[str] = Counter()
     scored = []
     for side, group in groupby(_sorted(stm.segments), key=_side):
-        matches = bool(hypotheses) and _side(hypotheses[0][0][0]) == side
-        words = hypotheses.pop(0) if matches else []
+        words = hypotheses.popleft() if hypotheses and _side(hypotheses[0][0][0]) == side else []
         segments = [(segment, filter_segment(segment, ref_rules)) for segment in group]
-        for segment, ref_net, hyp_net in _networks(segments, words):
+        for segment, alignment in _align(segments, words):
             speaker = lower(segment.speaker)
-            labels = tuple(declared.get(lower(label), label) for label in segment.labels)
-            scored.append(
-                Segment(
-                    id=f"{speaker}-{counter[speaker]:03d}",
-                    speaker=speaker,
-                    labels=labels,
-                    alignment=align_networks(ref_net, hyp_net),
-                    file=segment.file,
-                    channel=segment.channel,
-                    start_s=segment.start_s,
-                    end_s=segment.end_s,
-                )
-            )
-            counter[speaker] += 1
+            scored.append(_scored(segment, f"{speaker}-{num_segments[speaker]:03d}", titles, alignment))
+            num_segments[speaker] += 1
     if hypotheses:
         _fail_unmatched(hypotheses[0][0][0], ref)
     return Result(tuple(scored), stm.titles)
+
+
+def _scored(segment: StmSegment, key: str, titles: dict[str, str], alignment: Alignment) -> Segment:
+    return Segment(
+        id=key,
+        speaker=lower(segment.speaker),
+        labels=tuple(titles.get(lower(label), label) for label in segment.labels),
+        alignment=alignment,
+        file=segment.file,
+        channel=segment.channel,
+        start_s=segment.start_s,
+        end_s=segment.end_s,
+    )
 
 
 def _sorted(lines: Iterable[Line]) -> list[Line]:
@@ -82,15 +81,16 @@ def _fail_unmatched(word: CtmWord, ref: Path | str) -> None:
     )
 
 
-def _networks(segments: list[tuple[StmSegment, str]], words: Words) -> Iterator[tuple[StmSegment, Network, Network]]:
-    """The scored segments of one channel with both their networks."""
+def _align(segments: list[tuple[StmSegment, str]], words: Words) -> Iterator[tuple[StmSegment, Alignment]]:
+    """The scored segments of one channel, each with its alignment to the words that fall into it."""
     start = 0
     for number, (segment, text) in enumerate(segments):
         end = len(words) if number == len(segments) - 1 else _end_of_segment(words, start, segment.end_s)
         own = words[start:end]
         start = end
         if not is_ignored(text):
-            yield segment, read_reference(text, segment.place), read_hypothesis([word for _, word in own])
+            hypothesis = read_hypothesis([word.text for _, word in own])
+            yield segment, align_networks(read_reference(text, segment.place), hypothesis)
 
 
 def _end_of_segment(words: Words, start: int, end_s: float) -> int:
@@ -98,7 +98,7 @@ def _end_of_segment(words: Words, start: int, end_s: float) -> int:
     limit_s = struct.unpack("f", struct.pack("f", end_s))[0]  # sclite keeps segment times in single precision
     while start < len(words):
         stop = _end_of_block(words, start)
-        times = [word for _, word in words[start:stop] if not is_mark(word) or stop == start + 1]
+        times = [word for _, word in words[start:stop] if stop == start + 1 or not word.is_mark]
         middle_s = max((word.start_s + word.duration_s / 2 for word in times), default=0.0)
         if middle_s >= limit_s:
             break
@@ -107,7 +107,7 @@ def _end_of_segment(words: Words, start: int, end_s: float) -> int:
 
 
 def _end_of_block(words: Words, start: int) -> int:
-    if not is_mark(words[start][1]):
+    if not words[start][1].is_mark:
         return start + 1
     stop = start
     while stop < len(words) and words[stop][1].text != "<alt_end>":

@@ -6,6 +6,7 @@ between paths of equal cost, so it is that of the text.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -42,6 +43,7 @@ class Network:
         return any(word.null for word in self.words)
 
 
+@functools.lru_cache(1 << 16)
 def make_word(token: str) -> Word:
     """Decode the marks of a token: ``(word)`` optional, ``wor-`` or ``-ord`` fragment, ``@`` the empty alternative.
 

@@ -6,14 +6,11 @@ Follows sclite, whose reading of odd texts is part of the counts it gives.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
 from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END
-from asrtool.score.filter import TimedWord
-from asrtool.score.lines import Place, lower
+from asrtool.score.lines import Place, lower, split
 from asrtool.score.network import NULL, Network, Parts, Word, make_network, make_word
 
-_BEGIN, _ALT, _END = lower(ALT_BEGIN), lower(ALT), lower(ALT_END)
+_MARK, _BEGIN, _ALT, _END = "<alt", lower(ALT_BEGIN), lower(ALT), lower(ALT_END)
 _IGNORE = "ignore_time_segment_in_scoring"
 _TAG = re.compile(r"(?<!\\);")
 
@@ -28,25 +25,22 @@ def read_reference(text: str, place: Place) -> Network:
     return make_network(_parse(text, place))
 
 
-def read_hypothesis(words: Sequence[TimedWord]) -> Network:
-    """The network of the filtered words of a segment."""
+def read_hypothesis(texts: list[str]) -> Network:
+    """The network of the filtered ctm words of a segment."""
     parts: Parts = []
     position = 0
-    while position < len(words):
-        if is_mark(words[position]):
-            position = _add_block(parts, words, position)
+    while position < len(texts):
+        if texts[position].startswith(_MARK):
+            position = _add_block(parts, texts, position)
         else:
-            parts.append(_word(words[position].text))
+            parts.append(_word(texts[position]))
         position += 1
     return make_network(parts)
 
 
-def is_mark(word: TimedWord) -> bool:
-    """Whether a filtered ctm word is a mark of alternatives."""
-    return word.text.startswith("<alt")
-
-
 def _parse(text: str, place: Place) -> Parts:
+    if "{" not in text and "}" not in text:
+        return [_word(token) for token in split(text)]
     parts: Parts = []
     position = 0
     for match in re.finditer(r"[^ {][^ ]*|\{", text):
@@ -88,36 +82,28 @@ def _alternatives(inner: str, place: Place) -> list[Parts]:
 
 
 def _word(token: str) -> Word:
-    return make_word(_TAG.split(token)[0].replace("\\", ""))
+    return make_word(_TAG.split(token)[0].replace("\\", "") if ";" in token or "\\" in token else token)
 
 
-def _add_block(parts: Parts, words: Sequence[TimedWord], position: int) -> int:
+def _add_block(parts: Parts, texts: list[str], position: int) -> int:
     """Add the alternatives that begin at `position`; returns the position of their last mark.
 
     An empty alternative stands for nothing and swallows the mark after it, as in sclite.
     """
-    size = len(words)
-    while position < size and words[position].text == _BEGIN:
+    while texts[position : position + 1] == [_BEGIN]:
         position += 1
     alternatives: list[Parts] = []
     while True:
-        alternative: Parts = []
-        while position < size and not is_mark(words[position]):
-            alternative.append(_word(words[position].text))
+        start = position
+        while position < len(texts) and not texts[position].startswith(_MARK):
             position += 1
-        if not alternative:
-            alternative = [make_word(NULL)]
+        words: Parts = [_word(text) for text in texts[start:position]]
+        if not words:
+            words = [make_word(NULL)]
             position += 1
-        alternatives.append(alternative)
-        at_end = position >= size or words[position].text == _END
-        last_is_empty = (
-            not at_end
-            and words[position].text == _ALT
-            and words[position + 1 : position + 2]
-            and (words[position + 1].text == _END)
-        )
-        if not at_end and not last_is_empty:
+        alternatives.append(words)
+        if texts[position : position + 1] != [_END] and texts[position : position + 2] != [_ALT, _END]:
             position += 1
-        if position >= size or words[position].text == _END:
+        if position >= len(texts) or texts[position] == _END:
             parts.append(alternatives)
             return position
