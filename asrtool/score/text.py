@@ -6,6 +6,7 @@ Follows sclite, whose reading of odd texts is part of the counts it gives.
 from __future__ import annotations
 
 import re
+
 from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END
 from asrtool.score.lines import Place, lower, split
 from asrtool.score.network import NULL, Network, Parts, Word, make_network, make_word
