@@ -104,8 +104,11 @@ def _run_lines(run: Run, number: int, stage: Stage) -> None:
             logging.info("%s", shlex.join(words))
             _note(log, f"command: {shlex.join(words)}")
             _note(log, f"start: {_now()}")
-            exit_code = run_logged(words[1:], log)
-            _note(log, f"end: {_now()}, exit code {exit_code}")
+            exit_code = None
+            try:
+                exit_code = run_logged(words[1:], log)
+            finally:
+                _note(log, f"end: {_now()}, {'stopped' if exit_code is None else f'exit code {exit_code}'}")
             if exit_code != 0:
                 raise AsrtoolError(
                     f"stage {number} {stage.name} failed with exit code {exit_code}, see {path}",

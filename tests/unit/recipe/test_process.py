@@ -94,7 +94,7 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"{path} did not appear")
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
     waiting: subprocess.Popen[str], tmp_path: Path, number: int, exit_code: int
 ) -> None:
@@ -103,6 +103,7 @@ def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
     assert waiting.returncode == exit_code
     assert (tmp_path / "exp" / "long.signal").read_text() == str(int(number))
     assert (tmp_path / "exp" / ".stages" / "long.json").read_text() == '{"finished": false}'
+    assert (tmp_path / "exp" / "logs" / "00-long.log").read_text().endswith(", stopped\n")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +87,7 @@ def make_run(folder: Path, stages: Sequence[Stage] = STAGES, config: Config | No
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as the command line does
     process.START = COMMANDS
     source.ROOT = Path(sys.argv[1]) / "root"
     write_sources(source.ROOT)
