@@ -94,7 +94,9 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"{path} did not appear")
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
 def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
     waiting: subprocess.Popen[str], tmp_path: Path, number: int, exit_code: int
 ) -> None:
