@@ -93,6 +93,7 @@ def _select(counts: Sequence[Counts], vocabulary: list[str], prob: Floats, backo
         starts.append(starts[-1] + int(kept[ngrams.first : ngrams.first + len(ngrams.word)].sum()))
     parent = np.concatenate([[0], *(ngrams.parent for ngrams in counts)])[kept]
     word = np.concatenate([[0], *(ngrams.word for ngrams in counts)])[kept]
-    log10_prob = np.log10(prob[kept])
+    log10_prob, log10_backoff = np.log10(prob[kept]), np.log10(backoff[kept])
+    log10_prob[0] = log10_backoff[0] = 0.0  # the empty history is no n-gram
     log10_prob[1 + BOS_ID] = LOG10_ZERO
-    return Ngrams(vocabulary, starts, new_node[parent], word, log10_prob, np.log10(backoff[kept]))
+    return Ngrams(vocabulary, starts, new_node[parent], word, log10_prob, log10_backoff)

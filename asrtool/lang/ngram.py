@@ -21,7 +21,7 @@ class Ngrams:
     """A back-off model: log10 p(word | history) of known n-grams, and log10 weights for all others.
 
     `words[i]` is word i. `starts[k]` is the first node of order k, for k from 0 to order + 1: a model of order n has
-    nodes ``starts[n] .. starts[n + 1] - 1`` of length n. The other arrays have one value a node.
+    nodes ``starts[n] .. starts[n + 1] - 1`` of length n. The other arrays have one value a node, 0 for node 0.
     """
 
     words: list[str]

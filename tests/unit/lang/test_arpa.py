@@ -1,0 +1,127 @@
+"""ARPA files: what is written is read back, and what is malformed is named."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import read_arpa, write_arpa
+from asrtool.lang.kneser_ney import estimate
+
+GOOD = """a comment above the data
+
+\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-99\t<s>\t-0.3
+-1.0\t</s>
+-0.5\ta\t-0.2
+-0.6\tb
+
+\\2-grams:
+-0.1\t<s> a
+-0.2\ta </s>
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def arpa(tmp_path: Path) -> Path:
+    path = tmp_path / "G.arpa"
+    path.write_text(GOOD)
+    return path
+
+
+def test_values_are_read_as_written(arpa: Path) -> None:
+    model = read_arpa(arpa)
+    assert model.words == ["<s>", "</s>", "a", "b"]
+    assert model.order == 2
+    assert model.log10_prob[1:].tolist() == [-99, -1.0, -0.5, -0.6, -0.1, -0.2]
+    assert model.log10_backoff[1:].tolist() == [-0.3, 0, -0.2, 0, 0, 0]
+    assert model.spell(np.array([5, 6]), 2).tolist() == [[0, 2], [2, 1]]
+
+
+SENTENCE = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=7)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(st.lists(SENTENCE, min_size=1, max_size=6), st.integers(1, 4))
+def test_a_model_is_read_back_as_it_was_written(tmp_path: Path, sentences: list[list[str]], order: int) -> None:
+    (tmp_path / "text").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    model = estimate([tmp_path / "text"], None, order, (1,))
+    write_arpa(tmp_path / "lm.arpa", model)
+    again = read_arpa(tmp_path / "lm.arpa")
+    assert again.words == model.words
+    assert again.starts == model.starts
+    assert np.array_equal(again.parent, model.parent)
+    assert np.array_equal(again.word, model.word)
+    assert np.allclose(again.log10_prob, model.log10_prob, atol=1e-6)
+    assert np.allclose(again.log10_backoff, model.log10_backoff, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("\\data\\\n", "", r"arpa:\d+: the file ends, expected \\data\\"),
+        ("ngram 1=4\nngram 2=2\n", "", r"arpa:5: '\\\\1-grams:', expected ngram 1=COUNT"),
+        ("ngram 2=2", "ngram 3=2", r"arpa:5: 'ngram 3=2', expected ngram 2=COUNT or \\1-grams:"),
+        ("ngram 1=4", "ngram 1=5", r"arpa:12: '', expected 1-gram 5 of 5: log10 probability, 1 words"),
+        ("ngram 1=4", "ngram 1=3", r"arpa:11: .*, expected \\2-grams:"),
+        ("-0.5\ta", "-0.5x\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
+        ("-0.5\ta", "0.5\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
+        ("-0.5\ta", "nan\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
+        ("a\t-0.2", "a\t-o.2", r"arpa:10: .*, expected a number as back-off weight"),
+        ("-0.5\ta\t-0.2", "-0.5", r"arpa:10: '-0.5', expected 1-gram 3 of 4"),
+        ("-0.6\tb", "-0.6\ta", r"arpa:11: .*, expected each unigram once, a comes twice"),
+        ("a </s>", "c </s>", r"arpa:15: .*, expected words among the unigrams, c is not"),
+        ("a </s>", "<s> a", r"arpa:15: expected each n-gram once, this one comes twice"),
+        ("\\2-grams:", "\\3-grams:", r"arpa:13: '\\\\3-grams:', expected \\2-grams:"),
+        ("\\end\\\n", "", r"arpa:\d+: the file ends, expected \\end\\"),
+        ("-0.2\ta </s>\n\n\\end\\\n", "-0.2\ta <", r"arpa:15: .*expected words among the unigrams, < is not"),
+        ("-0.2\ta </s>\n\n\\end\\\n", "", r"arpa:15: '', expected 2-gram 2 of 2"),
+    ],
+)
+def test_a_malformed_file_is_an_error_with_its_line(arpa: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    arpa.write_text(GOOD.replace(old, new))
+    with pytest.raises(AsrtoolError, match=message):
+        read_arpa(arpa)
+
+
+def test_an_ngram_without_its_history_is_an_error_with_its_line(tmp_path: Path) -> None:
+    text = GOOD.replace("ngram 2=2", "ngram 2=2\nngram 3=2")
+    text = text.replace("\\end\\", "\\3-grams:\n-0.1\t<s> a </s>\n-0.1\t<s> b </s>\n\n\\end\\")
+    (tmp_path / "G.arpa").write_text(text)
+    with pytest.raises(AsrtoolError, match=r"arpa:20: expected its first words among the shorter n-grams"):
+        read_arpa(tmp_path / "G.arpa")
+
+
+@given(st.binary(max_size=60), st.integers(0, len(GOOD)), st.integers(0, 20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_damage_is_either_read_or_the_one_error(tmp_path: Path, junk: bytes, at: int, lost: int) -> None:
+    (tmp_path / "G.arpa").write_bytes(GOOD.encode()[:at] + junk + GOOD.encode()[at + lost :])
+    with contextlib.suppress(AsrtoolError):
+        assert np.all(read_arpa(tmp_path / "G.arpa").log10_prob <= 0)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be read"):
+        read_arpa(tmp_path / "G.arpa")
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 5)
+    model = estimate([tmp_path / "text"], None, 4, (1,))
+    with pytest.raises(AsrtoolError, match=r"lm\.arpa: cannot be written"):
+        write_arpa(tmp_path / "lm.arpa", model)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]

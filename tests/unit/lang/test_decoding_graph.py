@@ -1,0 +1,286 @@
+"""HLG against brute force: what it accepts, which words it writes, and at what weight."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import kaldi_decoder
+import kaldifst
+import numpy as np
+import pytest
+
+from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import read_arpa, write_arpa
+from asrtool.lang.fst import make_ctc_fst, make_grammar_fst
+from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.ngram import Ngrams
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.symbols import read_symbols
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+
+TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
+# A spelling that begins another, two words of one spelling, one word of two spellings, one token twice in a row.
+LEXICON = {"a": ["x", "z z"], "ab": ["x y"], "c": ["z"], "d": ["z"]}
+WORDS = ["<eps>", "<unk>", *LEXICON, "#0", "<s>", "</s>"]
+SENTENCES = ["a c", "ab a", "d", "c c a", "a ab d", "c never", "a c ab"]
+Labels = tuple[int, ...]
+
+
+def accept(graph: kaldifst.StdConstFst, labels: Sequence[int]) -> dict[Labels, float]:
+    """Output labels and lowest weight of every path of `graph` that reads `labels`."""
+    arcs = cache(lambda state: list(arcs_of(graph, state)))
+
+    @cache
+    def rest(state: int, position: int) -> dict[Labels, float]:
+        found: dict[Labels, float] = {}
+        final = graph.final(state).value
+        if position == len(labels) and math.isfinite(final):
+            found[()] = final
+        for read, write, weight, to in arcs(state):
+            if read == 0 or (position < len(labels) and read == labels[position]):
+                for outputs, cost in rest(to, position + (read != 0)).items():
+                    outputs = (write, *outputs) if write else outputs
+                    found[outputs] = min(found.get(outputs, math.inf), weight + cost)
+        return found
+
+    return rest(graph.start, 0)
+
+
+def arcs_of(graph: kaldifst.StdConstFst, state: int) -> Iterator[tuple[int, int, float, int]]:
+    for arc in kaldifst.ArcIterator(graph, state):
+        yield arc.ilabel, arc.olabel, arc.weight.value, arc.nextstate
+
+
+def collapse(labels: Sequence[int]) -> Labels:
+    """The tokens of a CTC path: repeats joined, then blanks (label 1) removed."""
+    return tuple(label for label, _ in itertools.groupby(labels) if label != 1)
+
+
+def spelled_by(tokens: Labels) -> Iterator[tuple[str, ...]]:
+    """Every sequence of words that `tokens` spell."""
+    if not tokens:
+        yield ()
+    for word, spellings in LEXICON.items():
+        for spelling in spellings:
+            begin = tuple(map(TOKENS.index, spelling.split()))
+            if tokens[: len(begin)] == begin:
+                yield from ((word, *others) for others in spelled_by(tokens[len(begin) :]))
+
+
+def lowest_weight(model: Ngrams, words: Sequence[str]) -> float:
+    """-ln p of a sentence when an automaton may back off although it knows the longer n-gram.
+
+    That can be cheaper: from a shorter history the words that follow may need no back-off.
+    """
+    ids = {word: i for i, word in enumerate(model.words)}
+    costs = {int(model.find(np.array([0]), np.array([ids["<s>"]]))[0]): 0.0}
+    for word in (*words, "</s>"):
+        for state in sorted(costs, reverse=True):
+            cost = costs[state]
+            while state:
+                cost -= model.log10_backoff[state]
+                state = int(model.suffix[state])
+                costs[state] = min(costs.get(state, math.inf), cost)
+        nodes = {state: int(model.find(np.array([state]), np.array([ids[word]]))[0]) for state in costs}
+        after: dict[int, float] = {}
+        for state, node in nodes.items():
+            if node:
+                after[node] = min(after.get(node, math.inf), costs[state] - float(model.log10_prob[node]))
+        costs = after
+    return min(costs.values()) * math.log(10)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    lang = folder / "lang"
+    lang.mkdir()
+    (lang / "words.txt").write_text("".join(f"{word} {i}\n" for i, word in enumerate(WORDS)))
+    (lang / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)))
+    (lang / "lexicon.txt").write_text(
+        "".join(f"{word} {spelling}\n" for word, spellings in LEXICON.items() for spelling in spellings)
+    )
+    (folder / "text").write_text("\n".join(SENTENCES) + "\n")
+    write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))
+    build_graph(lang, folder / "G.arpa", folder / "graph")
+    return folder
+
+
+def test_every_short_frame_sequence_gives_the_words_it_spells_at_the_weight_of_the_lm(toy: Path) -> None:
+    graph, model = load_graph(toy / "graph"), read_arpa(toy / "G.arpa")
+    weight = cache(lambda words: lowest_weight(model, words))
+    num_accepted = 0
+    for length in range(6):
+        for labels in itertools.product(range(1, 5), repeat=length):
+            found = accept(graph, labels)
+            spelled = spelled_by(collapse(labels))
+            expected = {tuple(map(WORDS.index, words)): weight(words) for words in spelled}
+            assert found == pytest.approx(expected, abs=1e-3), labels
+            num_accepted += len(found)
+    assert num_accepted > 1000
+
+
+def test_backing_off_too_early_never_costs_a_sentence_more_than_its_arpa_score(toy: Path) -> None:
+    lm, model = NgramLm.load(toy / "G.arpa"), read_arpa(toy / "G.arpa")
+    for length in range(4):
+        for words in itertools.product(LEXICON, repeat=length):
+            assert lowest_weight(model, words) <= -lm.log_prob(list(words)) + 1e-9
+
+
+def test_no_disambiguation_symbol_is_left_and_arcs_are_sorted(toy: Path) -> None:
+    graph = load_graph(toy / "graph")
+    for state in range(graph.num_states):
+        labels = [read for read, _, _, _ in arcs_of(graph, state)]
+        assert labels == sorted(labels)
+        assert set(labels) <= {0, 1, 2, 3, 4}
+        assert all(0 <= write < WORDS.index("#0") for _, write, _, _ in arcs_of(graph, state))
+
+
+def test_symbol_tables_are_copied_beside_the_graph(toy: Path) -> None:
+    for name in ("words.txt", "tokens.txt"):
+        assert (toy / "graph" / name).read_bytes() == (toy / "lang" / name).read_bytes()
+
+
+def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
+    topology = make_ctc_fst(1, [2, 3])
+    for length in range(7):
+        for labels in itertools.product((1, 2, 3), repeat=length):
+            assert accept(topology, labels) == {collapse(labels): 0.0}
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer, a trigram and its graph for a few hundred words."""
+    folder = tmp_path_factory.mktemp("language")
+    choose = random.Random(11)
+    words = sorted({"".join(choose.choices("aeiounrst", k=choose.randint(1, 5))) for _ in range(150)})
+    sentences = [choose.choices(words, k=choose.randint(1, 9)) for _ in range(300)]
+    (folder / "text").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
+    train_tokenizer(folder / "text", folder / "tokenizer", 60)
+    build_lang(folder / "text", folder / "tokenizer", folder / "lang", 100)
+    vocabulary = read_symbols(folder / "lang" / "words.txt", "lang")
+    write_arpa(folder / "G.arpa", estimate([folder / "text"], vocabulary, 3, (1,)))
+    build_graph(folder / "lang", folder / "G.arpa", folder / "graph")
+    return folder
+
+
+def make_sentences(language: Path, num: int) -> list[list[str]]:
+    choose = random.Random(5)
+    words = read_symbols(language / "lang" / "words.txt", "lang")[2:-3]
+    return [choose.choices(words, k=choose.randint(0, 8)) for _ in range(num)]
+
+
+def test_the_weight_of_a_spelled_sentence_is_its_arpa_score(language: Path) -> None:
+    graph, lm = load_graph(language / "graph"), NgramLm.load(language / "G.arpa")
+    words = read_symbols(language / "graph" / "words.txt", "lang")
+    tokenizer = Tokenizer.load(language / "tokenizer")
+    for sentence in make_sentences(language, 60):
+        frames = [label for token in tokenizer.encode(" ".join(sentence)) for label in (token + 1, token + 1, 1)]
+        expected = {tuple(map(words.index, sentence)): -lm.log_prob(sentence)}
+        assert accept(graph, frames) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_sentence_with_a_word_outside_the_lexicon_is_rejected(language: Path) -> None:
+    graph, tokenizer = load_graph(language / "graph"), Tokenizer.load(language / "tokenizer")
+    known = set(read_symbols(language / "lang" / "words.txt", "lang"))
+    outside = sorted(set((language / "text").read_text().split()) - known)
+    assert outside
+    for word in outside:
+        assert accept(graph, [token + 1 for token in tokenizer.encode(word)]) == {}
+
+
+def test_a_decoder_reads_the_words_and_the_score_from_posteriors(language: Path) -> None:
+    graph, lm = load_graph(language / "graph"), NgramLm.load(language / "G.arpa")
+    words = read_symbols(language / "graph" / "words.txt", "lang")
+    tokenizer = Tokenizer.load(language / "tokenizer")
+    sentence = make_sentences(language, 20)[-1]
+    columns = [column for token in tokenizer.encode(" ".join(sentence)) for column in (0, token, token)]
+    log_probs_TV = np.full((len(columns), tokenizer.num_tokens), -30.0, dtype=np.float32)
+    log_probs_TV[np.arange(len(columns)), columns] = 0.0
+    decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions(beam=100.0))
+    decoder.decode(kaldi_decoder.DecodableCtc(log_probs_TV))
+    assert decoder.reached_final()
+    _, best = decoder.get_best_path()
+    _, _, written, weight = kaldifst.get_linear_symbol_sequence(best)
+    assert [words[label] for label in written] == sentence
+    assert weight.value1 == pytest.approx(-lm.log_prob(sentence), abs=1e-3)
+
+
+def test_the_grammar_is_the_one_kaldilm_makes(toy: Path) -> None:
+    kaldilm = pytest.importorskip("kaldilm")
+    words_txt = str(toy / "lang" / "words.txt")
+    theirs = kaldifst.compile(
+        kaldilm.arpa2fst(str(toy / "G.arpa"), disambig_symbol="#0", read_symbol_table=words_txt, max_arpa_warnings=0)
+    )
+    ours = make_grammar_fst(read_arpa(toy / "G.arpa"), {word: i for i, word in enumerate(WORDS)})
+    for length in range(4):
+        for labels in itertools.product((1, 2, 3, 4, 5, 6), repeat=length):  # <unk>, the words, #0
+            assert accept(ours, labels) == pytest.approx(accept(theirs, labels), abs=1e-4), labels
+
+
+def test_words_of_the_arpa_file_that_the_lexicon_lacks_are_passed_over(toy: Path, tmp_path: Path) -> None:
+    model = estimate([toy / "text"], None, 3, (1,))
+    assert "never" in model.words
+    write_arpa(tmp_path / "G.arpa", model)
+    build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+    found = accept(load_graph(tmp_path / "graph"), (TOKENS.index("x"), TOKENS.index("y")))
+    assert found == pytest.approx({(WORDS.index("ab"),): lowest_weight(model, ["ab"])}, abs=1e-3)
+
+
+def spoil(toy: Path, folder: Path, name: str, old: str, new: str) -> None:
+    (folder / "lang").mkdir()
+    for file in ("lang/words.txt", "lang/tokens.txt", "lang/lexicon.txt", "G.arpa"):
+        text = (toy / file).read_text()
+        if file == name:
+            assert old in text
+            text = text.replace(old, new)
+        (folder / file).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("lang/words.txt", "#0 6", "#9 6", r"words\.txt: no symbol #0"),
+        ("lang/words.txt", "a 2", "a 7", r"words\.txt:3: 'a 7', expected a symbol and 2"),
+        ("lang/tokens.txt", "<blk> 1", "<b> 1", r"tokens\.txt: no symbol <blk>"),
+        ("lang/lexicon.txt", "ab x y", "ab x q", r"lexicon\.txt:3: token q is not in tokens\.txt"),
+        ("G.arpa", "\\end\\", "", r"G\.arpa:\d+: the file ends"),
+        ("G.arpa", "</s>", "</S>", r"G\.arpa: no </s> among the unigrams"),
+    ],
+)
+def test_inputs_that_are_malformed_or_do_not_fit_are_named(
+    toy: Path, tmp_path: Path, name: str, old: str, new: str, message: str
+) -> None:
+    spoil(toy, tmp_path, name, old, new)
+    with pytest.raises(AsrtoolError, match=message):
+        build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()
+
+
+def test_a_missing_symbol_table_is_an_error(toy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"words\.txt: cannot be read"):
+        build_graph(tmp_path, toy / "G.arpa", tmp_path / "graph")
+
+
+def test_a_missing_and_a_cut_graph_are_errors(toy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"HLG\.fst: no decoding graph"):
+        load_graph(tmp_path)
+    content = (toy / "graph" / "HLG.fst").read_bytes()
+    for length in (0, 10, len(content) // 2, len(content) - 1):
+        (tmp_path / "HLG.fst").write_bytes(content[:length])
+        with pytest.raises(AsrtoolError, match=r"HLG\.fst: not a complete graph"):
+            load_graph(tmp_path)
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_full_disk_is_an_error_and_leaves_no_graph(toy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"HLG\.fst: cannot be written"):
+        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph")
+    assert not list(tmp_path.iterdir())

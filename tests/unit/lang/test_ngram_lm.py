@@ -1,0 +1,78 @@
+"""Scores word by word, against sums done by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from asrtool.errors import AsrtoolError
+from asrtool.lang.ngram_lm import NgramLm
+
+ARPA = """\\data\\
+ngram 1=5
+ngram 2=3
+ngram 3=1
+
+\\1-grams:
+-1.5\t<unk>
+-99\t<s>\t-0.4
+-1.0\t</s>
+-0.5\ta\t-0.2
+-0.6\tb
+
+\\2-grams:
+-0.1\t<s> a\t-0.3
+-0.2\ta b\t-0.7
+-0.3\ta a
+
+\\3-grams:
+-0.05\t<s> a b
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def lm(tmp_path: Path) -> NgramLm:
+    (tmp_path / "G.arpa").write_text(ARPA)
+    return NgramLm.load(tmp_path / "G.arpa")
+
+
+@pytest.mark.parametrize(
+    ("words", "log10"),
+    [
+        ([], -0.4 - 1.0),
+        (["a"], -0.1 - 0.3 - 0.2 - 1.0),  # </s> after "<s> a", "a" and nothing
+        (["a", "b"], -0.1 - 0.05 - 0.7 - 1.0),  # "<s> a b" is no history, "a b" is
+        (["a", "a"], -0.1 - 0.3 - 0.3 - 0.2 - 1.0),
+        (["b", "a", "b"], -0.4 - 0.6 - 0.5 - 0.2 - 0.7 - 1.0),
+        (["never"], -0.4 - 1.5 - 1.0),
+    ],
+)
+def test_back_off_weights_are_added_on_the_way_down(lm: NgramLm, words: list[str], log10: float) -> None:
+    assert lm.log_prob(words) == pytest.approx(log10 * math.log(10))
+    assert lm.log_prob(words) == pytest.approx(log10 * math.log(10)), "the second time, from memory"
+
+
+def test_histories_that_predict_the_same_are_one_state(lm: NgramLm) -> None:
+    _, after_b = lm.step(lm.start(), "b")
+    _, after_unknown = lm.step(after_b, "never")
+    assert after_b == after_unknown
+    _, after_a = lm.step(after_b, "a")
+    assert after_a != lm.step(lm.start(), "a")[1]
+    assert after_a == lm.step(after_a, "a")[1]
+
+
+def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: Path) -> None:
+    (tmp_path / "G.arpa").write_text(ARPA.replace("ngram 1=5", "ngram 1=4").replace("-1.5\t<unk>\n", ""))
+    lm = NgramLm.load(tmp_path / "G.arpa")
+    log_prob, state = lm.step(lm.start(), "never")
+    assert log_prob == pytest.approx(-99 * math.log(10))
+    assert lm.step(state, "b")[0] == pytest.approx(-0.6 * math.log(10))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be read"):
+        NgramLm.load(tmp_path / "G.arpa")

@@ -1,0 +1,127 @@
+"""The tokenizer against what text must keep, and the messages of its errors."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+
+SENTENCES = [
+    "yeah i know it's a nice day [laughter]",
+    "uh-huh [noise] and i don't kn- know",
+    "[vocalized-noise] the quick brown fox jumps over the lazy dog",
+]
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "sentences.txt"
+    path.write_text("\n".join(SENTENCES * 3) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(sentences: Path) -> Path:
+    out = sentences.parent / "tokenizer"
+    train_tokenizer(sentences, out, 50)
+    return out
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> Tokenizer:
+    return Tokenizer.load(directory)
+
+
+def test_blank_is_token_0_unknown_token_1_and_tags_are_single_tokens(tokenizer: Tokenizer) -> None:
+    assert tokenizer.num_tokens == 50
+    assert tokenizer.pieces[:2] == ["<blk>", "<unk>"]
+    assert {"[noise]", "[laughter]", "[vocalized-noise]"} < set(tokenizer.pieces)
+    assert [tokenizer.pieces[i] for i in tokenizer.encode("[noise]")] == ["\u2581", "[noise]"]
+
+
+def test_tokens_txt_lists_pieces_and_ids(directory: Path, tokenizer: Tokenizer) -> None:
+    rows = [line.split() for line in (directory / "tokens.txt").read_text().splitlines()]
+    assert rows == [[piece, str(i)] for i, piece in enumerate(tokenizer.pieces)]
+
+
+WORDS = st.text(st.sampled_from(string.ascii_lowercase + "'-"), min_size=1, max_size=9)
+TAGS = st.sampled_from(["[noise]", "[laughter]", "[vocalized-noise]"])
+
+
+@given(st.lists(WORDS | TAGS, min_size=1, max_size=8))
+def test_decode_gives_back_what_was_encoded(tokenizer: Tokenizer, words: list[str]) -> None:
+    ids = tokenizer.encode(" ".join(words))
+    assert tokenizer.decode(ids) == " ".join(words)
+    assert min(ids) > 1
+
+
+def test_the_same_text_gives_the_same_files(sentences: Path, directory: Path, tmp_path: Path) -> None:
+    train_tokenizer(sentences, tmp_path / "again", 50)
+    for name in ("tokenizer.model", "tokens.txt"):
+        assert (tmp_path / "again" / name).read_bytes() == (directory / name).read_bytes()
+
+
+def test_a_contraction_may_be_one_piece(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("don't i'm\n" * 20)
+    with pytest.raises(AsrtoolError, match="make") as raised:
+        train_tokenizer(text, tmp_path / "out", 100)
+    train_tokenizer(text, tmp_path / "out", int(raised.value.hint.rpartition("=")[2]))
+    assert "\u2581don't" in Tokenizer.load(tmp_path / "out").pieces
+
+
+def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest(sentences: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"vocab_size is 900, but its words make \d+ at most") as raised:
+        train_tokenizer(sentences, tmp_path / "out", 900)
+    assert not (tmp_path / "out").exists()
+    largest = int(raised.value.hint.rpartition("=")[2])
+    train_tokenizer(sentences, tmp_path / "out", largest)
+    assert Tokenizer.load(tmp_path / "out").num_tokens == largest
+
+
+def test_a_size_too_small_for_the_characters_is_an_error_that_names_the_smallest(
+    sentences: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AsrtoolError, match=r"vocab_size is 12, but its characters need 34"):
+        train_tokenizer(sentences, tmp_path / "out", 12)
+    train_tokenizer(sentences, tmp_path / "out", 34)
+    assert Tokenizer.load(tmp_path / "out").num_tokens == 34
+
+
+def test_a_line_of_any_length_is_trained_on(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("ab " * 4000 + "xyz\n")
+    train_tokenizer(text, tmp_path / "out", 12)
+    assert Tokenizer.load(tmp_path / "out").encode("xyz")
+
+
+@pytest.mark.parametrize(("text", "named"), [("caf\u00e9 1", ["'1'", "'\u00e9'"]), ("a [sigh]", ["'['", "']'"])])
+def test_characters_outside_the_tokenizer_are_named(tokenizer: Tokenizer, text: str, named: list[str]) -> None:
+    with pytest.raises(AsrtoolError, match="outside the tokenizer") as raised:
+        tokenizer.encode(text)
+    assert all(name in raised.value.what for name in named)
+
+
+def test_a_missing_and_a_broken_model_are_errors_that_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"tokenizer\.model: cannot be read"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\x00 no model")
+    with pytest.raises(AsrtoolError, match=r"tokenizer\.model: not a SentencePiece model"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read"), (b"\n \n", "holds no words"), (b"fine\n\xff\xfe\n", "text:2: not UTF-8")],
+)
+def test_text_that_cannot_be_trained_on_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "text").write_bytes(content)
+    with pytest.raises(AsrtoolError, match=message):
+        train_tokenizer(tmp_path / "text", tmp_path / "out", 50)
