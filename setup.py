@@ -26,7 +26,6 @@ setup(
         "sentencepiece>=0.2",
         "kaldifst>=1.8",
         "kaldi-decoder>=0.3",
-        "kaldilm>=1.15",
         "espeakng-loader>=0.2.4",
     ],
     extras_require={
@@ -35,6 +34,7 @@ setup(
             "pytest-xdist>=3.5",
             "pytest-timeout>=2.3",
             "hypothesis>=6.100",
+            "kaldilm>=1.15",
             "ruff>=0.6",
             "mypy>=1.11",
         ],
