@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from asrtool import config
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_feature_settings, write_index
 from asrtool.corpus.shard import write_shard
 from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.train.train import train_model
 
 NUM_BINS = 8
 SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
@@ -95,3 +99,38 @@ def toy_config(tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
     path.write_text(TOY_CONFIG, encoding="utf-8")
     return path
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """A training chooses the number of threads for its process; a test gives it back."""
+    num_threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture
+def train_toy(toy: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
+    """Train the toy task in a directory, with settings as ``train.seed=2``; returns the last weights."""
+
+    def train(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
+        train_model(toy / "features", toy / "tokenizer", out, config.load_config([toy_config], overrides))
+        return last_weights(out)
+
+    return train
+
+
+def last_weights(out: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = torch.load(max((out / "checkpoints").iterdir()), weights_only=True)["weights"]
+    return weights
+
+
+def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert list(one) == list(other)
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name]), name
+
+
+def metric_steps(out: Path) -> list[tuple[str, int]]:
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(entry["kind"], entry["step"]) for entry in map(json.loads, lines)]

@@ -1,0 +1,103 @@
+"""The BiLSTM against torch's packed sequences, and its independence of padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from asrtool.config import Model
+from asrtool.models import build_model
+from asrtool.models.lstm import BiLstm, BiLstmLayer
+
+SETTINGS = Model(num_layers=2, hidden_size=7, stack_frames=3, dropout=0.0)
+LENS = [17, 5, 12, 1]
+
+
+def padded(lens: list[int], num_features: int, fill: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    feats = torch.full((len(lens), max(lens), num_features), fill)
+    for n, length in enumerate(lens):
+        feats[n, :length] = torch.randn(length, num_features, generator=generator)
+    return feats, torch.tensor(lens)
+
+
+def packed_lstm(layer: BiLstmLayer) -> torch.nn.LSTM:
+    """torch's own bidirectional LSTM with the same weights."""
+    lstm = torch.nn.LSTM(layer.forward_lstm.input_size, layer.forward_lstm.hidden_size, bidirectional=True)
+    weights = dict(layer.forward_lstm.state_dict())
+    weights |= {f"{name}_reverse": value for name, value in layer.backward_lstm.state_dict().items()}
+    lstm.load_state_dict(weights)
+    return lstm
+
+
+def test_the_model_equals_torchs_packed_bidirectional_lstm_in_outputs_and_gradients() -> None:
+    torch.manual_seed(1)
+    model = BiLstm(SETTINGS, num_features=4, num_tokens=6)
+    feats_NTF, lens_N = padded(LENS, 4)
+    log_probs_NTV, out_lens_N = model(feats_NTF, lens_N)
+    assert out_lens_N.tolist() == [6, 2, 4, 1]
+
+    stacked = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
+    lstms = [packed_lstm(layer) for layer in model.layers]
+    hidden = torch.nn.utils.rnn.pack_padded_sequence(stacked, out_lens_N, batch_first=True, enforce_sorted=False)
+    for lstm in lstms:
+        hidden, _ = lstm(hidden)
+    hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(hidden, batch_first=True)
+    expected_NTV = model.output(hidden).log_softmax(-1)
+
+    inside = (torch.arange(6) < out_lens_N[:, None])[:, :, None]
+    torch.testing.assert_close(log_probs_NTV * inside, expected_NTV * inside)
+    weight_NTV = torch.randn(log_probs_NTV.shape) * inside
+    (log_probs_NTV * weight_NTV).sum().backward()
+    (expected_NTV * weight_NTV).sum().backward()
+    for layer, lstm in zip(model.layers, lstms, strict=True):
+        torch.testing.assert_close(layer.forward_lstm.weight_hh_l0.grad, lstm.weight_hh_l0.grad)
+        torch.testing.assert_close(layer.backward_lstm.weight_ih_l0.grad, lstm.weight_ih_l0_reverse.grad)
+
+
+@pytest.mark.parametrize("fill", [0.0, 1e3])
+def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(fill: float) -> None:
+    torch.manual_seed(1)
+    model = BiLstm(SETTINGS, num_features=4, num_tokens=6)
+    feats_NTF, lens_N = padded(LENS, 4, fill)
+    log_probs_NTV, out_lens_N = model(feats_NTF, lens_N)
+    for n, length in enumerate(LENS):
+        alone_1TV, _ = model(feats_NTF[n : n + 1, :length], lens_N[n : n + 1])
+        torch.testing.assert_close(log_probs_NTV[n, : out_lens_N[n]], alone_1TV[0])
+
+
+def test_the_order_of_utterances_does_not_matter() -> None:
+    torch.manual_seed(1)
+    model = BiLstm(SETTINGS, num_features=4, num_tokens=6)
+    feats_NTF, lens_N = padded(LENS, 4)
+    order = torch.tensor([2, 0, 3, 1])
+    one, _ = model(feats_NTF, lens_N)
+    other, _ = model(feats_NTF[order], lens_N[order])
+    for position, n in enumerate(order.tolist()):
+        num_rows = -(-LENS[n] // 3)
+        torch.testing.assert_close(other[position, :num_rows], one[n, :num_rows])
+
+
+def test_log_probabilities_are_float32_and_sum_to_one_under_bf16() -> None:
+    torch.manual_seed(1)
+    model = BiLstm(SETTINGS, num_features=4, num_tokens=6)
+    with torch.autocast("cpu", torch.bfloat16):
+        log_probs_NTV, _ = model(*padded(LENS, 4))
+    assert log_probs_NTV.dtype == torch.float32
+    torch.testing.assert_close(log_probs_NTV.exp().sum(-1), torch.ones(4, 6))
+
+
+def test_output_lens_are_the_lengths_of_the_outputs() -> None:
+    model = build_model(SETTINGS, num_features=4, num_tokens=6)
+    for length in range(1, 10):
+        log_probs_NTV, lens_N = model(*padded([length], 4))
+        assert log_probs_NTV.shape[1] == lens_N.item() == model.output_lens(torch.tensor([length])).item()
+
+
+def test_dropout_acts_in_training_only() -> None:
+    torch.manual_seed(1)
+    model = build_model(Model(num_layers=1, hidden_size=7, dropout=0.5), num_features=4, num_tokens=6)
+    batch = padded(LENS, 4)
+    assert not torch.equal(model(*batch)[0], model(*batch)[0])
+    model.eval()
+    assert torch.equal(model(*batch)[0], model(*batch)[0])

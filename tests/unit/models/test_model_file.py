@@ -1,0 +1,114 @@
+"""Model files: round trip, damage, and a full disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from asrtool.config import Features, Model
+from asrtool.errors import AsrtoolError
+from asrtool.models import build_model, load_model, save_model
+from asrtool.models.torch_file import read_torch, write_torch
+
+SETTINGS = Model(num_layers=1, hidden_size=4, stack_frames=2, dropout=0.3)
+INFO = {
+    "model": dataclasses.asdict(SETTINGS),
+    "features": dataclasses.asdict(Features()),
+    "num_features": 5,
+    "num_tokens": 6,
+}
+
+
+@pytest.fixture
+def model_path(tmp_path: Path) -> Path:
+    torch.manual_seed(1)
+    save_model(tmp_path / "model.pt", build_model(SETTINGS, 5, 6), INFO)
+    return tmp_path / "model.pt"
+
+
+def test_a_model_comes_back_with_its_weights_and_settings_and_without_dropout(model_path: Path) -> None:
+    torch.manual_seed(1)
+    expected = build_model(SETTINGS, 5, 6).eval()
+    model, info = load_model(model_path)
+    assert info == INFO
+    feats_NTF, lens_N = torch.randn(2, 7, 5), torch.tensor([7, 4])
+    torch.testing.assert_close(model(feats_NTF, lens_N), expected(feats_NTF, lens_N), rtol=0, atol=0)
+
+
+def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"none\.pt: cannot be read, No such file"):
+        load_model(tmp_path / "none.pt")
+
+
+def test_every_cut_and_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "small.pt"
+    write_torch(path, {"weights": torch.arange(10.0)})
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        changed = whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :]
+        for data in (whole[:position], changed):
+            path.write_bytes(data)
+            with pytest.raises(AsrtoolError, match=r"small\.pt: no test file, or a damaged one"):
+                read_torch(path, "test file", ("weights",))
+
+
+def test_torch_reads_the_file_too(model_path: Path) -> None:
+    assert torch.load(model_path, weights_only=True)["info"] == INFO
+
+
+def test_a_damaged_model_file_is_told_in_one_line(model_path: Path) -> None:
+    data = bytearray(model_path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    model_path.write_bytes(data)
+    with pytest.raises(AsrtoolError, match="model file") as error:
+        load_model(model_path)
+    assert "\n" not in str(error.value)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit(3)",)
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    write_torch(tmp_path / "evil.pt", {"format": 1, "info": {}, "weights": Evil()})
+    with pytest.raises(AsrtoolError, match=r"evil\.pt: no model file: Weights only load failed"):
+        load_model(tmp_path / "evil.pt")
+
+
+def test_a_file_of_another_kind_names_what_is_missing(tmp_path: Path) -> None:
+    write_torch(tmp_path / "other.pt", {"format": 1})
+    with pytest.raises(AsrtoolError, match="no model file, it has no 'info'"):
+        load_model(tmp_path / "other.pt")
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    write_torch(tmp_path / "later.pt", {"format": 99, "info": INFO, "weights": {}})
+    with pytest.raises(AsrtoolError, match="format 99, expected 1"):
+        load_model(tmp_path / "later.pt")
+
+
+def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path: Path) -> None:
+    save_model(tmp_path / "odd.pt", build_model(SETTINGS, 5, 6), {**INFO, "num_tokens": 7})
+    with pytest.raises(AsrtoolError, match="weights that do not fit"):
+        load_model(tmp_path / "odd.pt")
+
+
+@pytest.fixture
+def files_up_to_1000_bytes() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("files_up_to_1000_bytes")
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"model\.pt: cannot be written.*free some space"):
+        save_model(tmp_path / "model.pt", build_model(SETTINGS, 5, 6), INFO)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,97 @@
+"""Which checkpoints are kept, and what happens to damaged ones."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from asrtool.errors import AsrtoolError
+from asrtool.train.checkpoint import (
+    Saved,
+    State,
+    checkpoint_path,
+    load_newest,
+    remove_others,
+    save_checkpoint,
+    to_keep,
+)
+
+LEARNER = {"weights": {"w": torch.arange(3.0)}, "optimizer": {"state": {}, "param_groups": []}}
+
+
+def save(directory: Path, *steps: int) -> None:
+    for step in steps:
+        saved = [Saved(step, 0.5)]
+        save_checkpoint(directory, {"model": {}}, LEARNER, State(step=step, epoch=2, seconds=1.5, saved=saved))
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    save(tmp_path, 7)
+    content, state = load_newest(tmp_path) or pytest.fail("none found")
+    assert state == State(step=7, epoch=2, seconds=1.5, saved=[Saved(7, 0.5)])
+    assert content["info"] == {"model": {}}
+    assert torch.equal(content["weights"]["w"], torch.arange(3.0))
+
+
+def test_without_checkpoints_training_begins(tmp_path: Path) -> None:
+    assert load_newest(tmp_path / "checkpoints") is None
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 3, 6, 9)
+    path = checkpoint_path(tmp_path, 9)
+    path.write_bytes(path.read_bytes()[:-100])
+    with caplog.at_level(logging.WARNING):
+        found = load_newest(tmp_path)
+    assert found is not None
+    assert found[1].step == 6
+    assert "step-00000009.pt: no checkpoint, or a damaged one" in caplog.text
+    assert "going back to the checkpoint before" in caplog.text
+
+
+def test_when_no_checkpoint_can_be_read_training_does_not_begin_again_by_itself(tmp_path: Path) -> None:
+    directory = tmp_path / "train" / "checkpoints"
+    save(directory, 3, 6)
+    for path in directory.iterdir():
+        path.write_bytes(b"nothing")
+    with pytest.raises(AsrtoolError, match=r"none of 2 checkpoints can be read; move .*train away to train from"):
+        load_newest(directory)
+
+
+def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("asrtool.train.checkpoint.FORMAT", 2)
+        save(tmp_path, 3)
+    with pytest.raises(AsrtoolError, match="none of 1 checkpoints"):
+        load_newest(tmp_path)
+
+
+def test_checkpoints_that_are_not_kept_are_removed_and_missing_ones_do_not_matter(tmp_path: Path) -> None:
+    save(tmp_path, 3, 6, 9)
+    (tmp_path / "notes.txt").touch()
+    remove_others(tmp_path, [Saved(6, None), Saved(12, None)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "step-00000006.pt"]
+
+
+def test_the_last_and_the_best_are_kept() -> None:
+    losses = [None, 3.0, None, 1.0, None, 2.0, None]
+    saved = [Saved(step, loss) for step, loss in enumerate(losses)]
+    assert [entry.step for entry in to_keep(saved, keep_last=2, keep_best=2)] == [3, 5, 6]
+    assert [entry.step for entry in to_keep(saved, keep_last=1, keep_best=0)] == [6]
+
+
+@given(st.lists(st.none() | st.floats(0, 9), max_size=12), st.integers(1, 5), st.integers(0, 4))
+def test_keeping_after_every_save_keeps_what_keeping_at_the_end_would(
+    losses: list[float | None], keep_last: int, keep_best: int
+) -> None:
+    kept: list[Saved] = []
+    for step, loss in enumerate(losses):
+        kept = to_keep([*kept, Saved(step, loss)], keep_last, keep_best)
+    assert kept == to_keep([Saved(step, loss) for step, loss in enumerate(losses)], keep_last, keep_best)

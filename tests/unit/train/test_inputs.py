@@ -1,0 +1,84 @@
+"""Trainings of different inputs are told apart and never mixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asrtool.config import load_config
+from asrtool.errors import AsrtoolError
+from asrtool.train.inputs import describe_inputs, open_training
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Files that look like features and a tokenizer to `describe_inputs`."""
+    for name in ("features/train/index.jsonl", "features/train/cmvn.npz", "features/dev/index.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    (tmp_path / "features" / "features.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.model").write_text("pieces", encoding="utf-8")
+    return tmp_path
+
+
+def describe(data: Path, *overrides: str) -> dict[str, object]:
+    return describe_inputs(data / "features", data / "tokenizer", load_config(overrides=overrides))
+
+
+@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.dropout=0.3", "specaugment.num_time_masks=1"])
+def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:
+    assert describe(data) == describe(data)
+    assert describe(data, override) != describe(data)
+
+
+@pytest.mark.parametrize("override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam_size=9"])
+def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
+    assert describe(data, override) == describe(data)
+
+
+@pytest.mark.parametrize("name", ["features/train/index.jsonl", "features/features.json", "tokenizer/tokenizer.model"])
+def test_other_data_makes_another_training(data: Path, name: str) -> None:
+    before = describe(data)
+    (data / name).write_text("changed", encoding="utf-8")
+    assert describe(data) != before
+
+
+def test_missing_data_is_named(data: Path) -> None:
+    (data / "tokenizer" / "tokenizer.model").unlink()
+    with pytest.raises(AsrtoolError, match=r"tokenizer\.model: cannot be read.*run the stage that makes it first"):
+        describe(data)
+
+
+def test_the_same_training_is_gone_on_with_until_train_json_says_it_is_finished(tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    assert not open_training(out, {"a": 1})
+    (out / "checkpoints").mkdir()
+    assert not open_training(out, {"a": 1})
+    (out / "train.json").write_text("{}", encoding="utf-8")
+    assert open_training(out, {"a": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+def test_a_training_of_other_inputs_is_moved_aside_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    for number in (1, 2, 3):
+        assert not open_training(out, {"a": number})
+        (out / "checkpoints").mkdir()
+        (out / "train.json").write_text(str(number), encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.old-1", "train.old-2"]
+    assert (tmp_path / "train.old-1" / "train.json").read_text(encoding="utf-8") == "1"
+    assert (tmp_path / "train.old-2" / "train.json").read_text(encoding="utf-8") == "2"
+
+
+def test_a_folder_of_something_else_is_moved_aside_and_an_empty_one_is_used(tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    out.mkdir()
+    (out / ".123.tmp.inputs.json").touch()  # what a training killed at once leaves
+    assert not open_training(out, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+    (out / "inputs.json").unlink()
+    (out / "thesis.tex").touch()
+    assert not open_training(out, {})
+    assert (tmp_path / "train.old-1" / "thesis.tex").exists()

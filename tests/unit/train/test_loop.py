@@ -1,0 +1,203 @@
+"""The loop against steps written by hand, and what it does when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_same_bits, last_weights, make_texts, metric_steps, write_set
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from asrtool.config import Model, load_config
+from asrtool.corpus.batches import plan_epoch
+from asrtool.corpus.index import write_feature_settings
+from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models import build_model
+from asrtool.train.loop import Training
+from asrtool.train.train import train_model
+
+PLAIN = (
+    "model.dropout=0",
+    "specaugment.num_freq_masks=0",
+    "specaugment.num_time_masks=0",
+    "train.save_every_steps=1",
+    "train.keep_last=100",
+    "train.clip_norm=0.5",
+)
+
+
+def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:
+    train_toy(tmp_path / "train", *PLAIN, "train.weight_decay=0.1")
+    found = torch.load(tmp_path / "train" / "checkpoints" / "step-00000003.pt", weights_only=True)["weights"]
+
+    torch.manual_seed(1)
+    model = build_model(Model(num_layers=2, hidden_size=12, stack_frames=2, dropout=0.0), 8, 30)
+    decayed = [p for p in model.parameters() if p.ndim == 2]
+    plain = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": decayed}, {"params": plain, "weight_decay": 0.0}], weight_decay=0.1)
+    reader = FeatureReader(toy / "features" / "train", "none")
+    tokenizer = Tokenizer.load(toy / "tokenizer")
+    samples = 0
+    for batch in plan_epoch(reader.index, 150, seed=1, epoch=0)[:3]:
+        feats = [torch.from_numpy(reader.read(i)) for i in batch.indices]
+        tokens = [torch.tensor(tokenizer.encode(reader.index[i].text)) for i in batch.indices]
+        token_lens = torch.tensor([len(ids) for ids in tokens])
+        samples += len(feats)
+        share = samples / (3 * 24)
+        for group in optimizer.param_groups:
+            fallen = (share - 0.15) / 0.85
+            falling = 0.01 + 0.99 * (1 + np.cos(np.pi * fallen)) / 2
+            group["lr"] = 0.02 * (share / 0.15 if share < 0.15 else falling)
+        log_probs, lens = model(
+            torch.nn.utils.rnn.pad_sequence(feats, batch_first=True), torch.tensor([len(f) for f in feats])
+        )
+        padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+        losses = torch.nn.functional.ctc_loss(log_probs.transpose(0, 1), padded, lens, token_lens, reduction="none")
+        optimizer.zero_grad()
+        (losses.sum() / token_lens.sum()).backward()
+        norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
+        for parameter in model.parameters():
+            parameter.grad *= min(1.0, 0.5 / float(norm))
+        optimizer.step()
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path) -> None:
+    for name in ("train", "dev"):
+        write_set(tmp_path / "features" / name, make_texts(4, seed=1), seed=1)
+    write_feature_settings(tmp_path / "features", load_config(overrides=["features.cmvn=none"]).features)
+    sizes = ["model.num_layers=1", "model.hidden_size=32", "model.stack_frames=2"]
+    training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
+    overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
+    train_model(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides))
+    final = json.loads((tmp_path / "train" / "train.json").read_text(encoding="utf-8"))
+    assert final["dev_loss"] < 0.02
+
+
+def test_a_finished_training_tells_how_it_ended_and_is_left_as_it_is(train_toy, tmp_path: Path, caplog) -> None:
+    out = tmp_path / "train"
+    train_toy(out)
+    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    assert (final["num_epochs"], final["num_samples"], final["num_dropped"]) == (3, 72, 0)
+    assert final["num_steps"] == final["checkpoints"][-1]["step"]
+    assert final["dev_loss"] == final["checkpoints"][-1]["dev_loss"]
+    assert final["num_parameters"] == sum(weight.numel() for weight in last_weights(out).values())
+    on_disk = sorted(int(path.stem[5:]) for path in (out / "checkpoints").iterdir())
+    assert [entry["step"] for entry in final["checkpoints"]] == on_disk
+    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    with caplog.at_level("INFO"):
+        train_toy(out, "train.log_every_steps=9")
+    assert "this training is finished" in caplog.text
+    assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+def test_metrics_are_in_the_file_and_in_tensorboard(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    train_toy(out)
+    steps = metric_steps(out)
+    num_steps = steps[-1][1]
+    assert [step for kind, step in steps if kind == "train"] == list(range(2, num_steps + 1, 2))
+    assert len([step for kind, step in steps if kind == "dev"]) == 3
+    curves = EventAccumulator(str(out / "tensorboard")).Reload()
+    entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_share", "data_wait_share"):
+        values = [entry[name] for entry in entries if entry["kind"] == "train"]
+        assert [event.value for event in curves.Scalars(f"train/{name}")] == pytest.approx(values)
+    assert len(curves.Scalars("dev/loss")) == 3
+
+
+def test_the_loss_is_reported_in_nats_a_token(train_toy, tmp_path: Path) -> None:
+    """At a learning rate of next to nothing it stays where random weights put it, about ln V a frame."""
+    train_toy(tmp_path / "train", *PLAIN, "train.peak_lr=1e-9")
+    lines = (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    train_losses = [entry["loss"] for entry in map(json.loads, lines) if entry["kind"] == "train"]
+    dev_losses = [entry["loss"] for entry in map(json.loads, lines) if entry["kind"] == "dev"]
+    assert dev_losses == pytest.approx([dev_losses[0]] * 3, rel=1e-4)
+    assert np.mean(train_losses) == pytest.approx(dev_losses[0], rel=0.3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_loss_that_is_not_a_number_stops_training_and_saves_the_batch(
+    train_toy, tmp_path: Path, monkeypatch, bad: float
+) -> None:
+    read = FeatureReader.read
+
+    def read_badly(self: FeatureReader, i: int) -> np.ndarray:
+        feats_TF = read(self, i).copy()
+        if self.index[i].id == "train-5":
+            feats_TF[3] = bad
+        return feats_TF
+
+    monkeypatch.setattr(FeatureReader, "read", read_badly)
+    out = tmp_path / "train"
+    with pytest.raises(AsrtoolError) as error:
+        train_toy(out, *PLAIN)
+    message = str(error.value)
+    (path,) = out.glob("bad-batch-*.pt")
+    batch = torch.load(path, weights_only=True)
+    assert str(path) in message
+    assert f"step {batch['step']}: loss nan" in message
+    assert "its features are not finite" in message
+    assert "lower train.peak_lr" in message
+    assert all(utterance_id in message for utterance_id in batch["ids"][:5])
+    n = batch["ids"].index("train-5")
+    assert not torch.isfinite(batch["feats_NTF"][n, 3]).any()
+    assert batch["feats_NTF"].shape[1] == batch["feat_lens_N"].max()
+    assert len(batch["texts"]) == len(batch["ids"])
+    assert not (out / "train.json").exists()
+
+
+def test_ctrl_c_saves_a_checkpoint_and_training_goes_on_from_it(train_toy, tmp_path: Path, monkeypatch) -> None:
+    undisturbed = train_toy(tmp_path / "undisturbed")
+    out = tmp_path / "train"
+    step = Training._step
+
+    def interrupted(self: Training, batch: object) -> object:
+        if self.state.step == 4:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(out)
+    assert max((out / "checkpoints").iterdir()).name == "step-00000005.pt"
+    assert not (out / "train.json").exists()
+    assert_same_bits(train_toy(out), undisturbed)
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "undisturbed" / "checkpoints").iterdir())
+    assert metric_steps(out) == metric_steps(tmp_path / "undisturbed")
+
+
+def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, tmp_path: Path, monkeypatch) -> None:
+    undisturbed = train_toy(tmp_path / "undisturbed")
+    out = tmp_path / "train"
+    end_epoch = Training._end_epoch
+
+    def interrupted(self: Training) -> None:
+        if self.state.epoch == 1:
+            signal.raise_signal(signal.SIGINT)
+        end_epoch(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_end_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(out)
+    assert_same_bits(train_toy(out), undisturbed)
+    assert metric_steps(out) == metric_steps(tmp_path / "undisturbed")
+
+
+def test_other_settings_begin_a_new_training_and_keep_the_old_one(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    first = train_toy(out)
+    train_toy(out, "train.seed=2")
+    assert_same_bits(last_weights(tmp_path / "train.old-1"), first)
+    expected = train_toy(tmp_path / "fresh", "train.seed=2")
+    assert_same_bits(last_weights(out), expected)

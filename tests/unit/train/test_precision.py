@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from asrtool.train import precision
+from asrtool.train.precision import choose_precision, has_bf16_flag
+
+
+@pytest.mark.parametrize(
+    ("cpu_info", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 sse\n", True),
+        ("processor\t: 0\nflags\t\t: fpu amx_bf16\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f\nbugs\t: avx512_bf16\n", False),
+        ("", False),
+    ],
+)
+def test_bf16_is_read_off_the_processors_flags(cpu_info: str, expected: bool) -> None:
+    assert has_bf16_flag(cpu_info) is expected
+
+
+@pytest.mark.parametrize(("cpu_info", "expected"), [("flags : avx512_bf16", "bf16"), ("flags : avx2", "fp32")])
+def test_auto_follows_the_processor(tmp_path, monkeypatch, cpu_info: str, expected: str) -> None:
+    (tmp_path / "cpuinfo").write_text(cpu_info, encoding="utf-8")
+    monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_precision("auto").name == expected
+    monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "not Linux")
+    assert choose_precision("auto").name == "fp32"
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_matrix_products_are_computed_in_the_chosen_format(monkeypatch, name: str, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with choose_precision(name).autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

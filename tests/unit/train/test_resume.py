@@ -1,0 +1,100 @@
+"""However a training is ended, the same command goes on and ends in the same bits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import assert_same_bits, last_weights, metric_steps
+
+from asrtool.errors import AsrtoolError
+
+KILLED = Path(__file__).with_name("train_killed.py")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
+    toy: Path, toy_config: Path, tmp_path: Path, seed: int
+) -> None:
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
+    command = [sys.executable, KILLED, toy / "features", toy / "tokenizer", toy_config, undisturbed, out, str(seed)]
+    killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    assert len(killed) >= 2
+    assert_same_bits(last_weights(out), last_weights(undisturbed))
+    assert metric_steps(out) == metric_steps(undisturbed)
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == sorted(path.name for path in (undisturbed / "checkpoints").iterdir())
+    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    before = json.loads((undisturbed / "train.json").read_text(encoding="utf-8"))
+    for name in ("num_steps", "num_samples", "padding_share", "dev_loss", "best_dev_loss", "checkpoints"):
+        assert final[name] == before[name], name
+
+
+def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(train_toy, tmp_path: Path, caplog) -> None:
+    out = tmp_path / "train"
+    expected = train_toy(out)
+    (out / "train.json").unlink()
+    newest = max((out / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with caplog.at_level(logging.INFO):
+        assert_same_bits(train_toy(out), expected)
+    assert f"{newest.name}: no checkpoint, or a damaged one" in caplog.text
+    assert "going on after step" in caplog.text
+
+
+def test_when_all_checkpoints_are_damaged_nothing_is_trained_over_them(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    train_toy(out)
+    (out / "train.json").unlink()
+    for path in (out / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(AsrtoolError, match=r"none of 5 checkpoints can be read; move .* away"):
+        train_toy(out)
+
+
+def test_threads_and_precision_stay_as_they_were_when_training_began(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    expected = train_toy(out)
+    (out / "train.json").unlink()
+    for path in sorted((out / "checkpoints").iterdir())[2:]:
+        path.unlink()
+    assert_same_bits(train_toy(out, "train.num_threads=0"), expected)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_threads"] == 1
+
+
+def test_a_full_disk_is_told_and_after_making_room_training_goes_on(train_toy, tmp_path: Path) -> None:
+    expected = train_toy(tmp_path / "undisturbed")
+    out = tmp_path / "train"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(AsrtoolError, match=r"step-00000003\.pt: cannot be written.*free some space"):
+            train_toy(out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((out / "checkpoints").iterdir()) == []
+    assert_same_bits(train_toy(out), expected)
+
+
+def test_sigterm_saves_a_checkpoint_and_exits_with_143(toy: Path, toy_config: Path, train_toy, tmp_path: Path) -> None:
+    expected = train_toy(tmp_path / "undisturbed", "train.num_epochs=40")
+    out = tmp_path / "train"
+    command = [sys.executable, "-c", "from asrtool.cli.main import main; main()", "train", toy / "features"]
+    command += [toy / "tokenizer", out, "--config", toy_config, "--set", "train.num_epochs=40"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (out / "checkpoints").exists():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "told to stop (SIGTERM): saving a checkpoint" in log
+    assert not (out / "train.json").exists()
+    assert_same_bits(train_toy(out, "train.num_epochs=40"), expected)

@@ -1,0 +1,65 @@
+"""Masks are where and as wide as they may be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given
+
+from asrtool.config import SpecAugment
+from asrtool.train.specaugment import mask_features
+
+
+def masked(lens: list[int], num_bins: int, settings: SpecAugment, seed: int) -> np.ndarray:
+    """True where features of ones became zero; (N, T, F)."""
+    feats_NTF = np.ones((len(lens), max(lens), num_bins), dtype=np.float32)
+    mask_features(feats_NTF, np.array(lens), settings, np.random.default_rng((seed, 0)))
+    assert np.isin(feats_NTF, (0, 1)).all()
+    return feats_NTF == 0
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(1, 30), st.integers(0, 3), st.integers(0, 99))
+def test_masks_keep_to_their_widths(lens: list[int], num_bins: int, num_masks: int, seed: int) -> None:
+    settings = SpecAugment(num_masks, 6, num_masks, 9, 0.3)
+    masked_NTF = masked(lens, num_bins, settings, seed)
+    for n, num_frames in enumerate(lens):
+        whole_bins = masked_NTF[n].all(axis=0).sum()
+        whole_frames = masked_NTF[n].all(axis=1).sum()
+        if whole_bins == num_bins:  # every bin masked: frames cannot be told apart
+            continue
+        assert whole_bins <= min(num_bins, 6 * num_masks)
+        assert whole_frames <= min(9 * num_masks, 0.3 * num_frames)
+        assert not masked_NTF[n, num_frames:][:, ~masked_NTF[n].all(axis=0)].any()
+
+
+@given(st.integers(0, 999))
+def test_what_is_masked_is_whole_bins_and_whole_frames(seed: int) -> None:
+    masked_TF = masked([80], 40, SpecAugment(2, 8, 2, 10, 0.5), seed)[0]
+    bins, frames = masked_TF.all(axis=0), masked_TF.all(axis=1)
+    assert (masked_TF == (bins[None, :] | frames[:, None])).all()
+
+
+def test_every_width_up_to_the_largest_and_every_place_occur() -> None:
+    widths, firsts, lasts = set(), set(), set()
+    for seed in range(400):
+        bins = masked([10], 12, SpecAugment(1, 4, 0, 0, 0.0), seed)[0].all(axis=0)
+        widths.add(int(bins.sum()))
+        if bins.any():
+            firsts.add(int(bins.argmax()))
+            lasts.add(int(np.flatnonzero(bins)[-1]))
+    assert widths == {0, 1, 2, 3, 4}
+    assert firsts == lasts == set(range(12))
+
+
+def test_the_same_generator_draws_the_same_masks_and_another_draws_others() -> None:
+    settings = SpecAugment()
+    one = masked([90, 120], 40, settings, seed=1)
+    assert (one == masked([90, 120], 40, settings, seed=1)).all()
+    assert (one != masked([90, 120], 40, settings, seed=2)).any()
+
+
+def test_without_masks_nothing_changes() -> None:
+    settings = dataclasses.replace(SpecAugment(), num_freq_masks=0, num_time_masks=0)
+    assert not masked([50, 20], 40, settings, seed=1).any()
