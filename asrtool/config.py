@@ -253,17 +253,21 @@ class Decode:
 
     methods: tuple[str, ...] = ("greedy", "beam", "graph")
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
-    beam_size: int = 16  # hypotheses of the prefix beam
-    graph_beam: float = 14.0  # log-probability range of the graph search
+    beam_size: int = 32  # hypotheses of the prefix beam
+    graph_beam: float = 14.0  # log-probability range of the graph search, in the scale of the graph
     max_active: int = 3000  # states of the graph search
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # tried on dev
     num_jobs: int = 0  # processes; 0 is one per core
 
     def __post_init__(self) -> None:
+        if not self.methods:
+            raise ValueError("decode.methods is empty, expected at least one of greedy, beam, graph")
         for method in self.methods:
             _choice("decode.methods", method, ("greedy", "beam", "graph"))
         if not self.lm_weights or min(self.lm_weights) <= 0:
             raise ValueError(f"decode.lm_weights is {self.lm_weights}, expected positive numbers")
+        _between("decode.beam_size", self.beam_size, 1, 10_000)
+        _between("decode.num_jobs", self.num_jobs, 0, 1024)
 
 
 @dataclass(frozen=True)

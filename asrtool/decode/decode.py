@@ -18,9 +18,9 @@ from asrtool.config import Decode
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import compute_posteriors
+from asrtool.decode.forward import compute_posteriors, torch_threads
 from asrtool.decode.inputs import AcousticModel, load_acoustic_model, load_search, open_features
-from asrtool.decode.parallel import num_processes, process_pool
+from asrtool.decode.parallel import num_cores, process_pool
 from asrtool.decode.search import Found, Trial
 from asrtool.decode.tune import Result, choose_trials, count_errors, format_tuning
 from asrtool.files import write_beside
@@ -54,7 +54,9 @@ def decode_run(work: Path, out: Path, settings: Decode) -> None:
     readers = {name: open_features(work / "features" / name, acoustic) for name in ("dev", "test")}
     search = load_search(work, settings, acoustic)
     max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-    with process_pool(search, num_processes(settings.num_jobs)) as search_map, write_beside(out) as folder:
+    num_jobs = settings.num_jobs or num_cores()
+    num_threads = num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)  # the cores the searches leave
+    with process_pool(search, num_jobs) as search_map, torch_threads(num_threads), write_beside(out) as folder:
         dev = _decode_set("dev", readers["dev"], acoustic, max_frames, search_map, _all_trials(settings))
         results = _count_all(dev)
         chosen = choose_trials(results)

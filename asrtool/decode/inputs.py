@@ -74,7 +74,8 @@ def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search
         )
     beam = graph = None
     if "beam" in settings.methods:
-        beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), settings.beam_size)
+        words = read_symbols(work / "lang" / "words.txt", "lang")
+        beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words, settings.beam_size)
     if "graph" in settings.methods:
         check_graph_tokens(work / "graph" / "tokens.txt", pieces)
         graph = GraphSearch(load_graph(work / "graph"), settings.graph_beam, settings.max_active)

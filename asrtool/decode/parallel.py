@@ -19,10 +19,8 @@ UNDER_WAY = 4  # items sent ahead for each process: enough that none waits, few 
 _function: Callable[[Any], Any]
 
 
-def num_processes(num_jobs: int) -> int:
-    """`num_jobs`, or one a core where it is 0."""
-    if num_jobs:
-        return num_jobs
+def num_cores() -> int:
+    """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

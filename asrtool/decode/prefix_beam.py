@@ -7,12 +7,14 @@ ranked by
     ln p(prefix | speech) + lm_weight * ln p(closed words)
 
 A word is closed when a piece opens the next one; after the last frame the last word and the end of the sentence follow.
+A word outside the vocabulary is ``<unk>`` spelled by a uniform draw of its pieces, p(<unk>) / V ** pieces, and pays for
+them as soon as no word of the vocabulary begins so. Without that, gluing words together would be the cheapest reading.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
@@ -51,13 +53,14 @@ class Hypothesis:
 class Prefix:
     """A node of the tree of prefixes; paths to it meet here and are summed."""
 
-    __slots__ = ("blank", "children", "lm", "lm_state", "parent", "spoken", "token", "word")
+    __slots__ = ("blank", "children", "lm", "lm_state", "parent", "spoken", "token", "unpaid", "word")
 
-    def __init__(self, parent: Prefix | None, token: int, word: str, lm: float, lm_state: Any) -> None:
+    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
         self.parent = parent
         self.token = token
-        self.word = word  # the open word, as spelled so far
-        self.lm = lm  # lm_weight * ln p(closed words)
+        self.word = ""  # the open word, as spelled so far
+        self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
+        self.lm = 0.0  # lm_weight * ln p(closed words and pieces of unknown ones)
         self.lm_state = lm_state
         self.children: dict[int, Prefix] = {}
         self.blank = 0.0  # probability of the paths that end in blank
@@ -74,7 +77,7 @@ class Prefix:
 
 
 class PrefixBeam:
-    """Prefix beam search over posteriors of `pieces`, with a language model or, if `lm` is None, without.
+    """Prefix beam search over posteriors of `pieces`, with a language model over `words` or, if `lm` is None, without.
 
     `max_tokens` and `min_prob` bound the candidates of a frame; a frame that has none but blank costs nothing.
     """
@@ -83,6 +86,7 @@ class PrefixBeam:
         self,
         pieces: Sequence[str],
         lm: WordLm | None,
+        words: Iterable[str],
         beam_size: int,
         max_tokens: int = MAX_TOKENS,
         min_prob: float = MIN_PROB,
@@ -90,13 +94,16 @@ class PrefixBeam:
         self.texts = [piece.replace(WORD_MARK, "") for piece in pieces]
         self.opens = [opens_word(piece) for piece in pieces]
         self.lm = lm
+        self.words = frozenset(words)
+        self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
+        self.log_piece = -math.log(len(pieces))  # of a uniform draw
         self.beam_size = beam_size
         self.max_tokens = max_tokens
         self.min_prob = min_prob
 
     def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> Hypothesis:
         """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors."""
-        root = Prefix(None, BLANK, "", 0.0, self.lm.start() if self.lm else None)
+        root = Prefix(None, BLANK, self.lm.start() if self.lm else None)
         root.blank = 1.0
         beam = [root]
         log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
@@ -165,25 +172,38 @@ class PrefixBeam:
         return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
 
     def _add_child(self, prefix: Prefix, token: int, lm_weight: float) -> Prefix:
-        lm, state, word = prefix.lm, prefix.lm_state, prefix.word
-        if self.opens[token]:
-            if word and self.lm:
-                log_prob, state = self.lm.step(state, word)
-                lm += lm_weight * log_prob
-            word = ""
-        child = Prefix(prefix, token, word + self.texts[token], lm, state)
+        child = Prefix(prefix, token, prefix.lm_state)
         prefix.children[token] = child
+        child.lm = prefix.lm
+        if not self.lm:
+            return child
+        child.word, child.unpaid = prefix.word, prefix.unpaid
+        if self.opens[token]:
+            log_prob, child.lm_state = self._close(prefix)
+            child.lm += lm_weight * log_prob
+            child.word, child.unpaid = "", 0
+        child.word += self.texts[token]
+        child.unpaid += 1
+        if child.word not in self.beginnings:
+            child.lm += lm_weight * child.unpaid * self.log_piece
+            child.unpaid = 0
         return child
+
+    def _close(self, prefix: Prefix) -> tuple[float, Any]:
+        """What the open word of `prefix` still costs, ln p, and the state after it."""
+        if not prefix.word or not self.lm:
+            return 0.0, prefix.lm_state
+        log_prob, state = self.lm.step(prefix.lm_state, prefix.word)
+        return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state
 
     def _best(self, beam: list[Prefix], lm_weight: float, log_scale: float) -> Hypothesis:
         scored = []
         for prefix in beam:
-            lm, state = prefix.lm, prefix.lm_state
+            score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm
             if self.lm:
-                for word in (prefix.word, "</s>") if prefix.word else ("</s>",):
-                    log_prob, state = self.lm.step(state, word)
-                    lm += lm_weight * log_prob
-            scored.append(math.log(prefix.blank + prefix.spoken) + log_scale + lm)
+                last, state = self._close(prefix)
+                score += lm_weight * (last + self.lm.step(state, "</s>")[0])
+            scored.append(score)
         best = max(range(len(beam)), key=scored.__getitem__)
         return Hypothesis(beam[best].tokens(), scored[best])
 

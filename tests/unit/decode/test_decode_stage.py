@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,6 +158,17 @@ def test_a_failure_leaves_what_was_decoded_before(
         decode_run(work, out, Decode(methods=("greedy",), num_jobs=1))
     assert (out / "decode.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["decode"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(AsrtoolError, match="decode: cannot be written, file too large; free some space"):
+            decode_run(work, tmp_path / "decode", Decode(methods=("greedy",), num_jobs=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_model_names_the_stages_to_run(tmp_path: Path) -> None:

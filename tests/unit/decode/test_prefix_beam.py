@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from asrtool.decode.path import viterbi_path
 from asrtool.decode.prefix_beam import PrefixBeam
 
-PIECES = ("<blk>", "\u2581a", "b", "\u2581c")
+PIECES = ("<blk>", "\u2581a", "b", "\u2581c")  # each piece is a letter
+WORDS = ("a", "abb", "c", "cb", "b")
 
 
 class BigramLm:
@@ -36,11 +37,13 @@ def spell(tokens: tuple[int, ...]) -> list[str]:
 
 
 def lm_score(lm: BigramLm, tokens: tuple[int, ...]) -> float:
+    """ln p of the words and the end of the sentence; an unknown word costs ln V for each of its pieces besides."""
     score, state = 0.0, lm.start()
     for word in [*spell(tokens), "</s>"]:
         log_prob, state = lm.step(state, word)
         score += log_prob
-    return score
+    unknown = (word for word in spell(tokens) if word not in WORDS)
+    return score - math.log(len(PIECES)) * sum(map(len, unknown))
 
 
 def collapse(path: tuple[int, ...]) -> tuple[int, ...]:
@@ -73,7 +76,7 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
 ) -> None:
     lm = BigramLm(seed)
     exact = {tokens: score + lm_weight * lm_score(lm, tokens) for tokens, score in sum_over_paths(log_probs_TV).items()}
-    found = PrefixBeam(PIECES, lm, beam_size=10_000, min_prob=0.0).search(log_probs_TV, lm_weight)
+    found = PrefixBeam(PIECES, lm, WORDS, beam_size=10_000, min_prob=0.0).search(log_probs_TV, lm_weight)
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
     assert exact[found.tokens] == pytest.approx(max(exact.values()), abs=1e-4)
 
@@ -82,7 +85,7 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
 @settings(max_examples=40, deadline=None)
 def test_without_a_language_model_the_score_is_the_acoustic_one(log_probs_TV: np.ndarray) -> None:
     exact = sum_over_paths(log_probs_TV)
-    found = PrefixBeam(PIECES, None, beam_size=10_000, min_prob=0.0).search(log_probs_TV, 1.0)
+    found = PrefixBeam(PIECES, None, (), beam_size=10_000, min_prob=0.0).search(log_probs_TV, 1.0)
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
 
 
@@ -105,10 +108,10 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, beam_size: int, lm
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
-        state, lm_log_prob = lm.start(), 0.0
-        for word in spell(prefix[:opened]):
-            log_prob, state = lm.step(state, word)
-            lm_log_prob += log_prob
+        closed, (open_word, *_) = prefix[:opened], spell(prefix[opened:]) or [""]
+        lm_log_prob = lm_score(lm, closed) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
+        if not any(word.startswith(open_word) for word in WORDS):
+            lm_log_prob -= len(open_word) * math.log(len(PIECES))
         return math.log(sum(parts)) + lm_weight * lm_log_prob
 
     beam = {(): [1.0, 0.0]}
@@ -133,7 +136,7 @@ def test_a_narrow_beam_keeps_what_scoring_every_extension_keeps(
     log_probs_TV: np.ndarray, seed: int, beam_size: int, lm_weight: float
 ) -> None:
     lm = BigramLm(seed)
-    found = PrefixBeam(PIECES, lm, beam_size, min_prob=0.0).search(log_probs_TV, lm_weight)
+    found = PrefixBeam(PIECES, lm, WORDS, beam_size, min_prob=0.0).search(log_probs_TV, lm_weight)
     assert found.tokens == plain_prefix_beam(log_probs_TV, lm, beam_size, lm_weight)
 
 
@@ -142,7 +145,7 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
     log_probs_TV = np.full((num_frames, len(PIECES)), -200.0, dtype=np.float32)
     log_probs_TV[::2, 0] = 0.0
     log_probs_TV[1::2, 1] = 0.0
-    found = PrefixBeam(PIECES, BigramLm(3), beam_size=8, min_prob=0.0).search(log_probs_TV, 0.5)
+    found = PrefixBeam(PIECES, BigramLm(3), WORDS, beam_size=8, min_prob=0.0).search(log_probs_TV, 0.5)
     assert found.tokens == (1,) * (num_frames // 2)
     assert found.score == pytest.approx(0.5 * lm_score(BigramLm(3), found.tokens), rel=1e-6)
 
@@ -150,7 +153,7 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
 def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
     rows = np.array([[0.1, 0.8, 0.06, 0.04], [0.3, 0.1, 0.5, 0.1]])
     silence = np.array([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 5)
-    beam = PrefixBeam(PIECES, BigramLm(1), beam_size=8)
+    beam = PrefixBeam(PIECES, BigramLm(1), WORDS, beam_size=8)
     with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), 0.5)
     one_blank = np.array([[1.0, 0.0, 0.0, 0.0]])
     with np.errstate(divide="ignore"):
