@@ -13,7 +13,9 @@ from asrtool.models.acoustic import AcousticModel
 
 
 class BiLstm(AcousticModel):
-    """Frames are stacked, pass `num_layers` bidirectional LSTM layers with dropout, and become log-probabilities.
+    """Frames are stacked, pass `num_layers` bidirectional LSTM layers, and become log-probabilities.
+
+    The output of each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
 
     What an utterance is padded with, and how far, has no influence on its output.
     """
@@ -23,6 +25,7 @@ class BiLstm(AcousticModel):
         self.stack_frames = model.stack_frames
         widths = [model.stack_frames * num_features] + [2 * model.hidden_size] * (model.num_layers - 1)
         self.layers = nn.ModuleList(BiLstmLayer(width, model.hidden_size) for width in widths)
+        self.norms = nn.ModuleList(nn.LayerNorm(2 * model.hidden_size) for _ in widths)
         self.dropout = nn.Dropout(model.dropout)
         self.output = nn.Linear(2 * model.hidden_size, num_tokens)
 
@@ -34,8 +37,8 @@ class BiLstm(AcousticModel):
         lens_N = self.output_lens(feat_lens_N)
         hidden_TNC = self._stack(feats_NTF).transpose(0, 1)
         backward_TN = _backward(lens_N, hidden_TNC.shape[0])
-        for layer in self.layers:
-            hidden_TNC = self.dropout(layer(hidden_TNC, backward_TN))
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            hidden_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
         logits_TNV = self.output(hidden_TNC)
         return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1), lens_N
 

@@ -9,7 +9,7 @@ from asrtool.config import Train
 
 
 def build_optimizer(model: nn.Module, settings: Train) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019) or SGD with momentum. Weight decay is for matrices, not for biases.
+    """AdamW (Loshchilov and Hutter, 2019) or SGD with momentum. Weight decay is for matrices, not for biases and gains.
 
     Its learning rate is set before every step from the schedule. Fused: one pass over the memory of a parameter.
     """

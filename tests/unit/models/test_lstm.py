@@ -39,10 +39,11 @@ def test_the_model_equals_torchs_packed_bidirectional_lstm_in_outputs_and_gradie
 
     stacked = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
     lstms = [packed_lstm(layer) for layer in model.layers]
-    hidden = torch.nn.utils.rnn.pack_padded_sequence(stacked, out_lens_N, batch_first=True, enforce_sorted=False)
-    for lstm in lstms:
-        hidden, _ = lstm(hidden)
-    hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(hidden, batch_first=True)
+    hidden = stacked
+    for lstm, norm in zip(lstms, model.norms, strict=True):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(hidden, out_lens_N, batch_first=True, enforce_sorted=False)
+        hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
+        hidden = norm(hidden)
     expected_NTV = model.output(hidden).log_softmax(-1)
 
     inside = (torch.arange(6) < out_lens_N[:, None])[:, :, None]
