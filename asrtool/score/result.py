@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,6 +53,11 @@ class Counts:
             "ins": self.ins,
             "err": self.err,
         }
+
+    @classmethod
+    def from_dict(cls, counts: Mapping[str, int]) -> Counts:
+        """From the form of score.json."""
+        return cls(counts["segments"], counts["corr"], counts["sub"], counts["del"], counts["ins"])
 
 
 class Pair(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from asrtool.score.result import Counts, Result
 
@@ -12,10 +12,10 @@ _HUB5_00 = {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)}
 _HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %")
 
 
-def name_of(result: Result, name: str) -> str:
+def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
     """``Hub5'00`` for the whole of that test set and nothing else, by its segments and words; else `name`."""
-    labels = {label.upper(): counts for label, counts in result.labels.items()}
-    found = {label: (labels.get(label, Counts()) if label else result.overall) for label in _HUB5_00}
+    labels = {label.upper(): counts for label, counts in labels.items()}
+    found = {label: (labels.get(label, Counts()) if label else overall) for label in _HUB5_00}
     sizes = {label: (counts.segments, counts.num_words) for label, counts in found.items()}
     return "Hub5'00" if sizes == _HUB5_00 else name
 
@@ -24,7 +24,7 @@ def format_table(result: Result, name: str) -> str:
     """Overall and a line for each label."""
     titles = {label: title or label for label, title in result.titles.items()}
     rows = [(titles.get(label, label), counts) for label, counts in result.labels.items() if label.upper() != "O"]
-    return f"{name_of(result, name)}\n\n{_format(rows, result.overall)}"
+    return f"{name_of(result.overall, result.labels, name)}\n\n{_format(rows, result.overall)}"
 
 
 def format_speakers(result: Result) -> str:

@@ -85,5 +85,6 @@ def hub5_sized(num_words: int) -> Result:
 
 
 def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
-    assert name_of(hub5_sized(42989), "test") == "Hub5'00"
-    assert name_of(hub5_sized(42988), "test") == "test"
+    full, short = hub5_sized(42989), hub5_sized(42988)
+    assert name_of(full.overall, full.labels, "test") == "Hub5'00"
+    assert name_of(short.overall, short.labels, "test") == "test"

@@ -1,0 +1,86 @@
+"""RESULTS.md from the files of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asrtool.config import Config, load_config
+from asrtool.errors import AsrtoolError
+from asrtool.report.results import write_results
+
+COUNTS = {"segments": 10, "words": 80, "corr": 74, "sub": 4, "del": 2, "ins": 2, "err": 8}
+MANIFEST = {
+    "num_recordings": 3, "num_utterances": 10, "num_speakers": 6, "num_words": 80,
+    "speech_hours": 0.5, "audio_hours": 1.0,
+    "dropped": {"empty": 2},
+}  # fmt: skip
+CONFIG: Config = load_config(overrides=["decode.methods=greedy,graph"])
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A work directory with what the report reads; greedy is wrong in 8 of 80 words, graph in 4."""
+    write_json(tmp_path / "config/run.json", {"command": "asrtool run --config mini", "recipe": "swbd", "work": "exp"})
+    training = {"num_parameters": 1234567, "num_steps": 5, "num_samples": 50, "seconds": 61.4, "padding_share": 0.034}
+    write_json(tmp_path / "train/train.json", training)
+    rtf = {"acoustic_rtf": 0.002, "search_rtf": {"greedy": 0.0001, "graph": 0.0004}}
+    methods = {"greedy": {"lm_weight": None}, "graph": {"lm_weight": 0.5}}
+    write_json(tmp_path / "decode/decode.json", {"methods": methods, "sets": {"dev": rtf, "test": rtf}})
+    for name in ("train", "dev", "test"):
+        write_json(tmp_path / f"manifests/{name}/report.json", MANIFEST)
+    for name in ("dev", "test"):
+        labels = (
+            {"SW": COUNTS, "EN": COUNTS | {"sub": 12, "corr": 66, "err": 16}} if name == "test" else {"swbd": COUNTS}
+        )
+        graph = COUNTS | {"sub": 0, "corr": 78, "err": 4}
+        for method, overall in (("greedy", COUNTS), ("graph", graph)):
+            score = {"overall": overall, "labels": labels, "speakers": {}}
+            write_json(tmp_path / f"score/{name}/{method}/score.json", score)
+    return tmp_path
+
+
+def test_the_table_has_a_row_for_each_method_and_a_column_for_each_corpus(work: Path) -> None:
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    assert "| method | LM weight | Switchboard | CallHome | Overall |" in text
+    assert "| greedy | - | 10.0 | 20.0 | 10.0 | 4 | 2 | 2 | 80 | 10 |" in text
+    assert "| graph | 0.5 | 10.0 | 20.0 | 5.0 | 0 | 2 | 2 | 80 | 10 |" in text
+
+
+def test_a_set_of_another_size_is_not_called_hub5_00(work: Path) -> None:
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    assert "on the test set (not Hub5'00)" in text
+
+
+def test_the_report_tells_command_parameters_hours_and_settings(work: Path) -> None:
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    for told in (
+        "asrtool run --config mini",
+        "1,234,567",
+        "0.50 h",
+        "2 empty",
+        'methods = ["greedy", "graph"]',
+        "commit",
+    ):
+        assert told in text, told
+
+
+def test_a_missing_file_is_named_with_the_stage_that_makes_it(work: Path) -> None:
+    (work / "score/test/graph/score.json").unlink()
+    with pytest.raises(AsrtoolError, match=r"test/graph/score\.json is missing; run stage score first"):
+        write_results(work, CONFIG)
+
+
+def test_a_broken_file_is_named_and_no_report_is_left(work: Path) -> None:
+    (work / "train/train.json").write_text("{", encoding="utf-8")
+    with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON"):
+        write_results(work, CONFIG)
+    assert not (work / "RESULTS.md").exists()
