@@ -63,7 +63,7 @@ def _trace(moves_TS: np.ndarray, state: int) -> np.ndarray:
     states = np.empty(len(moves_TS), dtype=np.int64)
     for t in range(len(moves_TS) - 1, -1, -1):
         states[t] = state
-        state -= moves_TS[t, state]
+        state -= int(moves_TS[t, state])  # the moves are bytes, too small for a state
     return states
 
 
