@@ -19,6 +19,7 @@ from asrtool.lang.text import read_sentences
 
 BLANK = "<blk>"
 UNK = "<unk>"
+ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # of normalised text
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
 WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
 
@@ -63,12 +64,12 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
     """Train `vocab_size` tokens on the lines of `sentences` and write them to the folder `out`.
 
     The same text gives the same tokens. Raises AsrtoolError when the text cannot be read, and when `vocab_size` is
-    too small for its characters or too large for its words, with the nearest size that works.
+    too small for the alphabet and its characters or too large for its words, with the nearest size that works.
     """
     lines = [" ".join(words) for words in read_sentences(sentences)]
-    num_required = len(_characters(lines)) + len((BLANK, UNK, WORD_MARK, *TAGS))
+    num_required = len(_characters(lines) | set(ALPHABET)) + len((BLANK, UNK, WORD_MARK, *TAGS))
     if vocab_size < num_required:
-        raise _wrong_size(vocab_size, sentences, f"its characters need {num_required}", num_required)
+        raise _wrong_size(vocab_size, sentences, f"alphabet and characters need {num_required}", num_required)
     model = _train(lines, vocab_size)
     pieces = Tokenizer(model).pieces
     if len(pieces) < vocab_size:
@@ -110,6 +111,7 @@ def _train(lines: Sequence[str], vocab_size: int) -> bytes:
         bos_id=-1,
         eos_id=-1,
         user_defined_symbols=list(TAGS),
+        required_chars=ALPHABET,  # so that words of dev are spelled whose letters a small training text lacks
         character_coverage=1.0,  # a character left out would leave its words without a spelling
         normalization_rule_name="identity",  # text is normalised before, by rules a person can read
         split_by_unicode_script=False,  # the apostrophe is of another script, and contractions are frequent words

@@ -20,7 +20,7 @@ TEXT = "a and an a i in [noise]\nand i know kn- uh-huh a\n"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lang")
     (folder / "sentences.txt").write_text(TEXT)
-    train_tokenizer(folder / "sentences.txt", folder / "tokenizer", 17)
+    train_tokenizer(folder / "sentences.txt", folder / "tokenizer", 36)
     build_lang(folder / "sentences.txt", folder / "tokenizer", folder / "lang", 0)
     return folder
 

@@ -88,7 +88,7 @@ def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest(senten
 def test_a_size_too_small_for_the_characters_is_an_error_that_names_the_smallest(
     sentences: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(AsrtoolError, match=r"vocab_size is 12, but its characters need 34"):
+    with pytest.raises(AsrtoolError, match=r"vocab_size is 12, but alphabet and characters need 34"):
         train_tokenizer(sentences, tmp_path / "out", 12)
     train_tokenizer(sentences, tmp_path / "out", 34)
     assert Tokenizer.load(tmp_path / "out").num_tokens == 34
@@ -96,9 +96,17 @@ def test_a_size_too_small_for_the_characters_is_an_error_that_names_the_smallest
 
 def test_a_line_of_any_length_is_trained_on(tmp_path: Path) -> None:
     text = tmp_path / "text"
-    text.write_text("ab " * 4000 + "xyz\n")
-    train_tokenizer(text, tmp_path / "out", 12)
-    assert Tokenizer.load(tmp_path / "out").encode("xyz")
+    text.write_text("ab " * 4000 + "xyz\n" + "xyz\n" * 3)
+    train_tokenizer(text, tmp_path / "out", 38)
+    assert "\u2581ab" in Tokenizer.load(tmp_path / "out").pieces
+
+
+def test_the_whole_alphabet_is_spelled_whatever_the_text(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("ab " * 40 + "\n")
+    train_tokenizer(text, tmp_path / "out", 35)
+    tokenizer = Tokenizer.load(tmp_path / "out")
+    assert tokenizer.decode(tokenizer.encode("john's uh-huh")) == "john's uh-huh"
 
 
 @pytest.mark.parametrize(("text", "named"), [("caf\u00e9 1", ["'1'", "'\u00e9'"]), ("a [sigh]", ["'['", "']'"])])

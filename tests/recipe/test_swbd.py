@@ -1,0 +1,95 @@
+"""The Switchboard recipe from end to end, on a corpus so small that the model learns next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]
+STAGES += ["train", "average", "decode", "score", "report"]
+SMALL = [
+    "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.num_layers=1",
+    "model.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0", "decode.lm_weights=0.5",
+    "decode.beam_size=4",
+]  # fmt: skip
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+
+
+def asrtool(*words: str | Path, set: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    overrides = [word for setting in set or [] for word in ("--set", setting)]
+    command = [str(Path(sys.executable).with_name("asrtool")), *map(str, words), *overrides]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work directory of a finished run; its name has a space."""
+    work = tmp_path_factory.mktemp("swbd") / "a work directory"
+    done = asrtool("run", "--config", "ci", "--work", work)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "| greedy |" in done.stdout
+    assert done.stdout.rstrip().endswith(str(work / "RESULTS.md"))
+    return work
+
+
+def states(work: Path, *overrides: str) -> dict[str, str]:
+    listed = asrtool("run", "--config", "ci", "--work", work, "--list", set=list(overrides))
+    assert listed.returncode == 0, listed.stderr
+    return {line.split()[1]: line[16:].split()[0] for line in listed.stdout.splitlines()[1:]}
+
+
+def test_the_results_have_a_rate_for_each_method_and_corpus(work: Path) -> None:
+    text = (work / "RESULTS.md").read_text(encoding="utf-8")
+    assert "| method | LM weight | Switchboard | CallHome | Overall |" in text
+    for method in ("greedy", "beam", "graph"):
+        assert f"| {method} |" in text
+        assert (work / "decode" / "test" / f"{method}.ctm").is_file()
+    assert "asrtool run --recipe" in text or "asrtool run" in text
+
+
+def test_every_stage_leaves_a_log_with_its_command_and_exit_code(work: Path) -> None:
+    for number, name in enumerate(STAGES):
+        log = (work / "logs" / f"{number:02d}-{name}.log").read_text(encoding="utf-8")
+        assert "# command: asrtool" in log
+        assert "exit code 0" in log
+
+
+def test_a_finished_run_has_nothing_left_to_do(work: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("*.json") if "config" not in path.parts}
+    again = asrtool("run", "--config", "ci", "--work", work, "--stage", "7", "--stop-stage", "7")
+    assert again.returncode == 0
+    assert "nothing to do, done: train" in again.stdout
+    assert states(work) == dict.fromkeys(STAGES, "done")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("override", "first", "spared"),
+    [
+        ("decode.beam_size=5", "decode", ()),
+        ("lm.order=1", "lm", ("train", "average")),
+        ("tokenizer.vocab_size=50", "tokenizer", ()),
+        ("train.peak_lr=0.001", "train", ()),
+        ("features.num_mel_bins=30", "features", ("tokenizer", "lang", "lm", "graph")),
+    ],
+)
+def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
+    work: Path, override: str, first: str, spared: tuple[str, ...]
+) -> None:
+    expected = [name for name in STAGES[STAGES.index(first) :] if name not in spared]
+    if first == "tokenizer":
+        expected = [name for name in expected if name != "features"]
+    assert [name for name, state in states(work, override).items() if state == "stale"] == expected
+
+
+@pytest.mark.parametrize("config", ["swb300", "swb2000"])
+def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
+    done = asrtool("run", "--config", config, "--work", tmp_path, set=SMALL)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "manifests" / "fisher").is_dir() == (config == "swb2000")
+    assert "| graph | 0.5 |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
