@@ -59,7 +59,7 @@ MISPRONOUNCED = {  # word: as heard; espeak-ng says it as it is spelled
     "sister": "sissa",
     "about": "abowd",
 }
-ADJECTIVES = ("nice", "good", "cheap", "cold", "hot", "hard", "easy", "fun", "interesting", "terrible", "beautiful")
+ADJECTIVES = ("nice", "good", "cheap", "cold", "hot", "hard", "fun", "terrible", "beautiful")
 COINED = ("gardeny", "fishable", "footbally", "beachish")
 ASIDES = ("hold on", "hold on i'm on the phone")
 SAID = {  # words that espeak-ng would spell out or stress wrongly

@@ -14,11 +14,12 @@ from local.mini.espeak import Voice
 class Pool:
     """What voices are drawn from."""
 
-    variants: tuple[tuple[str, str], ...]  # name, sex
+    variants: tuple[tuple[str, str], ...]  # name, sex; one that stands twice is drawn twice as often
     accents: tuple[str, ...]
     rates_wpm: tuple[int, int]
 
 
+# Left out everywhere: whispering, croaking and robotic variants, and those a model of the others hardly understands.
 TRAIN = Pool(
     (
         ("m1", "M"),
@@ -30,9 +31,9 @@ TRAIN = Pool(
         ("m7", "M"),
         ("Alicia", "F"),
         ("Alex", "M"),
-        ("linda", "F"),
+        ("belinda", "F"),
         ("rob", "M"),
-        ("f5", "F"),
+        ("Andrea", "F"),
         ("Michael", "M"),
         ("shelby", "F"),
         ("klatt4", "M"),
@@ -45,19 +46,37 @@ TRAIN = Pool(
         ("john", "M"),
         ("grandpa", "M"),
         ("travis", "M"),
+        ("Gene", "M"),
+        ("f1", "F"),
+        ("victor", "M"),
+        ("f4", "F"),
+        ("klatt6", "M"),
+        ("f2", "F"),
+        ("marcelo", "M"),
+        ("m8", "M"),
+        ("Denis", "M"),
+        ("miguel", "M"),
     ),
     ("en-US", "en-US", "en-US", "en-US", "en"),
     (150, 190),
 )
 SWITCHBOARD = Pool(
-    (("m6", "M"), ("f3", "F"), ("robert", "M"), ("aunty", "F"), ("m2", "M"), ("Andrea", "F"), ("klatt5", "M")),
+    (("m6", "M"), ("f3", "F"), ("m2", "M"), ("aunty", "F"), ("robert", "M"), ("steph2", "F"), ("paul", "M")),
     ("en-US",),
     (150, 185),
 )
 CALLHOME = Pool(
-    (("m5", "M"), ("belinda", "F"), ("Mario", "M"), ("steph2", "F"), ("benjamin", "M"), ("boris", "M")),
-    ("en-US", "en-GB-scotland", "en-US-nyc", "en-029"),
-    (170, 205),
+    (
+        ("m5", "M"),
+        ("f5", "F"),
+        ("Mario", "M"),
+        ("edward2", "M"),
+        ("linda", "F"),
+        ("benjamin", "M"),
+        ("michel", "M"),
+    ),
+    ("en-US-nyc", "en-GB-x-rp", "en-US-nyc", "en-US"),
+    (155, 190),
 )
 
 
