@@ -42,12 +42,16 @@ def progress(items: Iterable[Item], what: str, total: int | None = None, unit: s
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    if sys.stderr.isatty():
-        from tqdm import tqdm
+    yield from bar(items, what, total, unit) if sys.stderr.isatty() else _lines(items, what, total, unit)
 
-        yield from tqdm(items, desc=what, total=total, unit=f" {unit}s", leave=False)
-        return
-    yield from _lines(items, what, total, unit)
+
+def bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterable[Item]:
+    """`items`, with a bar on a terminal and nothing elsewhere: for loops that log lines of their own."""
+    if not sys.stderr.isatty():
+        return items
+    from tqdm import tqdm
+
+    return tqdm(items, desc=what, total=total, unit=f" {unit}s", leave=False)
 
 
 def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:

@@ -14,6 +14,7 @@ import torch
 from asrtool.config import Config
 from asrtool.dist.strategy import Single, Strategy
 from asrtool.errors import AsrtoolError
+from asrtool.log import bar
 from asrtool.models import AcousticModel
 from asrtool.models.torch_file import write_torch
 from asrtool.train.checkpoint import Saved, State, load_newest, remove_others, save_checkpoint, to_keep
@@ -87,7 +88,8 @@ class Training:
         state, settings = self.state, self.settings
         batches = self.train_set.plan_epoch(self.max_frames, settings.seed, state.epoch)
         interval = Interval()
-        for batch in self.train_set.load(batches, first=state.batch):
+        loaded = self.train_set.load(batches, first=state.batch)
+        for batch in bar(loaded, f"epoch {state.epoch + 1}", len(batches) - state.batch, "batch"):
             loss, grad_norm = self._step(batch)
             self._count(batch)
             interval.add(batch, loss, grad_norm, self._lap_s())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from asrtool.corpus.batches import Batch
+from asrtool.log import bar
 from asrtool.models import AcousticModel
 from asrtool.models.criterion import ctc_loss
 from asrtool.train.examples import ExampleBatch, Examples
@@ -35,7 +36,7 @@ def mean_loss(
     total, num_tokens = 0.0, 0
     model.eval()
     with torch.no_grad():
-        for batch in examples.load(batches):
+        for batch in bar(examples.load(batches), "dev", len(batches), "batch"):
             total += float(batch_loss(model, batch, precision))
             num_tokens += batch.num_tokens
             after_batch()

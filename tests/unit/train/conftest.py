@@ -18,6 +18,7 @@ from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.train.train import train_model
 
 NUM_BINS = 8
+NUM_TOKENS = 40
 SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
 LETTERS = "abcd"
 
@@ -67,7 +68,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_feature_settings(root / "features", SETTINGS)
     sentences = root / "sentences.txt"
     sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
-    train_tokenizer(sentences, root / "tokenizer", 30)
+    train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
     return root
 
 

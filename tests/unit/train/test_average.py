@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import NUM_BINS, NUM_TOKENS
 
 from asrtool.errors import AsrtoolError
 from asrtool.models import load_model
@@ -36,7 +37,7 @@ def assert_model_is(path: Path, expected: dict[str, np.ndarray]) -> None:
     model, info = load_model(path)
     assert info["features"]["cmvn"] == "none"
     assert info["features"]["sampling_rate_hz"] == 8000
-    assert (info["num_features"], info["num_tokens"]) == (8, 30)
+    assert (info["num_features"], info["num_tokens"]) == (NUM_BINS, NUM_TOKENS)
     for name, weight in model.state_dict().items():
         np.testing.assert_allclose(weight.numpy(), expected[name], rtol=1e-6, atol=1e-9)
 

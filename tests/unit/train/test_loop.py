@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import assert_same_bits, last_weights, make_texts, metric_steps, write_set
+from conftest import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from asrtool.config import Model, load_config
@@ -33,14 +33,15 @@ PLAIN = (
 
 
 def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:
-    train_toy(tmp_path / "train", *PLAIN, "train.weight_decay=0.1")
+    train_toy(tmp_path / "train", *PLAIN, "train.optimizer=sgd", "train.weight_decay=0.1")
     found = torch.load(tmp_path / "train" / "checkpoints" / "step-00000003.pt", weights_only=True)["weights"]
 
     torch.manual_seed(1)
-    model = build_model(Model(num_layers=2, hidden_size=12, stack_frames=2, dropout=0.0), 8, 30)
+    model = build_model(Model(num_layers=2, hidden_size=12, stack_frames=2, dropout=0.0), NUM_BINS, NUM_TOKENS)
     decayed = [p for p in model.parameters() if p.ndim == 2]
     plain = [p for p in model.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW([{"params": decayed}, {"params": plain, "weight_decay": 0.0}], weight_decay=0.1)
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=0.9)
     reader = FeatureReader(toy / "features" / "train", "none")
     tokenizer = Tokenizer.load(toy / "tokenizer")
     samples = 0
