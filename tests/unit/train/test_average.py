@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import NUM_BINS, NUM_TOKENS
+from toy_task import NUM_BINS, NUM_TOKENS
 
 from asrtool.errors import AsrtoolError
 from asrtool.models import load_model

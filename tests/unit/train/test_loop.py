@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy_task import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 
 from asrtool.config import Model, load_config
 from asrtool.corpus.batches import plan_epoch

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import assert_same_bits, last_weights, metric_steps
+from toy_task import assert_same_bits, last_weights, metric_steps
 
 from asrtool.errors import AsrtoolError
 

@@ -2,7 +2,7 @@
 
 One process imports what is needed and forks a child for every attempt. The first one trains in UNDISTURBED to its end
 and tells how long that takes; those that follow train in KILLED. Each dies at a random moment of its processor time,
-or, every third one, in the middle of writing a checkpoint. Prints the step each died at.
+or, every other one, in the middle of writing a checkpoint. Prints the step each died at.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
     finished, whole_s = attempt(train, undisturbed, lambda: None)
     assert finished
     for number in range(MAX_ATTEMPTS):
-        if number % 3 == 1:
+        if number % 2 == 0:
             die = functools.partial(die_in_the_middle_of_writing, random_.randint(1, 2))
         else:
             die = functools.partial(die_after, whole_s * random_.uniform(0.1, 0.45))

@@ -1,0 +1,92 @@
+"""A toy task: every letter sounds as one band of the spectrum for some frames."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from asrtool import config
+from asrtool.corpus.cmvn import Moments, write_cmvn
+from asrtool.corpus.index import Utterance, write_index
+from asrtool.corpus.shard import write_shard
+
+NUM_BINS = 8
+NUM_TOKENS = 40
+SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
+LETTERS = "abcd"
+
+TOY_CONFIG = """
+[model]
+num_layers = 2
+hidden_size = 12
+stack_frames = 2
+dropout = 0.2
+
+[specaugment]
+max_freq_bins = 2
+max_time_frames = 3
+
+[train]
+num_epochs = 3
+batch_s = 1.5
+peak_lr = 0.02
+precision = "fp32"
+num_threads = 1
+log_every_steps = 2
+save_every_steps = 3
+"""
+
+
+def spell(text: str, random: np.random.Generator) -> np.ndarray:
+    """Features (T, F) of `text`: 4 to 7 frames a letter, noise between words."""
+    parts = []
+    for letter in text:
+        part = 0.3 * random.standard_normal((random.integers(4, 8), NUM_BINS))
+        if letter in LETTERS:
+            part[:, LETTERS.index(letter) * 2] += 3.0
+        parts.append(part)
+    return np.concatenate(parts).astype(np.float32)
+
+
+def write_set(directory: Path, texts: list[str], seed: int) -> None:
+    """Features of one utterance a text, in shards of eight."""
+    directory.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    utterances = []
+    moments = Moments.of(np.zeros((1, NUM_BINS), dtype=np.float32))
+    for shard, first in enumerate(range(0, len(texts), 8)):
+        items = []
+        for i, text in enumerate(texts[first : first + 8], first):
+            feats_TF = spell(text, random)
+            moments += Moments.of(feats_TF)
+            name = f"{directory.name}-{i}"
+            duration_s = len(feats_TF) / 100
+            items.append((Utterance(name, name, "A", 0.0, duration_s, name, text, shard, len(feats_TF)), feats_TF))
+        utterances += write_shard(directory, shard, items, SETTINGS)
+    write_index(directory, utterances)
+    write_cmvn(directory, {}, moments)
+
+
+def make_texts(num: int, seed: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    words = ["".join(random.choice(list(LETTERS), size=3)) for _ in range(3 * num)]
+    return [" ".join(words[3 * i : 3 * i + random.integers(1, 4)]) for i in range(num)]
+
+
+def last_weights(out: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = torch.load(max((out / "checkpoints").iterdir()), weights_only=True)["weights"]
+    return weights
+
+
+def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert list(one) == list(other)
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name]), name
+
+
+def metric_steps(out: Path) -> list[tuple[str, int]]:
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(entry["kind"], entry["step"]) for entry in map(json.loads, lines)]
