@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def libsndfile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LHOTSE_AUDIO_BACKEND", "LibsndfileBackend")
+def libsndfile() -> Iterator[None]:
+    # Not by LHOTSE_AUDIO_BACKEND: lhotse reads it once a process, and another test may have been first.
+    from lhotse.audio import audio_backend
+
+    with audio_backend("LibsndfileBackend"):
+        yield
 
 
 def ms98(corpus: Path, kind: str) -> dict[str, list[list[str]]]:
