@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -34,6 +35,37 @@ def write_beside(path: Path | str) -> Iterator[Path]:
         raise
     finally:
         _remove(temporary)
+
+
+@contextlib.contextmanager
+def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
+    """`write_beside` for a folder: yield a new one that on success replaces `path`.
+
+    `signs` are patterns, one of which matches something in each folder of this kind: one that holds files but none of
+    these is a person's own, and AsrtoolError is raised instead of deleting it.
+    """
+    path = Path(path)
+    here = Path.cwd()
+    if path.resolve() in (here, *here.parents):
+        raise AsrtoolError(f"{path}: the current folder cannot be written anew", "name a folder below it")
+    known = itertools.chain.from_iterable(path.glob(sign) for sign in signs)
+    if path.is_dir() and any(path.iterdir()) and not any(known):
+        raise AsrtoolError(
+            f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
+            "choose another folder",
+        )
+    with write_beside(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+
+
+def move_aside(path: Path) -> Path:
+    """Rename `path` to the first free `NAME.old-N` beside it, and return that."""
+    number = 1
+    while (old := path.with_name(f"{path.name}.old-{number}")).exists():
+        number += 1
+    path.rename(old)
+    return old
 
 
 def write_text(path: Path | str, text: str) -> None:

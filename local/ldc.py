@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asrtool.config import Config, Paths
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ RELEASES = {
     )
 }
 
+CORPORA = tuple(release.name for release in RELEASES.values())  # what a corpus folder holds
 HUB5 = ("ldc2002s09", "ldc2002t43")
 NEEDED = {
     "swbd": ("ldc97s62", "swb_ms98_transcriptions", *HUB5),
@@ -87,8 +88,7 @@ def collect_corpora(out: Path, config: Config, make_mini: Callable[[Path], None]
 def link_releases(out: Path, paths: Paths, keys: Iterable[str]) -> None:
     """Make `out` a folder of links, one a release, named as the publisher names it."""
     targets = {RELEASES[key].name: find_release(RELEASES[key], getattr(paths, key)) for key in keys}
-    with write_beside(out) as temporary:
-        temporary.mkdir()
+    with write_folder(out, *CORPORA) as temporary:
         for name, target in targets.items():
             (temporary / name).symlink_to(target, target_is_directory=True)
             logging.info("%s -> %s", name, target)

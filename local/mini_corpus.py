@@ -17,8 +17,9 @@ from pathlib import Path
 import click
 
 from asrtool.config import Mini
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 from asrtool.log import progress, setup_logging
+from local.ldc import CORPORA
 from local.mini import fisher, hub5, swbd
 from local.mini.call import Call, Recorded
 from local.mini.conversation import hold_conversation
@@ -41,7 +42,7 @@ def make_corpus(out: Path, mini: Mini, num_jobs: int = 0) -> None:
         "fisher": fisher.plan_calls((1 - SWBD_SHARE) * train_s, mini.seed),
         "hub5": hub5.plan_calls(mini.test_minutes * 60, mini.seed),
     }
-    with write_beside(out) as root:
+    with write_folder(out, *CORPORA) as root:
         calls = [call for plan in plans.values() for call in plan]
         recorded = iter(list(progress(_record_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
         parts = {name: [next(recorded) for _ in plan] for name, plan in plans.items()}

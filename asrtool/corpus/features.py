@@ -24,9 +24,9 @@ from asrtool.config import Features
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.filterbank import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import SETTINGS, Utterance, write_feature_settings, write_index
-from asrtool.corpus.manifest import DROPPED, Drop, read_manifests
+from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside, write_text
+from asrtool.files import write_folder, write_text
 from asrtool.log import progress
 
 SETS = ("train", "dev", "test")
@@ -94,16 +94,15 @@ def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     num_jobs = min(len(jobs), features.num_jobs or os.cpu_count() or 1)
-    with write_beside(out) as directory, _processes(num_jobs) as map_shards:
-        directory.mkdir()
+    with write_folder(out, "index.jsonl") as directory, _processes(num_jobs) as map_shards:
         compute = functools.partial(compute_shard, directory=directory, features=features)
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
         num_utterances = write_index(directory, _collect(results, moments, drops))
         _check_drops(out, drops, num_utterances, features.bad_share)
         everyone = everyone or functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
-        (directory / DROPPED).write_text(_format_drops(drops), encoding="utf-8")
-    _rejected(out).unlink(missing_ok=True)
+        (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
+    rejected(out).unlink(missing_ok=True)
     logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
     return everyone
 
@@ -119,21 +118,12 @@ def _collect(results: Iterable[ShardResult], moments: dict[str, Moments], drops:
 def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
     share = len(drops) / max(1, len(drops) + num_utterances)
     if drops and (share > limit or not num_utterances):
-        write_text(_rejected(out), _format_drops(drops))
+        write_text(rejected(out), format_drops(drops))
         raise AsrtoolError(
             f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({share:.1%}, the limit"
             f" features.bad_share is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
-            f"mend what {_rejected(out)} lists, or raise features.bad_share",
+            f"mend what {rejected(out)} lists, or raise features.bad_share",
         )
-
-
-def _rejected(out: Path) -> Path:
-    """Where the list of drops lies when the set `out` was not written."""
-    return out.with_name(f"{out.name}.{DROPPED}")
-
-
-def _format_drops(drops: Iterable[Drop]) -> str:
-    return "id\treason\tdetail\n" + "".join(f"{drop.id}\t{drop.reason}\t{drop.detail}\n" for drop in drops)
 
 
 @contextmanager

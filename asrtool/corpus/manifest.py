@@ -67,11 +67,11 @@ def write_manifests(
     (out / REPORT).unlink(missing_ok=True)
     _write_lines(out / RECORDINGS, (r.to_dict() for r in kept))
     _write_lines(out / SUPERVISIONS, (s.to_dict() for s in segments))
-    for name, text in {DROPPED: _format_drops(drops), **texts}.items():
+    for name, text in {DROPPED: format_drops(drops), **texts}.items():
         write_text(out / name, text)
     report = count(kept, segments, drops)
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
-    _rejected(out).unlink(missing_ok=True)
+    rejected(out).unlink(missing_ok=True)
     logging.info("%s: %s", out.name, _summary(report))
 
 
@@ -85,15 +85,25 @@ def check_share(out: Path, drops: Sequence[Drop], num_recordings: int, num_utter
         bad = [drop for drop in drops if drop.reason in reasons]
         num = len({drop.id for drop in bad})
         if bad and num > limit * (num + num_good):
-            write_text(_rejected(out), _format_drops(drops))
+            write_text(rejected(out), format_drops(drops))
             raise AsrtoolError(
                 f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
                 f" data.bad_share is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
-                f"mend what {_rejected(out)} lists, or raise data.bad_share",
+                f"mend what {rejected(out)} lists, or raise data.bad_share",
             )
     if not num_utterances:
-        write_text(_rejected(out), _format_drops(drops))
-        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {_rejected(out)}")
+        write_text(rejected(out), format_drops(drops))
+        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {rejected(out)}")
+
+
+def rejected(out: Path) -> Path:
+    """Where the list of drops lies when the folder `out` was not written."""
+    return out.with_name(f"{out.name}.{DROPPED}")
+
+
+def format_drops(drops: Iterable[Drop]) -> str:
+    rows = ["id\treason\tdetail"] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
+    return "\n".join(rows) + "\n"
 
 
 def count(
@@ -174,16 +184,6 @@ def check_manifests(recordings: Sequence[Recording], supervisions: Sequence[Supe
         )
     except AssertionError as error:
         raise AsrtoolError(f"{where}: {error}", "make the manifest again") from error
-
-
-def _rejected(out: Path) -> Path:
-    """Where the list of drops lies when the folder `out` was not written."""
-    return out.with_name(f"{out.name}.{DROPPED}")
-
-
-def _format_drops(drops: Iterable[Drop]) -> str:
-    rows = ["id\treason\tdetail"] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
-    return "\n".join(rows) + "\n"
 
 
 def _summary(report: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from asrtool.decode.inputs import AcousticModel, load_acoustic_model, load_searc
 from asrtool.decode.parallel import num_cores, process_pool
 from asrtool.decode.search import Found, Trial
 from asrtool.decode.tune import Result, choose_trials, count_errors, format_tuning
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 from asrtool.log import progress
 
 SearchMap = Callable[[Iterable[tuple[np.ndarray, Sequence[Trial]]]], Iterator[list[Found]]]
@@ -56,7 +56,11 @@ def decode_run(work: Path, out: Path, settings: Decode) -> None:
     max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
     num_jobs = settings.num_jobs or num_cores()
     num_threads = num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)  # the cores the searches leave
-    with process_pool(search, num_jobs) as search_map, torch_threads(num_threads), write_beside(out) as folder:
+    with (
+        process_pool(search, num_jobs) as search_map,
+        torch_threads(num_threads),
+        write_folder(out, "decode.json") as folder,
+    ):
         dev = _decode_set("dev", readers["dev"], acoustic, max_frames, search_map, _all_trials(settings))
         results = _count_all(dev)
         chosen = choose_trials(results)

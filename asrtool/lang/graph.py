@@ -17,7 +17,7 @@ from pathlib import Path
 import kaldifst
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.fst import make_ctc_fst, make_grammar_fst, make_lexicon_fst, make_relabel_fst
 from asrtool.lang.lexicon import Pronunciation, read_lexicon
@@ -46,8 +46,7 @@ def build_graph(lang: Path, arpa: Path, out: Path) -> None:
         raise AsrtoolError(
             f"{arpa}: predicts no word of {lang / 'lexicon.txt'}", "run `asrtool lm` with this words.txt"
         )
-    with write_beside(out) as temporary:
-        temporary.mkdir()
+    with write_folder(out, "HLG.fst") as temporary:
         for name in ("words.txt", "tokens.txt"):
             shutil.copyfile(lang / name, temporary / name)
         if not kaldifst.StdConstFst(hlg).write(str(temporary / "HLG.fst")):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, RESERVED, UNK, write_symbols
 from asrtool.lang.text import read_sentences, read_table
 from asrtool.lang.tokenizer import Tokenizer
@@ -55,8 +55,7 @@ def _spell(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
 def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], out: Path) -> None:
     _, highest = disambiguate(lexicon)
     disambig = [f"#{number}" for number in range(highest + 1)]
-    with write_beside(out) as temporary:
-        temporary.mkdir()
+    with write_folder(out, "lexicon.txt") as temporary:
         lines = (f"{word} {' '.join(spelling)}\n" for word, spelling in lexicon)
         (temporary / "lexicon.txt").write_text("".join(lines), encoding="utf-8")
         words = dict.fromkeys(word for word, _ in lexicon)

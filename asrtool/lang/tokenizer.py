@@ -13,7 +13,7 @@ from pathlib import Path
 import sentencepiece
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import write_folder
 from asrtool.lang.symbols import write_symbols
 from asrtool.lang.text import read_sentences
 
@@ -74,8 +74,7 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
     pieces = Tokenizer(model).pieces
     if len(pieces) < vocab_size:
         raise _wrong_size(vocab_size, sentences, f"its words make {len(pieces)} at most", len(pieces))
-    with write_beside(out) as temporary:
-        temporary.mkdir()
+    with write_folder(out, "tokenizer.model") as temporary:
         (temporary / "tokenizer.model").write_bytes(model)
         write_symbols(temporary / "tokens.txt", pieces)
 

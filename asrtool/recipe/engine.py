@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from asrtool.config import format_toml
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import move_aside, write_text
 from asrtool.recipe.lock import locked
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
@@ -65,6 +65,8 @@ def _run_if_needed(run: Run, number: int, stage: Stage, force: bool) -> bool:
     _check_needs(run, stage)
     made_of = fingerprint(run, stage)
     mark_started(run.work, stage)
+    if force and stage.resumes:
+        _start_afresh(run, stage)
     start = time.monotonic()
     _run_lines(run, number, stage)
     missing = [path for path in stage.makes if not (run.work / path).exists()]
@@ -77,6 +79,12 @@ def _run_if_needed(run: Run, number: int, stage: Stage, force: bool) -> bool:
     mark_finished(run.work, stage, made_of, seconds)
     logging.info("%s: finished in %.1f s", title, seconds)
     return True
+
+
+def _start_afresh(run: Run, stage: Stage) -> None:
+    for path in stage.makes:
+        if (run.work / path).exists():
+            logging.info("%s is now %s", run.work / path, move_aside(run.work / path))
 
 
 def _check_needs(run: Run, stage: Stage) -> None:

@@ -27,3 +27,4 @@ class Stage:
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
+    resumes: bool = False  # goes on from what it finds in `makes`, so that --force has to begin without it

@@ -65,6 +65,7 @@ COMMON = (
         makes=("train",),
         run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
         settings=("model", "specaugment", "train"),
+        resumes=True,
     ),
     Stage(
         name="average",

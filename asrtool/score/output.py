@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside, write_text
+from asrtool.files import write_folder, write_text
 from asrtool.log import progress
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.pra import format_alignments
@@ -46,7 +46,7 @@ def score_all(decode_dir: Path | str, manifests: Path | str, out: Path | str) ->
     results = {}
     for name in (name for name in SETS if files[name]):
         reference = Path(manifests, name)
-        with write_beside(Path(out, name)) as folder:
+        with write_folder(Path(out, name), "*/score.json") as folder:
             for ctm in progress(files[name], f"score {name}", unit="file"):
                 result = score_hub5(reference / "ref.stm", ctm, reference / "ref.glm")
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")

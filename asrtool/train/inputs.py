@@ -11,7 +11,7 @@ from typing import Any
 
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import move_aside, write_text
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
@@ -45,17 +45,9 @@ def open_training(out: Path, inputs: dict[str, Any]) -> bool:
     same = path.exists() and path.read_text(encoding="utf-8") == text
     if not same:
         if any(out.glob("[!.]*")):
-            _move_aside(out)
+            logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
         write_text(path, text)
     return (out / FINAL).exists()
-
-
-def _move_aside(out: Path) -> None:
-    number = 1
-    while (old := out.with_name(f"{out.name}.old-{number}")).exists():
-        number += 1
-    out.rename(old)
-    logging.info("%s holds a training of other settings or data; it is now %s", out, old)
 
 
 def _digest(path: Path) -> str:

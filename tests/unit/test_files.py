@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside, write_text
+from asrtool.files import move_aside, write_beside, write_folder, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -111,3 +111,39 @@ def test_an_error_reads_as_what_is_wrong_and_what_to_do() -> None:
         "a.stm: line 3: no time; give begin and end"
     )
     assert str(AsrtoolError("wrong")) == "wrong"
+
+
+def test_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    for generation in ("one", "two"):
+        with write_folder(tmp_path / "out", "a.txt", "b.txt") as temporary:
+            (temporary / "b.txt").write_text(generation)
+    assert (tmp_path / "out" / "b.txt").read_text() == "two"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_folder_of_a_person_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with (
+        pytest.raises(AsrtoolError, match=r"holds other files .* expected a new folder or one with a\.txt, b\.txt"),
+        write_folder(tmp_path, "a.txt", "b.txt"),
+    ):
+        pass
+    assert names(tmp_path) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("place", [".", "..", "../folder"])
+def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    with (
+        pytest.raises(AsrtoolError, match="the current folder cannot be written anew; name a folder below it"),
+        write_folder(place, "a.txt"),
+    ):
+        pass
+
+
+def test_what_is_moved_aside_takes_the_first_free_number(tmp_path: Path) -> None:
+    for _ in range(2):
+        (tmp_path / "train").mkdir()
+        move_aside(tmp_path / "train")
+    assert names(tmp_path) == ["train.old-1", "train.old-2"]

@@ -48,6 +48,15 @@ def test_a_done_stage_alone_runs_again_only_by_force(toy_run: Run) -> None:
     assert run_stages(toy_run, range(1, 2), force=True) == ["second"]
 
 
+def test_by_force_a_stage_that_resumes_begins_afresh_and_nothing_is_lost(tmp_path: Path, toy_root: Path) -> None:
+    run = toy.make_run(tmp_path, [dataclasses.replace(toy.STAGES[0], resumes=True)])
+    run_stages(run, range(1))
+    (run.work / "a.txt").write_text("weeks of training")
+    run_stages(run, range(1), force=True)
+    assert (run.work / "a.txt.old-1").read_text() == "weeks of training"
+    assert (run.work / "a.txt").read_text() != "weeks of training"
+
+
 def test_a_stage_sees_only_the_settings_it_declares(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     text = (toy_run.work / "config" / "second.toml").read_text()
