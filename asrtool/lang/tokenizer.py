@@ -96,6 +96,7 @@ def _characters(lines: Sequence[str]) -> set[str]:
 
 def _train(lines: Sequence[str], vocab_size: int) -> bytes:
     model = io.BytesIO()
+    max_bytes = max(10, *(len(line.encode()) + 1 for line in lines))  # longer ones are skipped, less than 10 is refused
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -114,7 +115,7 @@ def _train(lines: Sequence[str], vocab_size: int) -> bytes:
         character_coverage=1.0,  # a character left out would leave its words without a spelling
         normalization_rule_name="identity",  # text is normalised before, by rules a person can read
         split_by_unicode_script=False,  # the apostrophe is of another script, and contractions are frequent words
-        max_sentence_length=max(len(line.encode()) for line in lines) + 1,  # in bytes; longer ones would be skipped
+        max_sentence_length=max_bytes,
         num_threads=1,
         minloglevel=2,
     )
