@@ -26,7 +26,7 @@ demo: setup
 	@$(BIN)/asrtool run
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
