@@ -96,7 +96,7 @@ def _raw_to_flac(raw: Path, target: Path) -> Path:
     flac = io.BytesIO()
     soundfile.write(flac, np.frombuffer(raw.read_bytes()[:even_bytes], "<i2"), SAMPLING_RATE_HZ, format="FLAC")
     with write_beside(target) as temporary:
-        temporary.write_bytes(flac.getbuffer())
+        temporary.write_bytes(flac.getvalue())
     return target
 
 

@@ -130,7 +130,7 @@ def decode_to_flac(source: Path, target: Path) -> str:
     flac = io.BytesIO()
     soundfile.write(flac, samples, rate, format="FLAC", subtype="PCM_16")
     with write_beside(target) as temporary:
-        temporary.write_bytes(flac.getbuffer())
+        temporary.write_bytes(flac.getvalue())
     return ""
 
 

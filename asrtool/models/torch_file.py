@@ -27,10 +27,9 @@ def write_torch(path: Path, content: dict[str, Any]) -> None:
     """
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    data = buffer.getbuffer()
-    assert bytes(data[-2:]) == bytes(2), "a zip archive ends with the length of its comment, expected 0"
-    data[-2:] = DIGEST_BYTES.to_bytes(2, "little")
-    with write_beside(path) as temporary, open(temporary, "wb") as file:
+    with buffer.getbuffer() as data, write_beside(path) as temporary, open(temporary, "wb") as file:
+        assert bytes(data[-2:]) == bytes(2), "a zip archive ends with the length of its comment, expected 0"
+        data[-2:] = DIGEST_BYTES.to_bytes(2, "little")
         file.write(data)
         file.write(hashlib.sha256(data).digest())
 
