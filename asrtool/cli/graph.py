@@ -23,4 +23,4 @@ def graph(lang: Path, arpa: Path, out: Path, config: Config) -> None:
     """
     from asrtool.lang.graph import build_graph
 
-    build_graph(lang, arpa, out)
+    build_graph(lang, arpa, out, config.graph.backend)

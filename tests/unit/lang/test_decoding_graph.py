@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,49 +13,17 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import pytest
+from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sentences, write_language, write_toy
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa, write_arpa
 from asrtool.lang.fst import make_ctc_fst, make_grammar_fst
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram import Ngrams
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import read_symbols
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
-
-TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
-# A spelling that begins another, two words of one spelling, one word of two spellings, one token twice in a row.
-LEXICON = {"a": ["x", "z z"], "ab": ["x y"], "c": ["z"], "d": ["z"]}
-WORDS = ["<eps>", "<unk>", *LEXICON, "#0", "<s>", "</s>"]
-SENTENCES = ["a c", "ab a", "d", "c c a", "a ab d", "c never", "a c ab"]
-Labels = tuple[int, ...]
-
-
-def accept(graph: kaldifst.StdConstFst, labels: Sequence[int]) -> dict[Labels, float]:
-    """Output labels and lowest weight of every path of `graph` that reads `labels`."""
-    arcs = cache(lambda state: list(arcs_of(graph, state)))
-
-    @cache
-    def rest(state: int, position: int) -> dict[Labels, float]:
-        found: dict[Labels, float] = {}
-        final = graph.final(state).value
-        if position == len(labels) and math.isfinite(final):
-            found[()] = final
-        for read, write, weight, to in arcs(state):
-            if read == 0 or (position < len(labels) and read == labels[position]):
-                for outputs, cost in rest(to, position + (read != 0)).items():
-                    outputs = (write, *outputs) if write else outputs
-                    found[outputs] = min(found.get(outputs, math.inf), weight + cost)
-        return found
-
-    return rest(graph.start, 0)
-
-
-def arcs_of(graph: kaldifst.StdConstFst, state: int) -> Iterator[tuple[int, int, float, int]]:
-    for arc in kaldifst.ArcIterator(graph, state):
-        yield arc.ilabel, arc.olabel, arc.weight.value, arc.nextstate
+from asrtool.lang.tokenizer import Tokenizer
 
 
 def collapse(labels: Sequence[int]) -> Labels:
@@ -100,16 +68,8 @@ def lowest_weight(model: Ngrams, words: Sequence[str]) -> float:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
-    lang = folder / "lang"
-    lang.mkdir()
-    (lang / "words.txt").write_text("".join(f"{word} {i}\n" for i, word in enumerate(WORDS)))
-    (lang / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)))
-    (lang / "lexicon.txt").write_text(
-        "".join(f"{word} {spelling}\n" for word, spellings in LEXICON.items() for spelling in spellings)
-    )
-    (folder / "text").write_text("\n".join(SENTENCES) + "\n")
-    write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))
-    build_graph(lang, folder / "G.arpa", folder / "graph")
+    write_toy(folder)
+    build_graph(folder / "lang", folder / "G.arpa", folder / "graph")
     return folder
 
 
@@ -149,7 +109,7 @@ def test_symbol_tables_are_copied_beside_the_graph(toy: Path) -> None:
 
 
 def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
-    topology = make_ctc_fst(1, [2, 3])
+    topology = kaldifst.compile(make_ctc_fst(1, [2, 3]), acceptor=False)
     for length in range(7):
         for labels in itertools.product((1, 2, 3), repeat=length):
             assert accept(topology, labels) == {collapse(labels): 0.0}
@@ -159,22 +119,9 @@ def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
 def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer, a trigram and its graph for a few hundred words."""
     folder = tmp_path_factory.mktemp("language")
-    choose = random.Random(11)
-    words = sorted({"".join(choose.choices("aeiounrst", k=choose.randint(1, 5))) for _ in range(150)})
-    sentences = [choose.choices(words, k=choose.randint(1, 9)) for _ in range(300)]
-    (folder / "text").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
-    train_tokenizer(folder / "text", folder / "tokenizer", 60)
-    build_lang(folder / "text", folder / "tokenizer", folder / "lang", 100)
-    vocabulary = read_symbols(folder / "lang" / "words.txt", "lang")
-    write_arpa(folder / "G.arpa", estimate([folder / "text"], vocabulary, 3, (1,)))
+    write_language(folder)
     build_graph(folder / "lang", folder / "G.arpa", folder / "graph")
     return folder
-
-
-def make_sentences(language: Path, num: int) -> list[list[str]]:
-    choose = random.Random(5)
-    words = read_symbols(language / "lang" / "words.txt", "lang")[2:-3]
-    return [choose.choices(words, k=choose.randint(0, 8)) for _ in range(num)]
 
 
 def test_the_weight_of_a_spelled_sentence_is_its_arpa_score(language: Path) -> None:
@@ -219,7 +166,8 @@ def test_the_grammar_is_the_one_kaldilm_makes(toy: Path) -> None:
     theirs = kaldifst.compile(
         kaldilm.arpa2fst(str(toy / "G.arpa"), disambig_symbol="#0", read_symbol_table=words_txt, max_arpa_warnings=0)
     )
-    ours = make_grammar_fst(read_arpa(toy / "G.arpa"), {word: i for i, word in enumerate(WORDS)})
+    grammar = make_grammar_fst(read_arpa(toy / "G.arpa"), {word: i for i, word in enumerate(WORDS)})
+    ours = kaldifst.compile(grammar, acceptor=False)
     for length in range(4):
         for labels in itertools.product((1, 2, 3, 4, 5, 6), repeat=length):  # <unk>, the words, #0
             assert accept(ours, labels) == pytest.approx(accept(theirs, labels), abs=1e-4), labels
@@ -264,6 +212,12 @@ def test_inputs_that_are_malformed_or_do_not_fit_are_named(
     assert not (tmp_path / "graph").exists()
 
 
+def test_an_ngram_without_a_word_of_the_lexicon_is_an_error(toy: Path, tmp_path: Path) -> None:
+    (tmp_path / "G.arpa").write_text("\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <s>\n-0.5 </s>\n-0.5 other\n\n\\end\\\n")
+    with pytest.raises(AsrtoolError, match=r"G\.arpa: predicts no word of"):
+        build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+
+
 def test_a_missing_symbol_table_is_an_error(toy: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"words\.txt: cannot be read"):
         build_graph(tmp_path, toy / "G.arpa", tmp_path / "graph")
@@ -277,6 +231,14 @@ def test_a_missing_and_a_cut_graph_are_errors(toy: Path, tmp_path: Path) -> None
         (tmp_path / "HLG.fst").write_bytes(content[:length])
         with pytest.raises(AsrtoolError, match=r"HLG\.fst: not a complete graph"):
             load_graph(tmp_path)
+
+
+def test_a_backend_that_is_not_installed_is_named_with_where_it_is(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "k2", None)  # as if it were not there
+    with pytest.raises(AsrtoolError, match=r"graph\.backend = k2 needs the package k2.*make test-k2"):
+        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", "k2")
 
 
 @pytest.mark.usefixtures("no_room")

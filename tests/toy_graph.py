@@ -1,0 +1,82 @@
+"""Small languages to make decoding graphs of, and what a graph accepts, by following all its paths."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import kaldifst
+
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.symbols import read_symbols
+from asrtool.lang.tokenizer import train_tokenizer
+
+TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
+# A spelling that begins another, two words of one spelling, one word of two spellings, one token twice in a row.
+LEXICON = {"a": ["x", "z z"], "ab": ["x y"], "c": ["z"], "d": ["z"]}
+WORDS = ["<eps>", "<unk>", *LEXICON, "#0", "<s>", "</s>"]
+SENTENCES = ["a c", "ab a", "d", "c c a", "a ab d", "c never", "a c ab"]
+Labels = tuple[int, ...]
+
+
+def write_toy(folder: Path) -> None:
+    """`lang/` and `G.arpa` of four words whose spellings are as awkward as they can be."""
+    lang = folder / "lang"
+    lang.mkdir()
+    (lang / "words.txt").write_text("".join(f"{word} {i}\n" for i, word in enumerate(WORDS)))
+    (lang / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)))
+    (lang / "lexicon.txt").write_text(
+        "".join(f"{word} {spelling}\n" for word, spellings in LEXICON.items() for spelling in spellings)
+    )
+    (folder / "text").write_text("\n".join(SENTENCES) + "\n")
+    write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))
+
+
+def write_language(folder: Path) -> None:
+    """`tokenizer/`, `lang/` and `G.arpa`, a trigram, of a hundred words."""
+    choose = random.Random(11)
+    words = sorted({"".join(choose.choices("aeiounrst", k=choose.randint(1, 5))) for _ in range(150)})
+    sentences = [choose.choices(words, k=choose.randint(1, 9)) for _ in range(300)]
+    (folder / "text").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
+    train_tokenizer(folder / "text", folder / "tokenizer", 60)
+    build_lang(folder / "text", folder / "tokenizer", folder / "lang", 100)
+    vocabulary = read_symbols(folder / "lang" / "words.txt", "lang")
+    write_arpa(folder / "G.arpa", estimate([folder / "text"], vocabulary, 3, (1,)))
+
+
+def make_sentences(folder: Path, num: int) -> list[list[str]]:
+    """Random sentences of the words of `folder`/lang."""
+    choose = random.Random(5)
+    words = read_symbols(folder / "lang" / "words.txt", "lang")[2:-3]
+    return [choose.choices(words, k=choose.randint(0, 8)) for _ in range(num)]
+
+
+def accept(graph: kaldifst.StdConstFst, labels: Sequence[int]) -> dict[Labels, float]:
+    """Output labels and lowest weight of every path of `graph` that reads `labels`."""
+    arcs = cache(lambda state: list(arcs_of(graph, state)))
+
+    @cache
+    def rest(state: int, position: int) -> dict[Labels, float]:
+        found: dict[Labels, float] = {}
+        final = graph.final(state).value
+        if position == len(labels) and math.isfinite(final):
+            found[()] = final
+        for read, write, weight, to in arcs(state):
+            if read == 0 or (position < len(labels) and read == labels[position]):
+                for outputs, cost in rest(to, position + (read != 0)).items():
+                    outputs = (write, *outputs) if write else outputs
+                    found[outputs] = min(found.get(outputs, math.inf), weight + cost)
+        return found
+
+    return rest(graph.start, 0)
+
+
+def arcs_of(graph: kaldifst.StdConstFst, state: int) -> Iterator[tuple[int, int, float, int]]:
+    """Input label, output label, weight and next state of the arcs of `state`."""
+    for arc in kaldifst.ArcIterator(graph, state):
+        yield arc.ilabel, arc.olabel, arc.weight.value, arc.nextstate
