@@ -198,6 +198,7 @@ class Train:
     """Optimisation."""
 
     strategy: str = "single"
+    criterion: str = "ctc"  # or k2-ctc: the same loss computed by k2, see graph.backend
     seed: int = 1
     num_epochs: int = 5
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
@@ -220,6 +221,7 @@ class Train:
 
     def __post_init__(self) -> None:
         _choice("train.strategy", self.strategy, ("single",))
+        _choice("train.criterion", self.criterion, ("ctc", "k2-ctc"))
         _choice("train.optimizer", self.optimizer, ("adamw", "sgd"))
         _choice("train.schedule", self.schedule, ("one-cycle", "inverse-sqrt", "halving"))
         _choice("train.precision", self.precision, ("auto", "fp32", "bf16"))
@@ -253,6 +255,7 @@ class Decode:
 
     methods: tuple[str, ...] = ("greedy", "beam", "graph")
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
+    backend: str = "kaldi-decoder"  # of the graph search; or k2, see graph.backend
     beam_size: int = 32  # hypotheses of the prefix beam
     graph_beam: float = 14.0  # log-probability range of the graph search, in the scale of the graph
     max_active: int = 3000  # states of the graph search
@@ -264,6 +267,7 @@ class Decode:
             raise ValueError("decode.methods is empty, expected at least one of greedy, beam, graph")
         for method in self.methods:
             _choice("decode.methods", method, ("greedy", "beam", "graph"))
+        _choice("decode.backend", self.backend, ("kaldi-decoder", "k2"))
         if not self.lm_weights or min(self.lm_weights) <= 0:
             raise ValueError(f"decode.lm_weights is {self.lm_weights}, expected positive numbers")
         _between("decode.beam_size", self.beam_size, 1, 10_000)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.path import find_spans, greedy_path, viterbi_path
 from asrtool.decode.prefix_beam import PrefixBeam
 from asrtool.decode.words import Word, find_words
@@ -30,6 +30,13 @@ class Found:
     cpu_s: float
 
 
+class PathSearch(Protocol):
+    """Search on a graph that holds the language model at weight 1."""
+
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> np.ndarray | None:
+        """The best path, a token a frame, shape (T,); None when there is none."""
+
+
 class Search:
     """The trials to make on every utterance, with what they search in.
 
@@ -37,7 +44,7 @@ class Search:
     """
 
     def __init__(
-        self, pieces: Sequence[str], frame_s: float, beam: PrefixBeam | None = None, graph: GraphSearch | None = None
+        self, pieces: Sequence[str], frame_s: float, beam: PrefixBeam | None = None, graph: PathSearch | None = None
     ) -> None:
         self.pieces = pieces
         self.frame_s = frame_s

@@ -10,6 +10,7 @@ import hashlib
 import io
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
 
 def write_torch(path: Path, content: dict[str, Any]) -> None:
@@ -47,7 +49,7 @@ def read_torch(path: Path, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
     if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
         raise AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint)
     try:
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        content = _load_weights(io.BytesIO(data))
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise AsrtoolError(f"{path}: no {kind}: {str(error).splitlines()[0]}", hint) from error
     missing = [key for key in keys if key not in content]
@@ -55,3 +57,21 @@ def read_torch(path: Path, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
         raise AsrtoolError(f"{path}: no {kind}, it has no {missing[0]!r}", hint)
     assert isinstance(content, dict)
     return content
+
+
+def _load_weights(file: io.BytesIO) -> Any:
+    if not IS_TORCH_1:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    # weights_only of torch 1.13 cannot read a float, and its torch.load takes no other unpickler although it says so.
+    with torch.serialization._open_zipfile_reader(file) as archive:
+        restricted = SimpleNamespace(Unpickler=_WeightsUnpickler)
+        return torch.serialization._load(archive, "cpu", restricted, encoding="utf-8")
+
+
+class _WeightsUnpickler(pickle.Unpickler):
+    """Reads tensors and plain data; no other class or function is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2")):
+            raise pickle.UnpicklingError(f"Weights only load failed: {module}.{name} is neither tensor nor plain data")
+        return super().find_class(module, name)

@@ -16,6 +16,7 @@ from asrtool.dist.strategy import Single, Strategy
 from asrtool.errors import AsrtoolError
 from asrtool.log import bar
 from asrtool.models import AcousticModel
+from asrtool.models.criterion import choose_criterion
 from asrtool.models.torch_file import write_torch
 from asrtool.train.checkpoint import Saved, State, load_newest, remove_others, save_checkpoint, to_keep
 from asrtool.train.examples import ExampleBatch, Examples
@@ -42,6 +43,7 @@ class Training:
         there are checkpoints but none can be read.
         """
         self.settings = config.train
+        self.criterion = choose_criterion(config.train.criterion)
         self.specaugment = config.specaugment
         self.max_frames = int(config.train.batch_s * 1000 / info["features"]["frame_shift_ms"])
         self.info = info
@@ -111,7 +113,7 @@ class Training:
         mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
         num_samples = self.state.samples + len(batch.ids)
         set_learning_rate(self.optimizer, learning_rate(self.settings, num_samples, self.total_samples))
-        loss = batch_loss(self.model, batch, self.precision)
+        loss = batch_loss(self.model, self.criterion, batch, self.precision)
         (loss / max(batch.num_tokens, 1)).backward()
         nats, grad_norm = loss.item(), self.strategy.step()
         if not (math.isfinite(nats) and math.isfinite(grad_norm)):
@@ -129,7 +131,7 @@ class Training:
         state = self.state
         with self.strategy.consensus():
             batches = self.dev_set.plan_eval(self.max_frames)
-            loss = mean_loss(self.model, self.dev_set, batches, self.precision, self.stop.check)
+            loss = mean_loss(self.model, self.criterion, self.dev_set, batches, self.precision, self.stop.check)
             state.epoch += 1
             state.batch = 0
             self._lap_s()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import torch
 from torch import nn
 
 from asrtool.config import Train
+
+# torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the processor.
+FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
 
 
 def build_optimizer(model: nn.Module, settings: Train) -> torch.optim.Optimizer:
@@ -19,8 +25,8 @@ def build_optimizer(model: nn.Module, settings: Train) -> torch.optim.Optimizer:
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.peak_lr, fused=True)
-    return torch.optim.SGD(groups, lr=settings.peak_lr, momentum=settings.momentum, fused=True)
+        return torch.optim.AdamW(groups, lr=settings.peak_lr, **FUSED)
+    return torch.optim.SGD(groups, lr=settings.peak_lr, momentum=settings.momentum, **FUSED)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -1,0 +1,103 @@
+"""Search by k2 against the best of all paths, and against kaldi-decoder."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_graph import accept, write_language
+
+from asrtool.decode.graph_search import GraphSearch
+from asrtool.decode.k2_search import K2Search
+from asrtool.errors import AsrtoolError
+from asrtool.lang.graph import build_graph, load_graph
+
+WIDE = {"beam": 1000.0, "max_active": 1_000_000}  # so wide that no search makes an error
+# Words of one token each, with a way back to state 0 that reads nothing and costs something, and two final weights.
+ARCS = ["0 0 1 0", "0 1 2 1 0.5", "0 2 3 2 1.0", "1 1 2 0", "2 2 3 0", "1 0 0 0 0.25", "2 0 0 0", "0 0.1", "2 0.4"]
+
+
+def write_graph(folder: Path, text: str, start: int = 0) -> Path:
+    graph = kaldifst.compile(text, acceptor=False)
+    graph.start = start
+    folder.mkdir()
+    kaldifst.StdConstFst(graph).write(str(folder / "HLG.fst"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_graph(tmp_path_factory.mktemp("toy") / "graph", "\n".join(ARCS) + "\n")
+
+
+def random_posteriors(num_frames: int, num_tokens: int, seed: int, scale: float) -> np.ndarray:
+    logits = np.random.default_rng(seed).normal(scale=scale, size=(num_frames, num_tokens))
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+
+
+def cost(graph: kaldifst.StdConstFst, path_T: np.ndarray, log_probs_TV: np.ndarray, lm_weight: float) -> float:
+    """Of the cheapest way through the graph that reads `path_T`; infinite when it has none."""
+    weights = accept(graph, (path_T + 1).tolist()).values()
+    acoustic = -float(log_probs_TV[np.arange(len(path_T)), path_T].astype(np.float64).sum())
+    return acoustic / lm_weight + min(weights, default=math.inf)
+
+
+@given(st.integers(1, 5), st.integers(0, 2**31), st.sampled_from([0.2, 1.0, 3.0]))
+@settings(max_examples=50, deadline=None)
+def test_the_path_found_is_the_cheapest_of_all(toy: Path, num_frames: int, seed: int, lm_weight: float) -> None:
+    log_probs_TV = random_posteriors(num_frames, 3, seed, scale=2)
+    found = K2Search(toy, **WIDE).search(log_probs_TV, lm_weight)
+    assert found is not None
+    paths = (np.array(path) for path in itertools.product(range(3), repeat=num_frames))
+    graph = load_graph(toy)
+    best = min(cost(graph, path, log_probs_TV, lm_weight) for path in paths)
+    assert cost(graph, found, log_probs_TV, lm_weight) == pytest.approx(best, abs=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["kaldifst", "k2"])
+def test_both_searches_find_the_same_path_in_either_graph(tmp_path: Path, backend: str) -> None:
+    write_language(tmp_path)
+    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph", backend)
+    graph = load_graph(tmp_path / "graph")
+    theirs, ours = GraphSearch(graph, **WIDE), K2Search(tmp_path / "graph", **WIDE)
+    for seed in range(20):
+        log_probs_TV = random_posteriors(12 + seed, 60, seed, scale=4)
+        expected, found = theirs.search(log_probs_TV, 0.7), ours.search(log_probs_TV, 0.7)
+        assert expected is not None
+        assert found is not None
+        costs = [cost(graph, path, log_probs_TV, 0.7) for path in (expected, found)]
+        assert costs[0] == pytest.approx(costs[1], abs=1e-3)
+        assert found.tolist() == expected.tolist()
+
+
+def test_a_graph_whose_first_state_is_not_0_is_read_too(tmp_path: Path) -> None:
+    directory = write_graph(tmp_path / "graph", "0 1 3 2 0.5\n1 2 1 0\n2 0 2 1\n0 0.1\n2 0.2\n", start=1)
+    found = K2Search(directory, **WIDE).search(random_posteriors(4, 3, seed=1, scale=1), 1.0)
+    assert found is not None
+    assert found.tolist() == [0, 1, 2, 0]
+
+
+def test_a_narrow_beam_finds_a_path_that_the_graph_accepts(toy: Path) -> None:
+    log_probs_TV = random_posteriors(30, 3, seed=2, scale=2)
+    found = K2Search(toy, beam=1.0, max_active=2).search(log_probs_TV, 1.0)
+    assert found is not None
+    assert math.isfinite(cost(load_graph(toy), found, log_probs_TV, 1.0))
+
+
+def test_posteriors_that_no_path_survives_give_none(tmp_path: Path) -> None:
+    directory = write_graph(tmp_path / "graph", "0 1 2 1\n1 0.1\n")  # one frame, of token 1
+    assert K2Search(directory, beam=14.0, max_active=100).search(random_posteriors(2, 3, 3, 1.0), 1.0) is None
+
+
+def test_a_missing_and_a_cut_graph_are_errors(toy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"HLG\.fst: no decoding graph"):
+        K2Search(tmp_path, **WIDE)
+    (tmp_path / "HLG.fst").write_bytes((toy / "HLG.fst").read_bytes()[:-1])
+    with pytest.raises(AsrtoolError, match=r"HLG\.fst: not a complete graph"):
+        K2Search(tmp_path, **WIDE)
