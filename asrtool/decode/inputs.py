@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -12,10 +12,9 @@ import torch
 
 from asrtool.config import Decode
 from asrtool.corpus.reader import FeatureReader
-from asrtool.decode.graph_search import GraphSearch, add_word_penalty
-from asrtool.decode.lattice import LatticeSearch
+from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.prefix_beam import PrefixBeam
-from asrtool.decode.search import Search
+from asrtool.decode.search import PathSearch, Search
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
 from asrtool.lang.ngram_lm import NgramLm
@@ -65,13 +64,8 @@ def open_features(directory: Path, acoustic: AcousticModel) -> FeatureReader:
     return reader
 
 
-def load_search(
-    work: Path, settings: Decode, acoustic: AcousticModel, word_penalties: Collection[float] = (0.0,)
-) -> Search:
-    """What the methods of `settings` search in, graphs for each of `word_penalties`.
-
-    Raises AsrtoolError when model, tokenizer and graph do not belong together.
-    """
+def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search:
+    """What the methods of `settings` search in; AsrtoolError when model, tokenizer and graph do not belong together."""
     pieces = Tokenizer.load(work / "tokenizer").pieces
     if len(pieces) != acoustic.info["num_tokens"]:
         raise AsrtoolError(
@@ -79,29 +73,23 @@ def load_search(
             f" {acoustic.info['num_tokens']}",
             "run the stages train and average again with this tokenizer",
         )
-    search = Search(pieces, acoustic.frame_s)
+    beam = graph = None
     if "beam" in settings.methods:
         words = read_symbols(work / "lang" / "words.txt", "lang")
-        search.beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words)
+        beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words, settings.beam_size)
     if "graph" in settings.methods:
-        _open_graphs(search, work / "graph", settings, word_penalties)
-    return search
+        check_graph_tokens(work / "graph" / "tokens.txt", pieces)
+        graph = _open_graph(work / "graph", settings)
+    return Search(pieces, acoustic.frame_s, beam, graph)
 
 
-def _open_graphs(search: Search, directory: Path, settings: Decode, word_penalties: Collection[float]) -> None:
-    check_graph_tokens(directory / "tokens.txt", search.pieces)
-    search.symbols = read_symbols(directory / "words.txt", "graph")
+def _open_graph(directory: Path, settings: Decode) -> PathSearch:
     if settings.backend == "k2":
         require_k2("decode.backend = k2")
         from asrtool.decode.k2_search import K2Search
 
-        search.graphs = {penalty: K2Search(directory, settings.max_active, penalty) for penalty in word_penalties}
-    if settings.backend != "k2" or "rescore" in settings.methods:
-        plain = load_graph(directory)
-        graphs = {penalty: add_word_penalty(plain, penalty, len(search.symbols)) for penalty in word_penalties}
-        search.lattice = LatticeSearch(graphs, settings.lattice_beam, settings.num_paths)
-    if settings.backend != "k2":
-        search.graphs = {penalty: GraphSearch(graph, settings.max_active) for penalty, graph in graphs.items()}
+        return K2Search(directory, settings.graph_beam, settings.max_active)
+    return GraphSearch(load_graph(directory), settings.graph_beam, settings.max_active)
 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
