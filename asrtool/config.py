@@ -119,17 +119,19 @@ class Features:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """SentencePiece BPE; noise tags are user-defined symbols."""
+    """What the acoustic model spells words with; noise tags are tokens of their own."""
 
-    vocab_size: int = 500
+    unit: str = "bpe"  # SentencePiece pieces, or phone: those of the CMU Pronouncing Dictionary
+    vocab_size: int = 500  # of bpe
 
     def __post_init__(self) -> None:
         _between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+        _choice("tokenizer.unit", self.unit, ("bpe", "phone"))
 
 
 @dataclass(frozen=True)
 class Lang:
-    """Word lexicon over the pieces."""
+    """Word lexicon over the tokens."""
 
     max_words: int = 0  # most frequent words kept; 0 keeps all
 
@@ -353,3 +355,12 @@ def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:
         return Config(**{name: hints[name](**values) for name, values in table.items()})
     except ValueError as error:
         raise AsrtoolError(str(error), "mend the value in the configuration file or in --set") from error
+    if config.tokenizer.unit == "phone":
+        wordless = [method for method in config.decode.methods if method in ("greedy", "beam")]
+        if wordless:
+            raise AsrtoolError(
+                f"decode.methods names {wordless[0]} but tokenizer.unit is phone",
+                "phones do not tell where a word begins, only the graph does: use --set decode.methods=graph",
+            )
+
+

@@ -18,7 +18,7 @@ COMMANDS = {
     "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": ("asrtool.cli.prepare:prepare", "Corpus to manifests: swbd, fisher, hub5, an4, kaldi, folder, split."),
     "features": ("asrtool.cli.features:features", "Manifests to filterbank features."),
-    "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Train the SentencePiece model."),
+    "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Make the tokens: BPE pieces or phones."),
     "lang": ("asrtool.cli.lang:lang", "Lexicon and symbol tables."),
     "lm": ("asrtool.cli.lm:lm", "Estimate an n-gram language model."),
     "graph": ("asrtool.cli.graph:graph", "Build the decoding graph HLG."),

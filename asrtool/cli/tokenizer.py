@@ -1,4 +1,4 @@
-"""asrtool tokenizer: the pieces that the acoustic model spells words with."""
+"""asrtool tokenizer: the tokens that the acoustic model spells words with."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def tokenizer(sentences: Path, out: Path, config: Config) -> None:
-    """Train a SentencePiece BPE model of tokenizer.vocab_size pieces on SENTENCES, one a line, into the folder OUT.
+    """Make the tokens that spell SENTENCES, one a line, in the folder OUT.
+
+    tokenizer.unit = bpe trains a SentencePiece model of tokenizer.vocab_size pieces; phone takes the phones of the CMU
+    Pronouncing Dictionary, and letter-to-sound rules for words it lacks.
 
     \b
     Example: asrtool tokenizer exp/manifests/train/sentences.txt exp/tokenizer --set tokenizer.vocab_size=120
     """
-    from asrtool.lang.tokenizer import train_tokenizer
+    from asrtool.lang.tokenizer import make_tokenizer
 
-    train_tokenizer(sentences, out, config.tokenizer.vocab_size)
+    make_tokenizer(sentences, out, config.tokenizer)

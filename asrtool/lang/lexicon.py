@@ -33,23 +33,24 @@ def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int) -> N
         if symbol in counts:
             raise AsrtoolError(f"{sentences}: holds {symbol}, which stands for no word", "remove it from the text")
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    lexicon = [(word, _spell(word, tokens)) for word in sorted(ranked[: max_words or None])]
-    unspelled = [word for word, spelling in lexicon if not spelling]
+    spellings = {word: _spell(word, tokens) for word in sorted(ranked[: max_words or None])}
+    unspelled = [word for word, found in spellings.items() if not found]
     if unspelled:
         logging.info("%d words left out, no tokens spell them: %s", len(unspelled), " ".join(unspelled[:10]))
-    lexicon = [entry for entry in lexicon if entry[1]]
+    lexicon = [(word, spelling) for word, found in spellings.items() for spelling in found]
     if not lexicon:
         raise AsrtoolError(f"{sentences}: {tokenizer} spells none of its words", "train the tokenizer on this text")
     _write(lexicon, tokens.pieces, out)
-    logging.info("%s: %d words, %d tokens", out, len(lexicon), tokens.num_tokens)
+    num_words = len(spellings) - len(unspelled)
+    logging.info("%s: %d words, %d spellings, %d tokens", out, num_words, len(lexicon), tokens.num_tokens)
 
 
-def _spell(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The tokens of `word`, none when some of its characters have no token."""
+def _spell(word: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """The spellings of `word`, none when some of its characters have no token."""
     try:
-        return tuple(tokenizer.pieces[token] for token in tokenizer.encode(word))
+        return tokenizer.spellings(word)
     except AsrtoolError:
-        return ()
+        return []
 
 
 def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], out: Path) -> None:

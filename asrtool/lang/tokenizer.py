@@ -1,17 +1,20 @@
-"""Text to tokens and back: SentencePiece BPE.
+"""Text to tokens: what every tokenizer does, and SentencePiece BPE. Phones are in asrtool.lang.phones.
 
 Token 0 is the CTC blank, token 1 stands for what cannot be spelled; there is no token for begin or end of sentence.
-Writes ``tokenizer.model`` (SentencePiece) and ``tokens.txt`` (piece, id).
+The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
+``pronunciations.txt`` (a word and its phones).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
 
+from asrtool.config import Tokenizer as TokenizerSettings
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.symbols import write_symbols
@@ -22,20 +25,52 @@ UNK = "<unk>"
 ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # of normalised text
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
 WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
+BPE_FILE = "tokenizer.model"
+PHONE_FILE = "pronunciations.txt"
 
 
-class Tokenizer:
-    """A trained tokenizer. `pieces[i]` is the text of token i."""
+class Tokenizer(ABC):
+    """Spells words with tokens. `pieces[i]` is the text of token i."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self.pieces: list[str] = list(pieces)
+        self.num_tokens: int = len(self.pieces)
+
+    @staticmethod
+    def load(directory: Path | str) -> Tokenizer:
+        """The tokenizer in the folder `directory`; AsrtoolError when it is missing or broken."""
+        path = tokenizer_file(Path(directory))
+        if path.name == PHONE_FILE:
+            from asrtool.lang.phones import PhoneTokenizer
+
+            return PhoneTokenizer.read(path)
+        return BpeTokenizer.read(path)
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; AsrtoolError naming the characters that no token spells."""
+
+    @abstractmethod
+    def spellings(self, word: str) -> list[tuple[str, ...]]:
+        """Every way to spell `word`, at least one; the first is the one of `encode`, whose errors it has."""
+
+
+def tokenizer_file(directory: Path) -> Path:
+    """The file that tells tokenizers apart, there or not."""
+    phones = directory / PHONE_FILE
+    return phones if phones.exists() else directory / BPE_FILE
+
+
+class BpeTokenizer(Tokenizer):
+    """A trained SentencePiece model."""
 
     def __init__(self, model: bytes) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.num_tokens: int = self._processor.get_piece_size()
-        self.pieces: list[str] = [self._processor.id_to_piece(i) for i in range(self.num_tokens)]
+        super().__init__(self._processor.id_to_piece(i) for i in range(self._processor.get_piece_size()))
 
     @classmethod
-    def load(cls, directory: Path | str) -> Tokenizer:
-        """Read ``tokenizer.model`` in `directory`; AsrtoolError when it is missing or broken."""
-        path = Path(directory) / "tokenizer.model"
+    def read(cls, path: Path) -> BpeTokenizer:
+        """Read a SentencePiece model; AsrtoolError when it is missing or broken."""
         hint = "run `asrtool tokenizer` first"
         try:
             return cls(path.read_bytes())
@@ -45,7 +80,6 @@ class Tokenizer:
             raise AsrtoolError(f"{path}: not a SentencePiece model", hint) from error
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; AsrtoolError naming the characters that no token spells."""
         ids: list[int] = self._processor.encode(text)
         if self._processor.unk_id() in ids:
             unknown = sorted(_characters([text]) - set(self.pieces))
@@ -55,9 +89,22 @@ class Tokenizer:
             )
         return ids
 
+    def spellings(self, word: str) -> list[tuple[str, ...]]:
+        return [tuple(self.pieces[token] for token in self.encode(word))]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids; the blank has none."""
         return str(self._processor.decode(list(ids)))
+
+
+def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> None:
+    """Make the tokenizer of `settings` for the lines of `sentences` in the folder `out`."""
+    if settings.unit == "phone":
+        from asrtool.lang.phones import write_phones
+
+        write_phones(sentences, out)
+    else:
+        train_tokenizer(sentences, out, settings.vocab_size)
 
 
 def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
@@ -71,11 +118,11 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
     if vocab_size < num_required:
         raise _wrong_size(vocab_size, sentences, f"alphabet and characters need {num_required}", num_required)
     model = _train(lines, vocab_size)
-    pieces = Tokenizer(model).pieces
+    pieces = BpeTokenizer(model).pieces
     if len(pieces) < vocab_size:
         raise _wrong_size(vocab_size, sentences, f"its words make {len(pieces)} at most", len(pieces))
-    with write_folder(out, "tokenizer.model") as temporary:
-        (temporary / "tokenizer.model").write_bytes(model)
+    with write_folder(out, BPE_FILE, PHONE_FILE) as temporary:
+        (temporary / BPE_FILE).write_bytes(model)
         write_symbols(temporary / "tokens.txt", pieces)
 
 

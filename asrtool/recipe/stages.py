@@ -23,7 +23,7 @@ COMMON = (
     ),
     Stage(
         name="tokenizer",
-        why="The acoustic model spells words as BPE pieces.",
+        why="The acoustic model spells words as BPE pieces or phones.",
         needs=("manifests/train/sentences.txt",),
         makes=("tokenizer",),
         run=(Line("asrtool tokenizer {work}/manifests/train/sentences.txt {work}/tokenizer --config {config}"),),
@@ -31,7 +31,7 @@ COMMON = (
     ),
     Stage(
         name="lang",
-        why="Graph search needs each word as pieces.",
+        why="Graph search needs each word as tokens.",
         needs=("manifests/train/sentences.txt", "tokenizer"),
         makes=("lang",),
         run=(Line("asrtool lang {work}/manifests/train/sentences.txt {work}/tokenizer {work}/lang --config {config}"),),

@@ -12,13 +12,13 @@ from typing import Any
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
+from asrtool.lang.tokenizer import tokenizer_file
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
 VERSION = 1  # raised when the same inputs train to other weights than before
 NO_EFFECT = ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib")
 FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
-TOKENIZER = ("tokenizer.model",)
 
 
 def describe_inputs(features: Path, tokenizer: Path, config: Config) -> dict[str, Any]:
@@ -30,7 +30,8 @@ def describe_inputs(features: Path, tokenizer: Path, config: Config) -> dict[str
     for name in NO_EFFECT:
         del settings["train"][name]
     files = {f"features/{name}": features / name for name in FEATURES}
-    files |= {f"tokenizer/{name}": tokenizer / name for name in TOKENIZER}
+    spelling = tokenizer_file(tokenizer)
+    files[f"tokenizer/{spelling.name}"] = spelling
     digests = {name: _digest(path) for name, path in files.items()}
     return {"version": VERSION, "settings": settings, "sha256": digests}
 

@@ -1,0 +1,91 @@
+"""The decoding graph over phones against brute force: homophones, variants, and words hidden in other words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from toy_graph import accept
+
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.phones import write_phones
+from asrtool.lang.symbols import read_symbols
+from asrtool.lang.tokenizer import Tokenizer
+
+# to, too, two and there, their sound alike; a and the have variants; "a way" is "away"; "i scream" is "ice cream".
+TEXT = """to the two too
+a way away there
+their th- the [noise]
+i scream ice cream
+the t v a
+"""
+Phones = tuple[str, ...]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def work(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Phones, lexicon, n-gram of order 1 or 2, and graph."""
+    work = tmp_path_factory.mktemp(f"order{request.param}")
+    (work / "text").write_text(TEXT)
+    write_phones(work / "text", work / "tokenizer")
+    build_lang(work / "text", work / "tokenizer", work / "lang", 0)
+    words = read_symbols(work / "lang" / "words.txt", "lang")
+    write_arpa(work / "G.arpa", estimate([work / "text"], words, request.param, (1,)))
+    build_graph(work / "lang", work / "G.arpa", work / "graph")
+    return work
+
+
+def sentences_of(tokenizer: Tokenizer, phones: Phones) -> Iterator[tuple[str, ...]]:
+    """Every sequence of words that `phones` may be."""
+    if not phones:
+        yield ()
+    for word in sorted(set(TEXT.split())):
+        for spelling in tokenizer.spellings(word):
+            if phones[: len(spelling)] == spelling:
+                yield from ((word, *others) for others in sentences_of(tokenizer, phones[len(spelling) :]))
+
+
+def frames(tokenizer: Tokenizer, phones: Sequence[str]) -> list[int]:
+    """Input labels of a path that spells `phones`, a blank behind each."""
+    return [label for phone in phones for label in (tokenizer.pieces.index(phone) + 1, 1)]
+
+
+def test_phones_are_read_as_every_sentence_that_sounds_so_and_no_other(work: Path) -> None:
+    tokenizer, graph = Tokenizer.load(work / "tokenizer"), load_graph(work / "graph")
+    lm, words = NgramLm.load(work / "G.arpa"), read_symbols(work / "graph" / "words.txt", "lang")
+    spellings = [spelling for word in set(TEXT.split()) for spelling in tokenizer.spellings(word)]
+    num_sentences = 0
+    for said in {tuple(itertools.chain(*pair)) for pair in itertools.product(spellings, repeat=2)}:
+        found = accept(graph, frames(tokenizer, said))
+        expected = {tuple(map(words.index, sentence)): sentence for sentence in sentences_of(tokenizer, said)}
+        assert found.keys() == expected.keys(), said
+        for labels, sentence in expected.items():
+            weight = -lm.log_prob(list(sentence))
+            # Backing off too early can make a path of a bigram cheaper than its ARPA score.
+            cheaper = work.name.startswith("order2") and found[labels] < weight
+            assert cheaper or found[labels] == pytest.approx(weight, abs=1e-3), sentence
+        num_sentences += len(expected)
+    assert num_sentences > 500
+
+
+def test_homophones_and_words_hidden_in_others_are_all_found(work: Path) -> None:
+    tokenizer, graph = Tokenizer.load(work / "tokenizer"), load_graph(work / "graph")
+    words = read_symbols(work / "graph" / "words.txt", "lang")
+    for phones, sentences in {
+        "T UW": {"to", "too", "two"},
+        "DH EH R": {"there", "their"},
+        "AH W EY": {"away", "a way"},
+        "AY S K R IY M": {"i scream", "ice cream"},
+        "[noise]": {"[noise]"},
+        "T IY V IY": {"t v"},
+        "DH": {"th-"},
+        "T": set(),
+    }.items():
+        found = accept(graph, frames(tokenizer, phones.split()))
+        assert {" ".join(words[label] for label in labels) for labels in found} == sentences
