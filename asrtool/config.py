@@ -125,8 +125,8 @@ class Tokenizer:
     vocab_size: int = 500  # of bpe
 
     def __post_init__(self) -> None:
-        _between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
         _choice("tokenizer.unit", self.unit, ("bpe", "phone"))
+        _between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
 
 
 @dataclass(frozen=True)
@@ -347,14 +347,6 @@ def check_conflicts(config: Config) -> None:
             f"specaugment.max_freq_bins is {masked} but features.num_mel_bins is {num_bins}",
             "a mask must fit into the bins",
         )
-
-
-def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:
-    hints = typing.get_type_hints(Config)
-    try:
-        return Config(**{name: hints[name](**values) for name, values in table.items()})
-    except ValueError as error:
-        raise AsrtoolError(str(error), "mend the value in the configuration file or in --set") from error
     if config.tokenizer.unit == "phone":
         wordless = [method for method in config.decode.methods if method in ("greedy", "beam")]
         if wordless:
@@ -364,3 +356,9 @@ def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:
             )
 
 
+def _build(table: Mapping[str, Mapping[str, Any]]) -> Config:
+    hints = typing.get_type_hints(Config)
+    try:
+        return Config(**{name: hints[name](**values) for name, values in table.items()})
+    except ValueError as error:
+        raise AsrtoolError(str(error), "mend the value in the configuration file or in --set") from error
