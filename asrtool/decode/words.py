@@ -1,8 +1,8 @@
-"""Pieces to words: where a word begins and ends, and how sure the recogniser is of it."""
+"""Tokens to words: where a word begins and ends, and how sure the recogniser is of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,13 +33,23 @@ def is_spoken(piece: str) -> bool:
 
 
 def find_words(spans: Sequence[Span], pieces: Sequence[str], frame_s: float, num_frames: int) -> list[Word]:
-    """Words of an utterance, in order and without overlap, times from its begin.
+    """Words of an utterance whose `pieces` mark where a word begins; see place_words."""
+    spelled = ([span for span in group if is_spoken(pieces[span.token])] for group in _group(spans, pieces))
+    texts = (("".join(pieces[span.token] for span in group).replace(WORD_MARK, ""), group) for group in spelled)
+    return place_words([(text, group) for text, group in texts if text], frame_s, num_frames)
 
-    A word runs from the begin of its first piece to the end of its last, and at most MARGIN_S further on either side:
+
+def place_words(groups: Iterable[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
+    """Words of an utterance, in order and without overlap, times from its begin; `groups` are words and their tokens.
+
+    A word runs from the begin of its first token to the end of its last, and at most MARGIN_S further on either side:
     to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
-    Its confidence is the lowest among its pieces.
+    Its confidence is the lowest among its tokens.
     """
-    words = [word for word in (_join(group, pieces, frame_s) for group in _group(spans, pieces)) if word]
+    words = [
+        Word(text, spans[0].begin * frame_s, spans[-1].end * frame_s, min(1.0, *(span.confidence for span in spans)))
+        for text, spans in groups
+    ]
     middles = [(left.end_s + right.begin_s) / 2 for left, right in pairwise(words)]
     lows, highs = [0.0, *middles], [*middles, num_frames * frame_s]
     return [
@@ -55,12 +65,3 @@ def _group(spans: Sequence[Span], pieces: Sequence[str]) -> list[list[Span]]:
             groups.append([])
         groups[-1].append(span)
     return groups
-
-
-def _join(group: Sequence[Span], pieces: Sequence[str], frame_s: float) -> Word | None:
-    spoken = [span for span in group if is_spoken(pieces[span.token])]
-    text = "".join(pieces[span.token] for span in spoken).replace(WORD_MARK, "")
-    if not text:
-        return None
-    confidence = min(1.0, min(span.confidence for span in spoken))
-    return Word(text, spoken[0].begin * frame_s, spoken[-1].end * frame_s, confidence)

@@ -1,0 +1,100 @@
+"""Words of tokens that do not tell where a word begins, such as phones, by lexicon and language model.
+
+A path through the decoding graph costs what its tokens cost in the posteriors and what its words cost in the language
+model. Its words are therefore the most probable ones that its tokens spell, and can be found from the tokens alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from asrtool.decode.path import Span
+from asrtool.decode.prefix_beam import WordLm
+from asrtool.decode.words import is_spoken
+from asrtool.lang.symbols import EOS
+
+Spelling = tuple[int, ...]
+UNREACHED = (-math.inf, None)
+Chain = Any  # None or a tuple: the chain before, a word and the number of its tokens
+
+
+class Said:
+    """A language model of one sentence: any other has probability zero. Its states count the words said."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = (*words, EOS)
+
+    def start(self) -> int:
+        return 0
+
+    def step(self, state: int, word: str) -> tuple[float, int]:
+        return (0.0 if self.words[state] == word else -math.inf), state + 1
+
+
+class WordParser:
+    """Reads tokens as words of `lexicon`, pairs of a word and its token ids; a word may have several spellings."""
+
+    def __init__(self, lexicon: Iterable[tuple[str, Spelling]], lm: WordLm) -> None:
+        self.lm = lm
+        self.words: dict[Spelling, list[str]] = {}
+        for word, spelling in lexicon:
+            self.words.setdefault(spelling, []).append(word)
+        self.lengths = sorted({len(spelling) for spelling in self.words})
+
+    def group(
+        self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
+    ) -> list[tuple[str, Sequence[Span]]]:
+        """The words of `spans` but the tags, each with its own spans: `words` if given, else the most probable ones."""
+        tokens = [span.token for span in spans]
+        parsed = self._parse(tokens, self.lm if words is None else Said(words), word_penalty)
+        ends = list(itertools.accumulate(length for _, length in parsed))
+        return [
+            (word, spans[end - length : end])
+            for (word, length), end in zip(parsed, ends, strict=True)
+            if is_spoken(word)
+        ]
+
+    def _parse(self, tokens: Sequence[int], lm: WordLm, word_penalty: float = 0.0) -> list[tuple[str, int]]:
+        """The words, with the number of their tokens, of the highest ln p(words) - word_penalty * number of words.
+
+        Where the tokens end amid a word, as they do when a search finds no complete path, the words before it.
+        """
+        # Viterbi over tokens read and state of the language model.
+        reached: list[dict[Any, tuple[float, Chain]]] = [{} for _ in range(len(tokens) + 1)]
+        reached[0][lm.start()] = (0.0, None)
+        for begin in range(len(tokens)):
+            for length, word in self._words_at(tokens, begin) if reached[begin] else ():
+                after = reached[begin + length]
+                for state, (score, chain) in reached[begin].items():
+                    log_prob, to = lm.step(state, word)
+                    total = score + log_prob - word_penalty
+                    if total > after.get(to, UNREACHED)[0]:
+                        after[to] = (total, (chain, word, length))
+        return _unroll(_best(reached, lm))
+
+    def _words_at(self, tokens: Sequence[int], begin: int) -> Iterator[tuple[int, str]]:
+        for length in self.lengths:
+            if begin + length <= len(tokens):
+                for word in self.words.get(tuple(tokens[begin : begin + length]), ()):
+                    yield length, word
+
+
+def _best(reached: Sequence[dict[Any, tuple[float, Chain]]], lm: WordLm) -> Chain:
+    last = max(position for position, states in enumerate(reached) if states)
+    complete = last == len(reached) - 1
+    scored = [
+        (score + (lm.step(state, EOS)[0] if complete else 0.0), chain)
+        for state, (score, chain) in reached[last].items()
+    ]
+    return max(scored, key=lambda item: item[0])[1]
+
+
+def _unroll(chain: Chain) -> list[tuple[str, int]]:
+    words = []
+    while chain is not None:
+        chain, word, length = chain
+        words.append((word, length))
+    return words[::-1]
