@@ -7,151 +7,214 @@ costs, sclite itself (SCTK 2.4.10) for the rest.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from asrtool.score.network import Network, Word, make_network, same_word
+from asrtool.score.network import Arcs, Network, Word, make_chain, same_word
 from asrtool.score.result import Alignment, Pair
 
 SUB, DEL, INS = range(3)
-Arcs = tuple[int, ...]
-Cost = Any  # int, or numpy.float32 where the empty alternative occurs
+Row = list[float]
+_FLOAT = struct.Struct("f")
+
+
+class _Single(float):
+    """A float of 32 bits: sclite adds such, and their rounding decides between paths of equal cost."""
+
+    def __new__(cls, value: float) -> _Single:
+        return super().__new__(cls, _FLOAT.unpack(_FLOAT.pack(value))[0])
+
+    def __add__(self, other: float) -> _Single:
+        return _Single(float(self) + other)
 
 
 class _Costs(NamedTuple):
-    zero: Cost
-    nulls: Cost  # empty alternative for empty alternative
-    optional: Cost
-    gap: Cost
-    sub: Cost
-    null: Cost
+    zero: float
+    nulls: float  # empty alternative for empty alternative
+    optional: float
+    gap: float
+    sub: float
+    null: float
 
 
-_EXACT = _Costs(0, 1, 2, 3, 4, 0)  # for texts without the empty alternative
+_EXACT = _Costs(0, 1, 2, 3, 4, 0)  # for texts without the empty alternative, all of whose sums are whole numbers
+_SINGLE = _Costs(*map(_Single, (0, 1, 2, 3, 4, 0.001)))
 
 
 def align_words(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
     """Align two sequences of words that are equal or not; no word has a special meaning."""
-    return _align(make_network(map(Word, ref)), make_network(map(Word, hyp)), _EXACT)
+    return _Search(make_chain([Word(word) for word in ref]), make_chain([Word(word) for word in hyp]), _EXACT).run()
 
 
 def align_networks(ref: Network, hyp: Network) -> Alignment:
     """Align the best path through `ref` with the best path through `hyp`."""
-    return _align(ref, hyp, _single_precision() if ref.has_null or hyp.has_null else _EXACT)
+    return _Search(ref, hyp, _SINGLE if ref.has_null or hyp.has_null else _EXACT).run()
 
 
-def _single_precision() -> _Costs:
-    """sclite adds in single precision, where the order of terms like 0.001 decides between paths of equal cost."""
-    from numpy import float32
+class _Search:
+    """Dynamic programming over the pairs of arcs (a, b) of two networks, and the way back along the best path."""
 
-    return _Costs(*map(float32, (0, 1, 2, 3, 4, 0.001)))
+    def __init__(self, ref: Network, hyp: Network, costs: _Costs) -> None:
+        self._ref, self._hyp, self._costs = ref, hyp, costs
+        self._ends = ref.ends, hyp.ends
+        self._first = 0  # number of first words that need no table
+        self._table: list[Row] = []  # least cost of reaching each pair; from (first, first) on
+        self._pairs: list[Pair] = []  # the last one first
+
+    def run(self) -> Alignment:
+        if self._costs is _EXACT:
+            self._skip_equal_end()
+            self._first = self._len_equal_start()
+        self._fill()
+        self._trace_start(*self._trace_table())
+        return Alignment(tuple(reversed(self._pairs)))
+
+    def _skip_equal_end(self) -> None:
+        """Pair the last words as long as they are equal.
+
+        No other move there is cheaper, because one word less on one side costs or saves at most a gap, and among moves
+        of equal cost that of equal words goes first.
+        """
+        ref, hyp, (rows, columns) = self._ref, self._hyp, self._ends
+        while len(rows) == len(columns) == 1 and rows[0] and columns[0]:
+            word = ref.words[rows[0]]
+            if word.optional or word != hyp.words[columns[0]]:
+                break
+            self._pairs.append(Pair("C", word.text, word.text))
+            rows, columns = ref.before(rows[0]), hyp.before(columns[0])
+        self._ends = rows, columns
+
+    def _len_equal_start(self) -> int:
+        """Number of first words that are equal on both sides, before any alternatives."""
+        ref, hyp = self._ref, self._hyp
+        stop = min(*self._ends[0], *self._ends[1], ref.len_start, hyp.len_start)
+        for arc in range(1, stop + 1):
+            word = ref.words[arc]
+            if word.optional or word != hyp.words[arc]:
+                return arc - 1
+        return stop
+
+    def _fill(self) -> None:
+        first, costs = self._first, self._costs
+        num_rows, num_columns = max(self._ends[0]) + 1, max(self._ends[1]) + 1
+        words = self._hyp.words[first:num_columns]
+        ins = [_gap(word, costs) for word in words]
+        row = [math.inf] * first + [costs.zero]
+        for b in range(first + 1, num_columns):
+            row.append(min([row[before] for before in self._hyp.before(b)]) + ins[b - first])
+        columns = _Columns(words, costs)
+        joins = [self._hyp.joins.get(b) for b in range(first, num_columns)]
+        table: list[Row] = [[]] * first + [row]
+        for a in range(first + 1, num_rows):
+            word = self._ref.words[a]
+            up = _least_row([table[before] for before in self._ref.before(a)])
+            row = [math.inf] * first
+            _add_costs(row, up, _gap(word, costs), columns.subs(word), ins, joins)
+            table.append(row)
+        self._table = table
+
+    def _trace_table(self) -> tuple[int, int]:
+        """Go back along the best path as far as the table goes."""
+        ref, hyp, costs, table = self._ref, self._hyp, self._costs, self._table
+        a, b = self._first_least(*self._ends)
+        while a > self._first and b > self._first:
+            cost, rows, columns = table[a][b], ref.before(a), hyp.before(b)
+            move, (row, column) = SUB, self._first_least(rows, columns)
+            if table[row][column] + _sub(ref.words[a], hyp.words[b], costs) != cost:
+                move, (row, column) = INS, self._first_least((a,), columns)
+                if table[row][column] + _gap(hyp.words[b], costs) != cost:
+                    move, (row, column) = DEL, self._first_least(rows, (b,))
+            self._add(move, a, b)
+            a, b = row, column
+        return a, b
+
+    def _trace_start(self, a: int, b: int) -> None:
+        """Go back to the start where one side has but its first equal words: what the other has more is all gaps.
+
+        There a substitution is as cheap as a gap only between equal words, one of which takes the place of the other.
+        """
+        ref, hyp, first = self._ref, self._hyp, self._first
+        while a or b:
+            one, other = ref.words[a], hyp.words[b]
+            if a and b and same_word(one, other) and not one.optional and not other.optional:
+                move = SUB
+            else:
+                move = INS if b > a else DEL
+            self._add(move, a, b)
+            if move != INS:
+                a, _ = self._first_least(ref.before(a), (first,))
+            if move != DEL:
+                _, b = self._first_least((first,), hyp.before(b))
+
+    def _first_least(self, rows: Arcs, columns: Arcs) -> tuple[int, int]:
+        if len(rows) == 1 and len(columns) == 1:
+            return rows[0], columns[0]
+        table = self._table
+        return min([(a, b) for a in rows for b in columns], key=lambda cell: table[cell[0]][cell[1]])
+
+    def _add(self, move: int, a: int, b: int) -> None:
+        """Add the outcome of a move to the pairs; nothing where nothing stands against nothing."""
+        ref, hyp = self._ref.words[a], self._hyp.words[b]
+        if move == SUB:
+            self._pairs.append(Pair("C" if same_word(ref, hyp) else "S", str(ref), str(hyp)))
+        elif move == DEL and not ref.null:
+            self._pairs.append(Pair("C" if ref.optional else "D", str(ref), ""))
+        elif move == INS and not hyp.null:
+            self._pairs.append(Pair("C" if hyp.optional else "I", "", str(hyp)))
 
 
-def _align(ref: Network, hyp: Network, costs: _Costs) -> Alignment:
-    pairs: list[Pair] = []
-    rows, columns = _skip_equal_end(ref, hyp, pairs) if costs is _EXACT else (ref.ends, hyp.ends)
-    table, moves = _fill(ref, hyp, max(rows) + 1, max(columns) + 1, costs)
-    a, b = _first_least(table, rows, columns)
-    while a or b:
-        move = moves[a][b]
-        pair = _pair(move, ref.words[a], hyp.words[b])
-        if pair:
-            pairs.append(pair)
-        a, b = _first_least(table, ref.before[a] if move != INS else (a,), hyp.before[b] if move != DEL else (b,))
-    return Alignment(tuple(reversed(pairs)))
-
-
-def _skip_equal_end(ref: Network, hyp: Network, pairs: list[Pair]) -> tuple[Arcs, Arcs]:
-    """Pair the last words as long as they are equal; the arcs that lead to what remains.
-
-    No other move there is cheaper, because one word less on one side costs or saves at most a gap, and among moves of
-    equal cost that of equal words goes first.
-    """
-    rows, columns = ref.ends, hyp.ends
-    while len(rows) == len(columns) == 1 and rows[0] and columns[0]:
-        word = ref.words[rows[0]]
-        if word.optional or word != hyp.words[columns[0]]:
-            break
-        pairs.append(Pair("C", word.text, word.text))
-        rows, columns = ref.before[rows[0]], hyp.before[columns[0]]
-    return rows, columns
-
-
-def _first_least(table: list[list[Cost]], rows: Arcs, columns: Arcs) -> tuple[int, int]:
-    if len(rows) == 1 and len(columns) == 1:
-        return rows[0], columns[0]
-    return min(((a, b) for a in rows for b in columns), key=lambda cell: table[cell[0]][cell[1]])
-
-
-def _fill(
-    ref: Network, hyp: Network, num_rows: int, num_columns: int, costs: _Costs
-) -> tuple[list[list[Cost]], list[list[int]]]:
-    """Least cost of reaching each pair of the first arcs, and the last move there."""
-    words = hyp.words[:num_columns]
-    ins = [_gap(word, costs) for word in words]
-    row = [costs.zero]
-    for b in range(1, num_columns):
-        row.append(min(row[before] for before in hyp.before[b]) + ins[b])
-    # Most arcs follow the one before them, whose costs are at hand.
-    joins = [None if arcs == (b - 1,) else arcs for b, arcs in enumerate(hyp.before[:num_columns])]
-    table, moves = [row], [[INS] * num_columns]
-    for a in range(1, num_rows):
-        up = _least_row([table[before] for before in ref.before[a]])
-        row, row_moves = _next_row(up, _gap(ref.words[a], costs), _subs(ref.words[a], words, costs), ins, joins)
-        table.append(row)
-        moves.append(row_moves)
-    return table, moves
-
-
-def _least_row(rows: list[list[Cost]]) -> list[Cost]:
+def _least_row(rows: list[Row]) -> Row:
     return rows[0] if len(rows) == 1 else [min(column) for column in zip(*rows, strict=True)]
 
 
-def _next_row(
-    up: list[Cost], gap: Cost, subs: list[Cost], ins: list[Cost], joins: list[Arcs | None]
-) -> tuple[list[Cost], list[int]]:
-    corner, left = up[0], up[0] + gap
-    row, moves = [left], [DEL]
-    for b in range(1, len(ins)):
-        join = joins[b]
+def _add_costs(row: Row, up: Row, gap: float, subs: Row, ins: Row, joins: list[Arcs | None]) -> None:
+    """Add the costs of a row below the row `up`."""
+    first = len(row)
+    corner = left = math.inf  # nothing but a deletion leads to the first column
+    for sub, step, above, join in zip(subs, ins, up[first:] if first else up, joins, strict=False):
         if join:
             corner, left = min([up[arc] for arc in join]), min([row[arc] for arc in join])
-        by_sub, by_ins = corner + subs[b], left + ins[b]
-        corner = up[b]
-        by_del = corner + gap
-        if by_sub <= by_del and by_sub <= by_ins:
-            left, move = by_sub, SUB
-        elif by_del < by_ins:
-            left, move = by_del, DEL
-        else:
-            left, move = by_ins, INS
+        cost = corner + sub
+        corner = above
+        left = left + step
+        if left < cost:
+            cost = left
+        above = above + gap
+        left = above if above < cost else cost
         row.append(left)
-        moves.append(move)
-    return row, moves
 
 
-def _gap(word: Word, costs: _Costs) -> Cost:
+class _Columns:
+    """Costs of substitution by each of some hypothesis words."""
+
+    def __init__(self, words: Sequence[Word], costs: _Costs) -> None:
+        self._words, self._costs = words, costs
+        self._different = [costs.sub] * len(words)
+        self._fragments = [b for b, word in enumerate(words) if word.fragment]
+        self._places: dict[str, list[int]] = {}
+        for b, word in enumerate(words):
+            self._places.setdefault(word.text, []).append(b)
+
+    def subs(self, ref: Word) -> Row:
+        if ref.null or ref.fragment:
+            return [_sub(ref, word, self._costs) for word in self._words]
+        row = self._different[:]
+        for b in self._places.get(ref.text, ()):
+            row[b] = self._costs.zero
+        for b in self._fragments:
+            row[b] = _sub(ref, self._words[b], self._costs)
+        return row
+
+
+def _sub(ref: Word, hyp: Word, costs: _Costs) -> float:
+    if ref.null:
+        return costs.nulls if hyp.null else costs.sub
+    return costs.zero if ref.text == hyp.text or same_word(ref, hyp) else costs.sub
+
+
+def _gap(word: Word, costs: _Costs) -> float:
     if word.null:
         return costs.null
     return costs.optional if word.optional else costs.gap
-
-
-def _subs(ref: Word, hyp: Sequence[Word], costs: _Costs) -> list[Cost]:
-    if ref.null:
-        return [costs.nulls if word.null else costs.sub for word in hyp]
-    text, fragment, same, sub = ref.text, ref.fragment, costs.zero, costs.sub
-    return [
-        same if word.text == text or ((fragment or word.fragment) and same_word(ref, word)) else sub for word in hyp
-    ]
-
-
-def _pair(move: int, ref: Word, hyp: Word) -> Pair | None:
-    """The outcome of a move; None where nothing stands against nothing."""
-    if move == SUB:
-        return Pair("C" if same_word(ref, hyp) else "S", str(ref), str(hyp))
-    word = ref if move == DEL else hyp
-    if word.null:
-        return None
-    if move == DEL:
-        return Pair("C" if ref.optional else "D", str(ref), "")
-    return Pair("C" if hyp.optional else "I", "", str(hyp))

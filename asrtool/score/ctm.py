@@ -7,16 +7,18 @@ words ``<ALT_BEGIN>``, ``<ALT>`` and ``<ALT_END>``, whose times may be ``*``.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from asrtool.score.lines import Place, read_lines, split, to_number, upper
+from asrtool.score.lines import Place, Side, read_bare_lines, split, to_number, upper
 
 ALT_BEGIN, ALT, ALT_END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 _NUMBER = r"\d{1,9}(?:\.\d*)?|\.\d+"
 _NAME, _GAP = r"([^ \t<>{}]+)", r"[ \t]+"
 _LINE = re.compile(
-    rf"{_NAME}({_GAP}){_NAME}{_GAP}(-?(?:{_NUMBER})){_GAP}({_NUMBER}){_GAP}([^ \t]+)(?:{_GAP}([0-9.-]+))?", re.ASCII
+    rf"(?!;;){_NAME}({_GAP}){_NAME}{_GAP}(-?(?:{_NUMBER})){_GAP}({_NUMBER}){_GAP}([^ \t]+)(?:{_GAP}([0-9.-]+))?",
+    re.ASCII,
 )
 _FIELDS = "FILE CHANNEL START DURATION WORD [CONFIDENCE]"
 _MARK_TIMES = re.compile(rf"({_NAME}{_GAP}{_NAME}){_GAP}\*{_GAP}\*{_GAP}(?=<ALT)", re.IGNORECASE)
@@ -26,37 +28,44 @@ _MAY_FOLLOW = {"": (ALT_BEGIN,), ALT_BEGIN: (ALT, ALT_END), ALT: (ALT, ALT_END),
 class CtmWord(NamedTuple):
     """A line of a ctm, as it stands; times in seconds from the start of the file, 0 where the line has ``*``."""
 
-    place: Place
-    file: str
-    channel: str
+    line: int
     start_s: float
     duration_s: float
     word: str
     confidence: str
-    gap: str  # white space after the file name, by which NIST's scorer sorts too
 
 
-def read_ctm(path: Path | str) -> tuple[CtmWord, ...]:
+@dataclass(frozen=True)
+class Ctm:
+    """The words by side, in file order."""
+
+    path: Path
+    sides: dict[Side, list[CtmWord]]
+    has_alternatives: bool
+
+
+def read_ctm(path: Path | str) -> Ctm:
     """Read a ctm; raises AsrtoolError naming file and line of what is malformed."""
-    words, mark = [], ""
-    for place, line in read_lines(path):
-        line = line.strip(" \t")
-        if not line or line.startswith(";;"):
-            continue
-        words.append(_parse(place, line))
-        if _is_mark(words[-1].word):
-            mark = _next_mark(place, mark, upper(words[-1].word))
+    path, mark = Path(path), ""
+    sides: dict[Side, list[CtmWord]] = {}
+    for number, line in enumerate(read_bare_lines(path), 1):
+        match = _LINE.fullmatch(line)
+        if not match:
+            line = line.strip(" \t")
+            if not line or line.startswith(";;"):
+                continue
+            match = _LINE.fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line)) or _explain(Place(path, number), split(line))
+        file, gap, channel, start, duration, word, confidence = match.groups("")
+        if word.startswith("<") and _is_mark(word):
+            mark = _next_mark(Place(path, number), mark, upper(word))
+        side = Side(file, gap, channel)
+        words = sides.get(side)
+        if words is None:
+            words = sides[side] = []
+        words.append(CtmWord(number, float(start), float(duration), word, confidence))
     if mark in (ALT_BEGIN, ALT):
-        words[-1].place.fail("alternatives without end", ALT_END)
-    return tuple(words)
-
-
-def _parse(place: Place, line: str) -> CtmWord:
-    match = _LINE.fullmatch(line) or _LINE.fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line))
-    if not match:
-        _explain(place, split(line))
-    file, gap, channel, start, duration, word, confidence = match.groups("")
-    return CtmWord(place, file, channel, float(start), float(duration), word, confidence, gap)
+        Place(path, max(words[-1].line for words in sides.values())).fail("alternatives without end", ALT_END)
+    return Ctm(path, sides, bool(mark))
 
 
 def _explain(place: Place, fields: list[str]) -> NoReturn:

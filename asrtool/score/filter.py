@@ -8,7 +8,8 @@ Words of ``wor-`` and ``-ord`` stay whole, other hyphenated words are split; an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END, CtmWord
@@ -19,20 +20,19 @@ from asrtool.score.stm import StmSegment
 _OPTIONAL = re.compile(r"\([^()]*[^() ][^()]*\)")
 _HYPHEN = re.compile(r"([^( ])-(?=[^) ])")
 _OPTIONAL_TAIL = re.compile(r"(\( +[^() ]+ +)([^() ]+)")
+_OPENING, _CLOSING = re.compile(r"\( +"), re.compile(r" +\)")
 _NUMBER = re.compile(r"[0-9.-]*", re.ASCII)
 
 
-class TimedWord(NamedTuple):
-    """A word of a filtered ctm, lower case; times in seconds."""
+# A word of a filtered ctm or a mark of alternatives, lower case, and its midpoint in seconds from the start of the file
+HeardWord = tuple[str, float]
 
-    text: str
-    start_s: float
-    duration_s: float
 
-    @property
-    def is_mark(self) -> bool:
-        """Whether it is no word but a mark of alternatives."""
-        return self.text.startswith("<alt")
+class _Filtered(NamedTuple):
+    """What a ctm word turned into: words of each alternative."""
+
+    alternatives: list[list[str]]
+    untouched: bool  # a line that csrfilt leaves as it is, times too
 
 
 def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
@@ -40,70 +40,83 @@ def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
     return lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.place))
 
 
-def filter_ctm(words: Iterable[CtmWord], rules: RuleSet | None) -> Iterator[tuple[CtmWord, TimedWord]]:
-    """The filtered words, each with the line it comes from."""
-    known: dict[tuple[str, bool], list[list[str]] | str] = {}
-    for word in words:
-        key = word.word, bool(word.confidence)
-        if key not in known:
-            known[key] = _alternatives(_filter(word.word, rules, word.place), word)
-        filtered = known[key]
-        if isinstance(filtered, str):
-            yield word, TimedWord(filtered, word.start_s, word.duration_s)
-        else:
-            for timed in _share_time(word, filtered):
-                yield word, timed
+class CtmFilter:
+    """Filters the words of a ctm; a word is taken apart once, however often it occurs."""
+
+    def __init__(self, path: Path, rules: RuleSet | None) -> None:
+        self._path, self._rules = path, rules
+        self._known: dict[tuple[str, bool], _Filtered] = {}
+
+    def apply(self, words: Iterable[CtmWord]) -> list[HeardWord]:
+        """The filtered words of one side; raises AsrtoolError for one that cannot be read."""
+        heard: list[HeardWord] = []
+        for word in words:
+            key = word.word, word.confidence != ""
+            filtered = self._known.get(key)
+            if filtered is None:
+                place = Place(self._path, word.line)
+                filtered = self._known[key] = _take_apart(_filter(word.word, self._rules, place), word, place)
+            alternatives, untouched = filtered
+            if untouched:
+                text = alternatives[0][0] or word.confidence
+                heard.append((text, word.start_s + word.duration_s / 2))
+            elif len(alternatives) == 1:
+                heard += zip(alternatives[0], _middles_s(word, len(alternatives[0])), strict=True)
+            elif alternatives:
+                heard += _block(word, alternatives)
+        return heard
 
 
 def _filter(text: str, rules: RuleSet | None, place: Place) -> str:
-    if ("(" in text or ")" in text) and set("()") & set(_OPTIONAL.sub("", text)):
+    has_optional = "(" in text or ")" in text
+    if has_optional and set("()") & set(_OPTIONAL.sub("", text)):
         place.fail(f"parentheses in {text.strip()!r}", "(WORD) around optional words, not nested, not empty")
-    text = upper(text).replace("(", "( ").replace(")", " )")
-    text = f" {text} "
+    text = f" {upper(text)} "
+    if has_optional:
+        text = text.replace("(", "( ").replace(")", " )")
     if rules:
         text = rules.apply(text)
-    text = _HYPHEN.sub(r"\1 ", text)
-    while _OPTIONAL_TAIL.search(text):
-        text = _OPTIONAL_TAIL.sub(r"\1) ( \2", text, count=1)
-    return re.sub(r"\( +", "(", re.sub(r" +\)", ")", text))
+    if "-" in text:
+        text = _HYPHEN.sub(r"\1 ", text)
+    if "(" in text or ")" in text:
+        while _OPTIONAL_TAIL.search(text):
+            text = _OPTIONAL_TAIL.sub(r"\1) ( \2", text, count=1)
+        text = _OPENING.sub("(", _CLOSING.sub(")", text))
+    return text
 
 
-def _alternatives(text: str, word: CtmWord) -> list[list[str]] | str:
-    """What a ctm word turned into: words of each alternative, or the one word of a line left as it was.
+def _take_apart(text: str, word: CtmWord, place: Place) -> _Filtered:
+    """Read a filtered word.
 
     The last token passes for the confidence where it looks like a number, and a confidence without word for the word:
     so does csrfilt, and counts must be those it leads to.
     """
     tokens = split(lower(text).replace("{", " { ").replace("}", " } "))
-    if word.confidence:
-        tokens.append(word.confidence)
-    if len(tokens) == 1:
-        return tokens[0]
-    if tokens and _NUMBER.fullmatch(tokens[-1]):
+    if len(tokens) + bool(word.confidence) == 1:
+        return _Filtered([tokens or [""]], untouched=True)
+    if not word.confidence and tokens and _NUMBER.fullmatch(tokens[-1]):
         tokens.pop()
     alternatives = " ".join(tokens).split("/")
     while alternatives and not alternatives[-1]:
         alternatives.pop()
     words = [split(alternative.replace("{", "").replace("}", "")) for alternative in alternatives]
     if not all(words):
-        word.place.fail(f"{word.word!r} has an empty alternative", "@ for nothing")
-    return words
+        place.fail(f"{word.word!r} has an empty alternative", "@ for nothing")
+    return _Filtered(words, untouched=False)
 
 
-def _share_time(word: CtmWord, alternatives: list[list[str]]) -> Iterator[TimedWord]:
-    """Spread the time of a ctm word over the words of each alternative."""
-    if len(alternatives) == 1:
-        yield from _spread(word, alternatives[0])
-        return
-    for number, texts in enumerate(alternatives):
-        yield TimedWord(lower(ALT if number else ALT_BEGIN), 0.0, 0.0)
-        yield from _spread(word, texts)
-    if alternatives:
-        yield TimedWord(lower(ALT_END), 0.0, 0.0)
+def _middles_s(word: CtmWord, num_words: int) -> list[float]:
+    """Midpoints of the words that share the time of a ctm word."""
+    # Three decimals, because csrfilt hands the words over as a file.
+    duration_s = word.duration_s / num_words
+    half_s = round(duration_s, 3) / 2
+    return [round(word.start_s + duration_s * number, 3) + half_s for number in range(num_words)]
 
 
-def _spread(word: CtmWord, texts: list[str]) -> Iterator[TimedWord]:
-    duration_s = word.duration_s / len(texts)
-    for number, text in enumerate(texts):
-        # Three decimals, because csrfilt hands the words over as a file.
-        yield TimedWord(text, round(word.start_s + duration_s * number, 3), round(duration_s, 3))
+def _block(word: CtmWord, alternatives: list[list[str]]) -> list[HeardWord]:
+    """Alternatives with their marks; they stay together, so that the latest midpoint is that of all."""
+    texts: list[str] = []
+    for words in alternatives:
+        texts += [lower(ALT if texts else ALT_BEGIN), *words]
+    middle_s = max(max(_middles_s(word, len(words))) for words in alternatives)
+    return [(text, middle_s) for text in [*texts, lower(ALT_END)]]

@@ -8,7 +8,7 @@ is applied, and the search goes on behind its source; contexts are those of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from asrtool.score.lines import Place, read_lines, upper
 REFERENCE = ("stm", "ref")  # what sections of a GLM call the two inputs
 HYPOTHESIS = ("ctm", "hyp")
 _SECTION = re.compile(r';;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
+NUM_LETTERS = 3
 _QUOTED = re.compile(r"""["']([^"']*)["']""")
 
 
@@ -53,37 +54,54 @@ class RuleSet:
     """The rules that apply to one input; `apply` is the filter."""
 
     def __init__(self, rules: Sequence[Rule], case_sensitive: bool) -> None:
-        self._case_sensitive = case_sensitive
-        self._by_source: dict[str, list[Rule]] = {}
-        for rule in rules:
-            self._by_source.setdefault(self._fold(rule.source), []).append(rule)
-        self._pattern = self._compile(rules)
+        self._rules = rules
+        self._fold: Callable[[str], str] = str if case_sensitive else upper
+        self._literals = [self._fold(rule.left + rule.source + rule.right) for rule in rules]
+        # A rule fits only where all of its literal stands, so it is looked for in texts with one word of that alone:
+        # a whole one, or else the first letters of a part of one.
+        self._by_word: dict[str, list[int]] = {}
+        self._by_letters: dict[str, list[int]] = {}
+        for number, literal in enumerate(self._literals):
+            first, *inner = literal.split(" ")
+            whole = max(inner[:-1], key=len, default="")
+            part = max([first, *inner[-1:]], key=len)[:NUM_LETTERS]
+            index, key = (self._by_word, whole) if whole else (self._by_letters, part)
+            index.setdefault(key, []).append(number)
+        self._known: dict[str, list[int]] = {}
 
     def apply(self, text: str) -> str:
         """Rewrite `text`, which begins and ends with a space."""
-        return self._pattern.sub(self._target, text)
+        folded = self._fold(text)
+        candidates: set[int] = set()
+        for word in folded.split(" "):
+            numbers = self._known.get(word)
+            if numbers is None:
+                numbers = self._known[word] = self._of_word(word)
+            candidates.update(numbers)
+        return self._rewrite(text, folded, sorted(candidates)) if candidates else text
 
-    def _compile(self, rules: Sequence[Rule]) -> re.Pattern[str]:
-        """One pattern for all rules, branching on the first character of the source to be quick."""
-        branches: dict[str, list[str]] = {}
-        for rule in rules:
-            left = f"(?<={re.escape(rule.left + rule.source)})" if rule.left else ""
-            right = f"(?={re.escape(rule.right)})" if rule.right else ""
-            branch = f"{re.escape(rule.source[1:])}{left}{right}"
-            branches.setdefault(self._fold(rule.source[0]), []).append(branch)
-        patterns = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in branches.items()]
-        flags = re.ASCII if self._case_sensitive else re.ASCII | re.IGNORECASE
-        return re.compile("|".join(patterns) or "(?!)", flags)
+    def _of_word(self, word: str) -> list[int]:
+        """The rules that may fit a text with `word` in it."""
+        numbers = [*self._by_word.get(word, ())]
+        for start in range(len(word) + 1):
+            for stop in range(start, min(start + NUM_LETTERS, len(word)) + 1):
+                numbers += self._by_letters.get(word[start:stop], ())
+        return numbers
 
-    def _target(self, match: re.Match[str]) -> str:
-        before, after = self._fold(match.string[: match.start()]), self._fold(match.string[match.end() :])
-        for rule in self._by_source[self._fold(match.group())]:
-            if before.endswith(self._fold(rule.left)) and after.startswith(self._fold(rule.right)):
-                return rule.target
-        raise AssertionError(f"no rule for {match.group()!r} in {match.string!r}")
-
-    def _fold(self, text: str) -> str:
-        return text if self._case_sensitive else upper(text)
+    def _rewrite(self, text: str, folded: str, numbers: list[int]) -> str:
+        fitting: dict[int, Rule] = {}  # by where the source begins
+        for number in numbers:
+            rule, literal = self._rules[number], self._literals[number]
+            position = folded.find(literal)
+            while position >= 0:
+                fitting.setdefault(position + len(rule.left), rule)
+                position = folded.find(literal, position + 1)
+        done, pieces = 0, []
+        for start, rule in sorted(fitting.items()):
+            if start >= done:
+                pieces += [text[done:start], rule.target]
+                done = start + len(rule.source)
+        return "".join([*pieces, text[done:]])
 
 
 def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import TypeVar
 
 from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_networks
-from asrtool.score.ctm import CtmWord, read_ctm
-from asrtool.score.filter import TimedWord, filter_ctm, filter_segment
+from asrtool.score.ctm import Ctm, read_ctm
+from asrtool.score.filter import CtmFilter, HeardWord, filter_segment
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.lines import lower
+from asrtool.score.lines import Side, lower
 from asrtool.score.result import Alignment, Result, Segment
 from asrtool.score.stm import StmSegment, read_stm
-from asrtool.score.text import is_ignored, read_hypothesis, read_reference
-
-Line = TypeVar("Line", StmSegment, CtmWord)
-Words = Sequence[tuple[CtmWord, TimedWord]]
+from asrtool.score.text import is_ignored, is_mark, read_hypothesis, read_reference
 
 
 def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) -> Result:
@@ -35,81 +32,96 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
     """
     stm, ctm = read_stm(ref), read_ctm(hyp)
     ref_rules, hyp_rules = (read_glm(glm, inputs) if glm else None for inputs in (REFERENCE, HYPOTHESIS))
-    filtered = list(filter_ctm(_sorted(ctm), hyp_rules))
-    hypotheses = deque(list(words) for _, words in groupby(filtered, key=lambda pair: _side(pair[0])))
+    heard = _heard(ctm, CtmFilter(ctm.path, hyp_rules))
     titles = {lower(label): label for label in stm.titles}
     num_segments: Counter[str] = Counter()
     scored = []
-    for side, group in groupby(_sorted(stm.segments), key=_side):
-        words = hypotheses.popleft() if hypotheses and _side(hypotheses[0][0][0]) == side else []
+    ordered = sorted(stm.segments, key=attrgetter("side", "start_s"))
+    for channel, group in groupby(ordered, key=lambda segment: _channel(segment.side)):
+        words = heard.popleft()[1] if heard and _channel(heard[0][0]) == channel else []
         segments = [(segment, filter_segment(segment, ref_rules)) for segment in group]
         for segment, alignment in _align(segments, words):
             speaker = lower(segment.speaker)
             scored.append(_scored(segment, f"{speaker}-{num_segments[speaker]:03d}", titles, alignment))
             num_segments[speaker] += 1
-    if hypotheses:
-        _fail_unmatched(hypotheses[0][0][0], ref)
+    if heard:
+        _fail_unmatched(ctm, heard[0][0], ref)
     return Result(tuple(scored), stm.titles)
+
+
+def _heard(ctm: Ctm, ctm_filter: CtmFilter) -> deque[tuple[Side, list[HeardWord]]]:
+    """The filtered words of each channel in the order of NIST's scorer: by side, then by time."""
+    by_start = attrgetter("start_s")
+    heard = [
+        (side, ctm_filter.apply(sorted(words, key=by_start)))
+        for side, words in sorted(ctm.sides.items(), key=itemgetter(0))
+    ]
+    channels: deque[tuple[Side, list[HeardWord]]] = deque()
+    for _, group in groupby(heard, key=lambda item: _channel(item[0])):
+        sides = list(group)
+        words = [word for _, words in sides for word in words]
+        channels.append((sides[0][0], _hold_blocks(words) if ctm.has_alternatives else words))
+    return channels
+
+
+def _channel(side: Side) -> tuple[str, str]:
+    return lower(side.file), lower(side.channel)
 
 
 def _scored(segment: StmSegment, key: str, titles: dict[str, str], alignment: Alignment) -> Segment:
     return Segment(
         id=key,
         speaker=lower(segment.speaker),
-        labels=tuple(titles.get(lower(label), label) for label in segment.labels),
+        labels=tuple([titles.get(lower(label), label) for label in segment.labels]),
         alignment=alignment,
-        file=segment.file,
-        channel=segment.channel,
+        file=segment.side.file,
+        channel=segment.side.channel,
         start_s=segment.start_s,
         end_s=segment.end_s,
     )
 
 
-def _sorted(lines: Iterable[Line]) -> list[Line]:
-    """The order in which NIST's scorer reads: by file, by the white space behind it, by channel, by time."""
-    return sorted(lines, key=lambda line: (line.file, line.gap, line.channel, line.start_s))
-
-
-def _side(line: StmSegment | CtmWord) -> tuple[str, str]:
-    return lower(line.file), lower(line.channel)
-
-
-def _fail_unmatched(word: CtmWord, ref: Path | str) -> None:
+def _fail_unmatched(ctm: Ctm, side: Side, ref: Path | str) -> None:
+    line = min(word.line for word in ctm.sides[side])
     raise AsrtoolError(
-        f"{word.place.path}:{word.place.line}: file {word.file} channel {word.channel} is not in {ref}",
+        f"{ctm.path}:{line}: file {side.file} channel {side.channel} is not in {ref}",
         "score against the reference of the same test set; write file and channel alike in both",
     )
 
 
-def _align(segments: list[tuple[StmSegment, str]], words: Words) -> Iterator[tuple[StmSegment, Alignment]]:
+def _align(segments: list[tuple[StmSegment, str]], words: list[HeardWord]) -> Iterator[tuple[StmSegment, Alignment]]:
     """The scored segments of one channel, each with its alignment to the words that fall into it."""
     start = 0
-    for number, (segment, text) in enumerate(segments):
-        end = len(words) if number == len(segments) - 1 else _end_of_segment(words, start, segment.end_s)
-        own = words[start:end]
-        start = end
+    for number, (segment, text) in enumerate(segments, 1):
+        stop = len(words)
+        if number < len(segments):
+            limit_s = struct.unpack("f", struct.pack("f", segment.end_s))[0]  # sclite has segment times in 32 bits
+            stop = start
+            while stop < len(words) and words[stop][1] < limit_s:
+                stop += 1
         if not is_ignored(text):
-            hypothesis = read_hypothesis([word.text for _, word in own])
+            hypothesis = read_hypothesis([word for word, _ in words[start:stop]])
             yield segment, align_networks(read_reference(text, segment.place), hypothesis)
+        start = stop
 
 
-def _end_of_segment(words: Words, start: int, end_s: float) -> int:
-    """The first word from `start` on whose midpoint does not lie before `end_s`; alternatives stay together."""
-    limit_s = struct.unpack("f", struct.pack("f", end_s))[0]  # sclite keeps segment times in single precision
+def _hold_blocks(words: list[HeardWord]) -> list[HeardWord]:
+    """Give the words of each block of alternatives the midpoint of the latest, so that they fall into one segment."""
+    held: list[HeardWord] = []
+    start = 0
     while start < len(words):
         stop = _end_of_block(words, start)
-        times = [word for _, word in words[start:stop] if stop == start + 1 or not word.is_mark]
-        middle_s = max((word.start_s + word.duration_s / 2 for word in times), default=0.0)
-        if middle_s >= limit_s:
-            break
+        middles_s = [middle_s for text, middle_s in words[start:stop] if stop == start + 1 or not is_mark(text)]
+        middle_s = max(middles_s, default=0.0)
+        held += [(text, middle_s) for text, _ in words[start:stop]]
         start = stop
-    return start
+    return held
 
 
-def _end_of_block(words: Words, start: int) -> int:
-    if not words[start][1].is_mark:
+def _end_of_block(words: list[HeardWord], start: int) -> int:
+    if not is_mark(words[start][0]):
         return start + 1
     stop = start
-    while stop < len(words) and words[stop][1].text != "<alt_end>":
+    while stop < len(words) and words[stop][0] != "<alt_end>":
         stop += 1
     return min(stop + 1, len(words))

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from asrtool.errors import AsrtoolError
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TOKEN = re.compile(r"[^ \t]+")
 _TO_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -26,30 +26,48 @@ class Place(NamedTuple):
         raise AsrtoolError(f"{self.path}:{self.line}: {what}", f"expected {expected}")
 
 
+class Side(NamedTuple):
+    """A channel of a file as a line of stm or ctm names it; NIST's scorer reads in the order of these three."""
+
+    file: str
+    gap: str  # white space after the file name
+    channel: str
+
+
 def read_lines(path: Path | str) -> Iterator[tuple[Place, str]]:
     """The lines of a UTF-8 file with their places, without line ends.
 
     Raises AsrtoolError for a missing file, other encodings and control characters (a carriage return among them).
     """
     path = Path(path)
+    for number, line in enumerate(read_bare_lines(path), 1):
+        yield Place(path, number), line
+
+
+def read_bare_lines(path: Path) -> list[str]:
+    """The lines that `read_lines` reads, without their places."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {(error.strerror or '').lower()}", "check the path") from error
-    for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
-        place = Place(path, number)
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            place.fail(f"byte {error.start + 1} is not UTF-8", "UTF-8 text")
-        if control := _CONTROL.search(line):
-            place.fail(f"control character {control.group()!r}", "text lines that end in a line feed alone")
-        yield place, line
+    if not data:
+        return []
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = data.rfind(b"\n", 0, error.start) + 1
+        place = Place(path, data.count(b"\n", 0, start) + 1)
+        place.fail(f"byte {error.start - start + 1} is not UTF-8", "UTF-8 text")
+    if control := _CONTROL.search(text):
+        place = Place(path, text.count("\n", 0, control.start()) + 1)
+        place.fail(f"control character {control.group()!r}", "text lines that end in a line feed alone")
+    return text.removesuffix("\n").split("\n")
 
 
 def split(line: str) -> list[str]:
     """The tokens between spaces and tabs; other white space is part of a token."""
-    return _TOKEN.findall(line)
+    # Lines hold no control characters, so that ASCII has no other white space.
+    return line.split() if line.isascii() else _TOKEN.findall(line)
 
 
 def to_number(text: str, place: Place, what: str) -> float:
@@ -61,9 +79,9 @@ def to_number(text: str, place: Place, what: str) -> float:
 
 def upper(text: str) -> str:
     """Upper case of a-z alone, as csrfilt does."""
-    return text.translate(_TO_UPPER)
+    return text.upper() if text.isascii() else text.translate(_TO_UPPER)
 
 
 def lower(text: str) -> str:
     """Lower case of A-Z alone."""
-    return text.translate(_TO_LOWER)
+    return text.lower() if text.isascii() else text.translate(_TO_LOWER)

@@ -7,11 +7,12 @@ between paths of equal cost, so it is that of the text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 NULL = "@"
+Arcs = tuple[int, ...]
 
 
 class Word(NamedTuple):
@@ -28,15 +29,25 @@ class Word(NamedTuple):
 
 Part = Word | list["Parts"]  # a word, or alternatives
 Parts = list[Part]
+_START = Word("")
 
 
 @dataclass
 class Network:
-    """`before[i]` are the arcs that lead into arc i, `ends` those that end the network."""
+    """An arc follows the one before it, unless `joins` names the arcs that lead into it; `ends` end the network."""
 
-    words: list[Word] = field(default_factory=lambda: [Word("")])
-    before: list[tuple[int, ...]] = field(default_factory=lambda: [()])
-    ends: tuple[int, ...] = (0,)
+    words: list[Word]
+    joins: dict[int, Arcs]
+    ends: Arcs
+
+    def before(self, arc: int) -> Arcs:
+        """The arcs that lead into `arc`, which is not 0."""
+        return self.joins.get(arc) or (arc - 1,)
+
+    @property
+    def len_start(self) -> int:
+        """Number of words before the first alternatives."""
+        return min([min(arcs) for arcs in self.joins.values()], default=len(self.words) - 1)
 
     @property
     def has_null(self) -> bool:
@@ -67,19 +78,26 @@ def same_word(ref: Word, hyp: Word) -> bool:
     return ref.text == hyp.text
 
 
-def make_network(parts: Iterable[Part]) -> Network:
+def make_chain(words: Sequence[Word]) -> Network:
+    """The network of words without alternatives."""
+    return Network([_START, *words], {}, (len(words),))
+
+
+def make_network(parts: Sequence[Part]) -> Network:
     """The network of a text."""
-    network = Network()
+    network = Network([_START], {}, (0,))
     network.ends = _add(network, parts, (0,))
     return network
 
 
-def _add(network: Network, parts: Iterable[Part], before: tuple[int, ...]) -> tuple[int, ...]:
+def _add(network: Network, parts: Sequence[Part], before: Arcs) -> Arcs:
     for part in parts:
         if isinstance(part, Word):
+            arc = len(network.words)
+            if before != (arc - 1,):
+                network.joins[arc] = before
             network.words.append(part)
-            network.before.append(before)
-            before = (len(network.words) - 1,)
+            before = (arc,)
         else:
             before = tuple(end for alternative in part for end in _add(network, alternative, before))
     return before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from asrtool.score.lines import upper
 from asrtool.score.result import Alignment, Pair, Result, Segment
 
@@ -28,6 +30,7 @@ def _format_words(alignment: Alignment) -> list[str]:
     return [f"{head:<5} {row}".rstrip() for head, row in zip(("REF:", "HYP:", "Eval:"), rows, strict=True)]
 
 
+@functools.lru_cache(1 << 16)
 def _column(pair: Pair) -> tuple[str, str, str]:
     correct = pair.kind == "C"
     width = max(len(pair.ref), len(pair.hyp), 1)

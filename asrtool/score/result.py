@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -74,10 +74,10 @@ class Alignment:
 
     pairs: tuple[Pair, ...]
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
-        kinds = Counter(pair.kind for pair in self.pairs)
-        return Counts(1, kinds["C"], kinds["S"], kinds["D"], kinds["I"])
+        kinds = [pair.kind for pair in self.pairs]
+        return Counts(1, kinds.count("C"), kinds.count("S"), kinds.count("D"), kinds.count("I"))
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,16 @@ class Result:
     segments: tuple[Segment, ...]
     titles: dict[str, str]
 
-    @property
+    @cached_property
     def overall(self) -> Counts:
         return total(segment.alignment.counts for segment in self.segments)
 
-    @property
+    @cached_property
     def speakers(self) -> dict[str, Counts]:
         """Counts a speaker, in order of first appearance."""
         return _grouped((segment.speaker, segment) for segment in self.segments)
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, Counts]:
         """Counts a label, in the order the reference declares them."""
         grouped = _grouped((label, segment) for segment in self.segments for label in segment.labels)
@@ -128,11 +128,12 @@ class Result:
 
 def total(counts: Iterable[Counts]) -> Counts:
     """The sum of `counts`."""
-    return sum(counts, Counts())
+    rows = [(c.segments, c.corr, c.sub, c.del_, c.ins) for c in counts]
+    return Counts(*map(sum, zip(*rows, strict=True)))
 
 
 def _grouped(segments: Iterable[tuple[str, Segment]]) -> dict[str, Counts]:
-    groups: dict[str, Counts] = {}
+    groups: dict[str, list[Counts]] = {}
     for name, segment in segments:
-        groups[name] = groups.get(name, Counts()) + segment.alignment.counts
-    return groups
+        groups.setdefault(name, []).append(segment.alignment.counts)
+    return {name: total(counts) for name, counts in groups.items()}

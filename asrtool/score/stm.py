@@ -9,27 +9,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from asrtool.score.lines import Place, read_lines, split, to_number
+from asrtool.score.lines import Place, Side, read_lines, split, to_number
 
 _LABEL_PREFIX = ";; LABEL "
 _LABEL = re.compile(r'[^"]*"([^"]*)"[^"]*"([^"]*)"[^"]*"([^"]*)"')
 _LABELS = re.compile(r"<[^<>]+>")
 
 
-@dataclass(frozen=True)
-class StmSegment:
+class StmSegment(NamedTuple):
     """A line of an stm, as it stands; times in seconds from the start of the file."""
 
     place: Place
-    file: str
-    channel: str
+    side: Side
     speaker: str
     start_s: float
     end_s: float
     labels: tuple[str, ...]
     text: str
-    gap: str  # white space after the file name, by which NIST's scorer sorts too
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,10 @@ def _parse(place: Place, line: str) -> StmSegment:
         place.fail(f"labels {labels!r}", "<LABEL,LABEL,...> between spaces")
     return StmSegment(
         place=place,
-        file=fields[0],
-        channel=fields[1],
+        side=Side(fields[0], line[len(fields[0]) : line.index(fields[1], len(fields[0]))], fields[1]),
         speaker=fields[2],
         start_s=start_s,
         end_s=end_s,
         labels=tuple(labels[1:-1].split(",")) if labels else (),
         text=" ".join(fields[6:] if labels else fields[5:]),
-        gap=line[len(fields[0]) : line.index(fields[1], len(fields[0]))],
     )

@@ -9,7 +9,7 @@ import re
 
 from asrtool.score.ctm import ALT, ALT_BEGIN, ALT_END
 from asrtool.score.lines import Place, lower, split
-from asrtool.score.network import NULL, Network, Parts, Word, make_network, make_word
+from asrtool.score.network import NULL, Network, Parts, Word, make_chain, make_network, make_word
 
 _MARK, _BEGIN, _ALT, _END = "<alt", lower(ALT_BEGIN), lower(ALT), lower(ALT_END)
 _IGNORE = "ignore_time_segment_in_scoring"
@@ -21,17 +21,27 @@ def is_ignored(text: str) -> bool:
     return _IGNORE in text
 
 
+def is_mark(text: str) -> bool:
+    """Whether a filtered ctm word is no word but a mark of alternatives."""
+    return text.startswith(_MARK)
+
+
 def read_reference(text: str, place: Place) -> Network:
     """The network of a filtered reference text; raises AsrtoolError for braces that do not pair."""
-    return make_network(_parse(text, place))
+    if "{" in text or "}" in text:
+        return make_network(_parse(text, place))
+    return make_chain(_words(split(text), text))
 
 
 def read_hypothesis(texts: list[str]) -> Network:
     """The network of the filtered ctm words of a segment."""
+    text = " ".join(texts)
+    if _MARK not in text:
+        return make_chain(_words(texts, text))
     parts: Parts = []
     position = 0
     while position < len(texts):
-        if texts[position].startswith(_MARK):
+        if is_mark(texts[position]):
             position = _add_block(parts, texts, position)
         else:
             parts.append(_word(texts[position]))
@@ -82,6 +92,13 @@ def _alternatives(inner: str, place: Place) -> list[Parts]:
     return alternatives
 
 
+def _words(tokens: list[str], text: str) -> list[Word]:
+    """The words of `text`, which `tokens` make up."""
+    if ";" in text or "\\" in text:
+        return [_word(token) for token in tokens]
+    return [make_word(token) for token in tokens]
+
+
 def _word(token: str) -> Word:
     return make_word(_TAG.split(token)[0].replace("\\", "") if ";" in token or "\\" in token else token)
 
@@ -96,7 +113,7 @@ def _add_block(parts: Parts, texts: list[str], position: int) -> int:
     alternatives: list[Parts] = []
     while True:
         start = position
-        while position < len(texts) and not texts[position].startswith(_MARK):
+        while position < len(texts) and not is_mark(texts[position]):
             position += 1
         words: Parts = [_word(text) for text in texts[start:position]]
         if not words:

@@ -30,7 +30,7 @@ def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
         put(tmp_path / "r.stm", ';; LABEL "SW" " Switchboard" "x"\n\n f\tA spk 0.5 1.25 <O,SW> i\t{ a / @ } \n')
     )
     (segment,) = stm.segments
-    assert (segment.file, segment.channel, segment.speaker, segment.start_s, segment.end_s) == (
+    assert (segment.side.file, segment.side.channel, segment.speaker, segment.start_s, segment.end_s) == (
         "f",
         "A",
         "spk",
