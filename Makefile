@@ -5,8 +5,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# k2 on PyPI works with Python 3.10 only: one on PATH, else one of pyenv, else none.
+K2_PYTHON ?= $(firstword $(foreach python,python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python),$(shell \
+	$(python) -c 'import sys; sys.version_info[:2] == (3, 10) and print(sys.executable)' 2> /dev/null)))
+K2_BIN := .venv-k2/bin
+K2_STAMP := .venv-k2/.installed
+# Tests beside tests/k2 of what has to run on the torch that k2 needs. That torch cannot read a model file by itself.
+K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
+	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint test-k2 k2-python clean
 
 setup: $(STAMP)
 
@@ -35,6 +43,23 @@ lint: setup
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/*/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
 
+# The k2 back ends, in an environment of their own: make test-k2 K2_PYTHON=/path/to/python3.10
+test-k2: $(K2_STAMP)
+	$(K2_BIN)/python -m pytest $(K2_TESTS)
+
+$(K2_STAMP): setup.py constraints/k2.txt
+	@test -n "$(K2_PYTHON)" || { echo "error: no Python 3.10 found, which k2 needs; name one: make test-k2 K2_PYTHON=/path/to/python3.10" >&2; exit 1; }
+	@echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and what else setup.py names; minutes, and about 4 GB"
+	@$(K2_PYTHON) -m venv --clear .venv-k2
+	@$(K2_BIN)/python -m pip install --quiet --no-deps --editable .
+	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r for r in requires("asrtool") if not r.startswith("torch>") and "extra ==" not in r), sep="\n")' > .venv-k2/requirements.txt
+	@$(K2_BIN)/python -m pip install --quiet --no-warn-conflicts -r constraints/k2.txt -r .venv-k2/requirements.txt
+	@touch $(K2_STAMP)
+
+# Prints the Python 3.10 that test-k2 would use, nothing where there is none.
+k2-python:
+	@echo "$(K2_PYTHON)"
+
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:
-	rm -rf .venv *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-k2 *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,9 @@ def compose_hlg(parts: Parts) -> kaldifst.StdVectorFst:
     kaldifst.minimize_encoded(lg, delta=DELTA)
     _log("LG", lg)
     lg = _compose(_compile(make_relabel_fst(parts.tokens, parts.disambig)), lg)
-    hlg = _compose(_compile(parts.topology), lg)
+    hlg = _compose(_compile(parts.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
+    _log("HoLG", hlg)
+    kaldifst.minimize_encoded(hlg, delta=DELTA)
     kaldifst.arcsort(hlg, "ilabel")
     _log("HLG", hlg)
     return hlg

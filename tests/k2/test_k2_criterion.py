@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from asrtool.models.criterion import ctc_frames_needed, ctc_loss, k2_ctc_loss
 
+pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
+
 
 def make_batch(
     seed: int, num_utterances: int, num_tokens: int, scale: float

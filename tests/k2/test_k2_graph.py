@@ -12,6 +12,8 @@ from toy_graph import accept, arcs_of, make_sentences, write_language, write_toy
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.tokenizer import Tokenizer
 
+pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
+
 BACKENDS = ("kaldifst", "k2")
 
 
