@@ -15,8 +15,11 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.prefix_beam import PrefixBeam
 from asrtool.decode.search import PathSearch, Search
+from asrtool.decode.word_parse import WordParser
+from asrtool.decode.words import opens_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
+from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
@@ -80,7 +83,10 @@ def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search
     if "graph" in settings.methods:
         check_graph_tokens(work / "graph" / "tokens.txt", pieces)
         graph = _open_graph(work / "graph", settings)
-    return Search(pieces, acoustic.frame_s, beam, graph)
+    search = Search(pieces, acoustic.frame_s, beam, graph)
+    if not any(map(opens_word, pieces)):
+        search.parser = _open_parser(work, settings, pieces)
+    return search
 
 
 def _open_graph(directory: Path, settings: Decode) -> PathSearch:
@@ -90,6 +96,21 @@ def _open_graph(directory: Path, settings: Decode) -> PathSearch:
 
         return K2Search(directory, settings.graph_beam, settings.max_active)
     return GraphSearch(load_graph(directory), settings.graph_beam, settings.max_active)
+
+
+def _open_parser(work: Path, settings: Decode, pieces: Sequence[str]) -> WordParser:
+    """What finds words in pieces that do not mark where a word begins."""
+    wordless = [method for method in settings.methods if method in ("greedy", "beam")]
+    if wordless:
+        raise AsrtoolError(
+            f"{work / 'tokenizer'}: its tokens do not mark where a word begins, which method {wordless[0]} needs",
+            "use --set decode.methods=graph",
+        )
+    words = read_symbols(work / "lang" / "words.txt", "lang")
+    number = {piece: i for i, piece in enumerate(pieces)}
+    lexicon = read_lexicon(work / "lang" / "lexicon.txt", words, pieces)
+    spelled = ((word, tuple(number[piece] for piece in spelling)) for word, spelling in lexicon)
+    return WordParser(spelled, NgramLm.load(work / "lm" / "G.arpa"))
 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:

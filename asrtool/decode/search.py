@@ -11,7 +11,8 @@ import numpy as np
 
 from asrtool.decode.path import find_spans, greedy_path, viterbi_path
 from asrtool.decode.prefix_beam import PrefixBeam
-from asrtool.decode.words import Word, find_words
+from asrtool.decode.word_parse import WordParser
+from asrtool.decode.words import Word, find_words, place_words
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Search:
         self.frame_s = frame_s
         self.beam = beam
         self.graph = graph
+        self.parser: WordParser | None = None  # for pieces that do not mark where a word begins
 
     def __call__(self, item: tuple[np.ndarray, Sequence[Trial]]) -> list[Found]:
         """Make all trials on the log posteriors of an utterance, float32 (T, V)."""
@@ -60,7 +62,10 @@ class Search:
         start_s = time.thread_time()
         path_T = self._find_path(trial, log_probs_TV) if len(log_probs_TV) else None
         spans = [] if path_T is None else find_spans(path_T, log_probs_TV)
-        words = find_words(spans, self.pieces, self.frame_s, len(log_probs_TV))
+        if self.parser is None:
+            words = find_words(spans, self.pieces, self.frame_s, len(log_probs_TV))
+        else:
+            words = place_words(self.parser.group(spans), self.frame_s, len(log_probs_TV))
         return Found(tuple(words), time.thread_time() - start_s)
 
     def _find_path(self, trial: Trial, log_probs_TV: np.ndarray) -> np.ndarray | None:

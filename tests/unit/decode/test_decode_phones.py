@@ -1,0 +1,90 @@
+"""Decoding with a model of phones, whose posteriors are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.config import Decode
+from asrtool.decode.inputs import AcousticModel, load_search
+from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.graph import build_graph
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.phones import TOKENS, write_phones
+from asrtool.lang.symbols import read_symbols
+
+SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
+TRIAL = SimpleNamespace(method="graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("work")
+    sentences = work / "sentences.txt"
+    sentences.write_text("\n".join(SENTENCES) + "\n")
+    write_phones(sentences, work / "tokenizer")
+    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
+    words = read_symbols(work / "lang" / "words.txt", "lang")
+    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=3, min_counts=(1,)))
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
+    return work
+
+
+@pytest.fixture
+def acoustic() -> AcousticModel:
+    info = {"features": {"frame_shift_ms": 10.0}, "model": {"stack_frames": 3}, "num_tokens": len(TOKENS)}
+    return AcousticModel(Path("model.pt"), torch.nn.Identity(), info)
+
+
+def say(phones: str) -> np.ndarray:
+    """Posteriors of `phones`: a row for each, and a row of blank behind it."""
+    columns = [column for phone in phones.split() for column in (TOKENS.index(phone), 0)]
+    log_probs_TV = np.full((len(columns), len(TOKENS)), -8.0, dtype=np.float32)
+    log_probs_TV[np.arange(len(columns)), columns] = -0.05
+    return log_probs_TV
+
+
+@pytest.mark.parametrize(
+    ("phones", "words"),
+    [
+        ("AY S IY DH AH S IY T UW", "i see the sea too"),  # homophones by the language model
+        ("AY W EH N T T AH DH IY S IY", "i went to the sea"),  # not the first pronunciations of to and the
+        ("[noise] Y UW N OW N OW T UW W ER D Z DH", "you know no two words th-"),
+    ],
+)
+def test_words_are_those_the_language_model_expects_of_what_sounds_so(
+    work: Path, acoustic: AcousticModel, phones: str, words: str
+) -> None:
+    search = load_search(work, Decode(methods=("graph",)), acoustic)
+    (found,) = search((say(phones), [TRIAL]))
+    assert [word.text for word in found.words] == words.split()
+    assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
+    starts = [word.begin_s for word in found.words]
+    assert starts == sorted(starts)
+    assert found.words[-1].end_s <= len(say(phones)) * acoustic.frame_s + 1e-9
+
+
+def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path, acoustic: AcousticModel) -> None:
+    search = load_search(work, Decode(methods=("graph",)), acoustic)
+    (found,) = search((say("DH EY R EH D T UW B UH K S"), [TRIAL]))
+    times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
+    # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
+    assert times == [
+        ("they", 0.0, 0.105),
+        ("read", 0.105, 0.285),
+        ("two", 0.285, 0.405),
+        ("books", 0.405, 0.66),
+    ]
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_methods_that_read_words_off_tokens_are_refused(work: Path, acoustic: AcousticModel, method: str) -> None:
+    expected = f"tokenizer: its tokens do not mark where a word begins, which method {method} needs; use --set decode"
+    with pytest.raises(AsrtoolError, match=expected):
+        load_search(work, Decode(methods=(method, "graph")), acoustic)
