@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from asrtool.config import TRAIN_CORPORA, Config, check_conflicts, load_config, select
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.plan import lies_in
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry, code_digests
-from asrtool.recipe.stage import Line, Stage
+from asrtool.recipe.stage import Line, Stage, lies_in
 from asrtool.recipe.state import fill
 
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
@@ -62,12 +61,19 @@ def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> I
             select(Config(), [name])
         except (AttributeError, KeyError):
             yield f"unknown settings {name!r}"
+    if stage.when and not _is_switch(stage.when):
+        yield f"when is {stage.when!r}, expected a true/false setting"
     if not stage.makes:
         yield "makes nothing"
     if bool(stage.settings) != any("{config}" in line.text for line in stage.run):
         yield "settings and {config} go together: a stage has both or neither"
     for line in stage.run:
         yield from _broken_line(stage, line, find_entry)
+
+
+def _is_switch(name: str) -> bool:
+    section, _, key = name.partition(".")
+    return isinstance(getattr(getattr(Config(), section, None), key, None), bool)
 
 
 def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[str]:

@@ -17,8 +17,18 @@ from asrtool.files import move_aside, write_text
 from asrtool.recipe.lock import locked
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
-from asrtool.recipe.stage import Stage
-from asrtool.recipe.state import DONE, STARTED, Run, fingerprint, mark_finished, mark_started, read_marker, stage_state
+from asrtool.recipe.stage import Stage, number_stages
+from asrtool.recipe.state import (
+    DONE,
+    OFF,
+    STARTED,
+    Run,
+    fingerprint,
+    mark_finished,
+    mark_started,
+    read_marker,
+    stage_state,
+)
 
 VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst", "kaldi-decoder")
 
@@ -35,7 +45,10 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
     with locked(run.work):
         _write_settings(run)
         _tell_about_earlier(run, chosen)
-        return [stage.name for i, stage in zip(chosen, stages, strict=True) if _run_if_needed(run, i, stage, force)]
+        numbers = number_stages(run.recipe.stages)
+        return [
+            run.recipe.stages[i].name for i in chosen if _run_if_needed(run, numbers[i], run.recipe.stages[i], force)
+        ]
 
 
 def _write_settings(run: Run) -> None:
@@ -55,11 +68,11 @@ def _tell_about_earlier(run: Run, chosen: range) -> None:
             logging.info("stage %s is stale (%s); its files are used as they are", earlier.name, state.why)
 
 
-def _run_if_needed(run: Run, number: int, stage: Stage, force: bool) -> bool:
+def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
     state = stage_state(run, stage)
     title = f"stage {number} {stage.name}"
-    if state == DONE and not force:
-        logging.info("%s: done", title)
+    if state == OFF or (state == DONE and not force):
+        logging.info("%s: %s", title, state.word)
         return False
     logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
     _check_needs(run, stage)
@@ -88,7 +101,7 @@ def _start_afresh(run: Run, stage: Stage) -> None:
 
 
 def _check_needs(run: Run, stage: Stage) -> None:
-    for need in stage.needs:
+    for need in run.needs(stage):
         maker = maker_of(run.recipe.stages, need)
         if maker is None:
             raise AsrtoolError(f"stage {stage.name} needs {need}, which no stage makes", "see: asrtool run --check")
@@ -101,8 +114,8 @@ def _check_needs(run: Run, stage: Stage) -> None:
         raise AsrtoolError(what, f"run: {run.invocation} --stage {maker.name}")
 
 
-def _run_lines(run: Run, number: int, stage: Stage) -> None:
-    path = run.work / "logs" / f"{number:02d}-{stage.name}.log"
+def _run_lines(run: Run, number: str, stage: Stage) -> None:
+    path = run.work / "logs" / f"{number.zfill(2 + bool(stage.when))}-{stage.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as log:  # appended to: the log of a run that broke off is worth keeping
         _note(log, f"stage {number} {stage.name}: {stage.why}")

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.stage import Stage
-from asrtool.recipe.state import DONE, Run, State, stage_state
+from asrtool.recipe.stage import Stage, lies_in, number_stages
+from asrtool.recipe.state import DONE, OFF, Run, State, stage_state
 
 
 def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:
@@ -25,10 +25,11 @@ def _position(stages: Sequence[Stage], wanted: str) -> int:
     names = [stage.name for stage in stages]
     if wanted in names:
         return names.index(wanted)
-    if wanted.isdigit() and int(wanted) < len(stages):
-        return int(wanted)
+    numbers = number_stages(stages)
+    if wanted in numbers:
+        return numbers.index(wanted)
     close = difflib.get_close_matches(wanted, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known are 0 to {len(stages) - 1} or {', '.join(names)}"
+    hint = f"did you mean {close[0]}?" if close else f"known are 0 to {numbers[-1]} or {', '.join(names)}"
     raise AsrtoolError(f"{wanted}: no such stage", hint)
 
 
@@ -39,7 +40,9 @@ def plan(run: Run, chosen: range) -> list[State]:
         stage = run.recipe.stages[i]
         state = stage_state(run, stage)
         if state == DONE:
-            makers = [run.recipe.stages[j] for j, earlier in zip(chosen, states, strict=False) if earlier != DONE]
+            makers = [
+                run.recipe.stages[j] for j, earlier in zip(chosen, states, strict=False) if earlier not in (DONE, OFF)
+            ]
             after = [maker.name for maker in makers if reads_from(stage, maker)]
             state = State("stale", f"after {after[-1]}") if after else DONE
         states.append(state)
@@ -54,8 +57,3 @@ def reads_from(stage: Stage, maker: Stage) -> bool:
 def maker_of(stages: Sequence[Stage], need: str) -> Stage | None:
     """The stage that makes `need`."""
     return next((stage for stage in stages if any(lies_in(need, made) for made in stage.makes)), None)
-
-
-def lies_in(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or below it."""
-    return path == folder or path.startswith(f"{folder}/")

@@ -7,28 +7,31 @@ import shlex
 from collections.abc import Sequence
 
 from asrtool.recipe.plan import plan
-from asrtool.recipe.state import DONE, Run
+from asrtool.recipe.stage import number_stages
+from asrtool.recipe.state import DONE, OFF, Run
 
 RESULTS = "RESULTS.md"
 
 
 def format_states(run: Run, chosen: range) -> str:
     """One line a stage: number, name, state, and why it is not done."""
+    numbers = number_stages(run.recipe.stages)
     lines = [f"recipe {run.recipe.folder}, work {run.work}"]
     for i, state in zip(chosen, plan(run, chosen), strict=True):
-        lines.append(f"{i:2} {run.recipe.stages[i].name:<12} {state.word:<6} {state.why}".rstrip())
+        lines.append(f"{numbers[i]:>2} {run.recipe.stages[i].name:<12} {state.word:<6} {state.why}".rstrip())
     return "\n".join(lines)
 
 
 def format_commands(run: Run, chosen: range, force: bool) -> str:
     """The command lines that a run would call, as a person could type them; with `force` of done stages too."""
+    numbers = number_stages(run.recipe.stages)
     lines = []
     for i, state in zip(chosen, plan(run, chosen), strict=True):
         stage = run.recipe.stages[i]
-        if state == DONE and not force:
-            lines.append(f"# {i} {stage.name}: done")
+        if state == OFF or (state == DONE and not force):
+            lines.append(f"# {numbers[i]} {stage.name}: {state.word}")
             continue
-        lines.append(f"# {i} {stage.name}: {stage.why}")
+        lines.append(f"# {numbers[i]} {stage.name}: {stage.why}")
         lines += [shlex.join(run.words(stage, line)) for line in run.lines(stage)]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -28,3 +29,22 @@ class Stage:
     needs: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
     resumes: bool = False  # goes on from what it finds in `makes`, so that --force has to begin without it
+    when: str = ""  # a true/false setting, section.key: where it is false the stage is off, and so is what it makes
+
+
+def number_stages(stages: Sequence[Stage]) -> list[str]:
+    """What `asrtool run --stage` calls the stages: positions among those that no setting turns off.
+
+    One that a setting turns off has the number before it and a ``b``, so that the others keep theirs.
+    """
+    numbers: list[str] = []
+    always = 0
+    for stage in stages:
+        numbers.append(f"{always - 1}b" if stage.when else str(always))
+        always += not stage.when
+    return numbers
+
+
+def lies_in(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or below it."""
+    return path == folder or path.startswith(f"{folder}/")

@@ -19,7 +19,7 @@ from asrtool.config import Config, select
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, code_digests
-from asrtool.recipe.stage import Stage
+from asrtool.recipe.stage import Stage, lies_in
 
 MARKERS = ".stages"
 STARTED = {"finished": False}
@@ -39,6 +39,16 @@ class Run:
         """The command lines of `stage` that serve the training corpora, placeholders as they are."""
         return [line.text for line in stage.run if not line.corpus or line.corpus in self.config.data.train]
 
+    def is_off(self, stage: Stage) -> bool:
+        """Whether the settings leave `stage` out."""
+        section, _, key = stage.when.partition(".")
+        return bool(stage.when) and not getattr(getattr(self.config, section), key)
+
+    def needs(self, stage: Stage) -> list[str]:
+        """What `stage` reads, without what stages make that are off."""
+        off = [path for other in self.recipe.stages if self.is_off(other) for path in other.makes]
+        return [need for need in stage.needs if not any(lies_in(need, path) for path in off)]
+
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"
 
@@ -50,13 +60,14 @@ class Run:
 
 @dataclass(frozen=True)
 class State:
-    """`word` is done, stale or to do; `why` tells what changed, in a few words."""
+    """`word` is done, stale, to do or off; `why` tells what changed, in a few words."""
 
     word: str
     why: str = ""
 
 
 DONE = State("done")
+OFF = State("off")
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ def fill(word: str, values: Mapping[str, str]) -> str:
 
 def stage_state(run: Run, stage: Stage) -> State:
     """The state of `stage` by its marker and the files as they are now."""
+    if run.is_off(stage):
+        return OFF
     marker = read_marker(run.work, stage)
     if marker is None:
         return State("to do")
@@ -98,9 +111,13 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
         before, now = marker["settings"].get(key), settings.get(key)
         if before != now:
             return f"{key} {json.dumps(before)} -> {json.dumps(now)}"
-    for path in stage.needs:
+    needs = run.needs(stage)
+    for path in needs:
         if files_digest(run.work / path) != marker["needs"].get(path):
             return f"{path} changed"
+    for path in marker["needs"]:
+        if path not in needs:
+            return f"{path} is not read any more"
     changed = _changed_code(run, stage, marker["code"])
     if changed:
         return f"code changed: {changed}"
@@ -125,7 +142,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
-        needs={path: files_digest(run.work / path) for path in stage.needs},
+        needs={path: files_digest(run.work / path) for path in run.needs(stage)},
         code={name: [*_size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 

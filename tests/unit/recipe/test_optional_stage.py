@@ -1,0 +1,85 @@
+"""Stages that a setting turns on and off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toy
+
+from asrtool.config import Config, Nnlm
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.check import check_recipe
+from asrtool.recipe.engine import run_stages
+from asrtool.recipe.plan import plan
+from asrtool.recipe.show import format_commands, format_states
+from asrtool.recipe.stage import Line, Stage, number_stages
+from asrtool.recipe.state import Run
+
+FIRST, SECOND, THIRD = toy.STAGES
+EXTRA = Stage(
+    "extra",
+    "More.",
+    makes=("extra.txt",),
+    run=(Line("asrtool join {work}/extra.txt {work}/a.txt"),),
+    needs=("a.txt",),
+    when="nnlm.enabled",
+)
+READER = replace(THIRD, needs=("b", "extra.txt"))
+STAGES = (FIRST, EXTRA, SECOND, READER)
+OFF, ON = Config(), Config(nnlm=Nnlm(enabled=True))
+
+
+def make_run(tmp_path: Path, config: Config) -> Run:
+    return toy.make_run(tmp_path, STAGES, config)
+
+
+def words(run: Run) -> list[str]:
+    return [state.word for state in plan(run, range(4))]
+
+
+def test_a_stage_that_is_off_is_left_out_and_nobody_waits_for_what_it_makes(tmp_path: Path, toy_root: Path) -> None:
+    run = make_run(tmp_path, OFF)
+    assert run_stages(run, range(4)) == ["first", "second", "third"]
+    assert words(run) == ["done", "off", "done", "done"]
+    assert not (run.work / "extra.txt").exists()
+
+
+def test_force_does_not_turn_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
+    run = make_run(tmp_path, OFF)
+    assert run_stages(run, range(1, 2), force=True) == []
+    assert "# 0b extra: off" in format_commands(run, range(4), force=True).splitlines()
+
+
+def test_turning_a_stage_on_or_off_makes_those_stale_that_read_what_it_makes(tmp_path: Path, toy_root: Path) -> None:
+    run_stages(make_run(tmp_path, OFF), range(4))
+    assert words(make_run(tmp_path, ON)) == ["done", "to do", "done", "stale"]
+    assert run_stages(make_run(tmp_path, ON), range(4)) == ["extra", "third"]
+    assert words(make_run(tmp_path, ON)) == ["done"] * 4
+    assert words(make_run(tmp_path, OFF)) == ["done", "off", "done", "stale"]
+
+
+def test_the_numbers_of_other_stages_do_not_depend_on_it(tmp_path: Path, toy_root: Path) -> None:
+    assert number_stages(STAGES) == ["0", "0b", "1", "2"]
+    for config in (OFF, ON):
+        lines = format_states(make_run(tmp_path, config), range(4)).splitlines()[1:]
+        assert [line.split()[:2] for line in lines] == [
+            ["0", "first"],
+            ["0b", "extra"],
+            ["1", "second"],
+            ["2", "third"],
+        ]
+    run_stages(make_run(tmp_path, ON), range(4))
+    logs = sorted(path.name for path in (tmp_path / "exp" / "logs").iterdir())
+    assert logs == ["00-first.log", "00b-extra.log", "01-second.log", "02-third.log"]
+
+
+def test_only_a_true_false_setting_turns_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
+    (tmp_path / "toy" / "conf").mkdir(parents=True)
+    (tmp_path / "toy" / "conf" / "mini.toml").write_text("")
+    check_recipe(make_run(tmp_path, OFF).recipe, toy.find_entry)
+    for name in ("nnlm.seed", "nnlm.nothing", "nothing.enabled", "nnlm"):
+        stages = (FIRST, replace(EXTRA, when=name), SECOND, READER)
+        with pytest.raises(AsrtoolError, match=f"stage extra: when is '{name}', expected a true/false setting"):
+            check_recipe(toy.make_run(tmp_path, stages).recipe, toy.find_entry)
