@@ -16,6 +16,7 @@ from typing import Any
 from asrtool.config_value import format_value, merge, parse_override, read_toml
 from asrtool.errors import AsrtoolError
 
+METHODS = ("greedy", "beam", "graph", "rescore")
 TRAIN_CORPORA = ("swbd", "fisher", "an4", "own")
 
 
@@ -145,6 +146,7 @@ class Lm:
 
     order: int = 3
     min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
+    large: bool = False  # whether the model is also kept as it was before pruning, to rescore with
 
     def __post_init__(self) -> None:
         _between("lm.order", self.order, 1, 6)
@@ -252,27 +254,68 @@ class Average:
 
 
 @dataclass(frozen=True)
+class Nnlm:
+    """Word LSTM language model, for rescoring."""
+
+    enabled: bool = False  # whether it is trained, and used by method rescore
+    num_layers: int = 2
+    hidden_size: int = 512  # cells of a layer, and values a word
+    dropout: float = 0.3
+    num_epochs: int = 10
+    batch_words: int = 2000  # in a batch, padding included
+    learning_rate: float = 0.001  # halved after an epoch that did not lower the perplexity on dev
+    clip_norm: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least(1, "nnlm", self, "num_layers", "hidden_size", "num_epochs", "batch_words")
+        _between("nnlm.dropout", self.dropout, 0, 0.9)
+        for name in ("learning_rate", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"nnlm.{name} is {getattr(self, name)}, expected more than 0")
+        _at_least(0, "nnlm", self, "seed")
+
+
+@dataclass(frozen=True)
 class Decode:
     """Search."""
 
-    methods: tuple[str, ...] = ("greedy", "beam", "graph")
+    methods: tuple[str, ...] = ("greedy", "beam", "graph")  # also rescore: the lattices of graph, other language models
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
     backend: str = "kaldi-decoder"  # of the graph search; or k2, see graph.backend
-    beam_size: int = 32  # hypotheses of the prefix beam
-    graph_beam: float = 14.0  # log-probability range of the graph search, in the scale of the graph
+    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # tried on dev, as are all tuples below
+    word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
+    beam_sizes: tuple[int, ...] = (16, 32)  # hypotheses of the prefix beam
+    graph_beams: tuple[float, ...] = (10.0, 14.0)  # log-probability range of graph search, in the scale of the graph
     max_active: int = 3000  # states of the graph search
-    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # tried on dev
+    lattice_beam: float = 10.0  # what lattices keep below the best path, in the scale of the graph; rescore only
+    num_paths: int = 100  # sentences of an n-best list; rescore only
+    nnlm_weights: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # of the neural language model; rescore only
     num_jobs: int = 0  # processes; 0 is one per core
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise ValueError("decode.methods is empty, expected at least one of greedy, beam, graph")
+            raise ValueError(f"decode.methods is empty, expected at least one of {', '.join(METHODS)}")
         for method in self.methods:
-            _choice("decode.methods", method, ("greedy", "beam", "graph"))
+            _choice("decode.methods", method, METHODS)
+        if "rescore" in self.methods and "graph" not in self.methods:
+            raise ValueError("decode.methods has rescore without graph, whose lattices it rescores; add graph")
         _choice("decode.backend", self.backend, ("kaldi-decoder", "k2"))
-        if not self.lm_weights or min(self.lm_weights) <= 0:
-            raise ValueError(f"decode.lm_weights is {self.lm_weights}, expected positive numbers")
-        _between("decode.beam_size", self.beam_size, 1, 10_000)
+        for name in ("lm_weights", "word_penalties", "beam_sizes", "graph_beams", "nnlm_weights"):
+            if not getattr(self, name):
+                raise ValueError(f"decode.{name} is empty, expected one number to use or several to try")
+        for name in ("lm_weights", "graph_beams"):
+            if min(getattr(self, name)) <= 0:
+                raise ValueError(f"decode.{name} is {getattr(self, name)}, expected positive numbers")
+        for beam_size in self.beam_sizes:
+            _between("decode.beam_sizes", beam_size, 1, 10_000)
+        for weight in self.nnlm_weights:
+            _between("decode.nnlm_weights", weight, 0, 100)
+        for penalty in self.word_penalties:
+            _between("decode.word_penalties", penalty, -20, 20)
+        if not self.lattice_beam > 0:
+            raise ValueError(f"decode.lattice_beam is {self.lattice_beam}, expected more than 0")
+        _at_least(1, "decode", self, "max_active", "num_paths")
         _between("decode.num_jobs", self.num_jobs, 0, 1024)
 
 
@@ -292,6 +335,7 @@ class Config:
     specaugment: SpecAugment = field(default_factory=SpecAugment)
     train: Train = field(default_factory=Train)
     average: Average = field(default_factory=Average)
+    nnlm: Nnlm = field(default_factory=Nnlm)
     decode: Decode = field(default_factory=Decode)
 
 
@@ -347,6 +391,8 @@ def check_conflicts(config: Config) -> None:
             f"specaugment.max_freq_bins is {masked} but features.num_mel_bins is {num_bins}",
             "a mask must fit into the bins",
         )
+
+
     if config.tokenizer.unit == "phone":
         wordless = [method for method in config.decode.methods if method in ("greedy", "beam")]
         if wordless:

@@ -13,13 +13,16 @@ from asrtool.config import Config
 @click.command()
 @click.argument("work", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--tuning", type=click.Path(path_type=Path), metavar="FILE", help="Weights.  [default: WORK/tune/tuning.json]"
+)
 @settings_options
-def decode(work: Path, out: Path, config: Config) -> None:
-    """Recognise the dev and test sets of a run.
+def decode(work: Path, out: Path, tuning: Path | None, config: Config) -> None:
+    """Recognise the dev and test sets of a run with the weights that `asrtool tune` chose.
 
-    Reads WORK/{average/model.pt,features,tokenizer,lm/G.arpa,graph}. Writes OUT/{dev,test}/METHOD.ctm, OUT/tuning.tsv
-    (the language-model weights tried on dev) and OUT/decode.json (those chosen, and real-time factors).
+    Reads WORK/{average/model.pt,features,tokenizer,lm/G.arpa,graph}. Writes OUT/{dev,test}/METHOD.ctm and
+    OUT/decode.json (the weights, and real-time factors). Settings: [decode].
     """
     from asrtool.decode.decode import decode_run
 
-    decode_run(work, out, config.decode)
+    decode_run(work, tuning or work / "tune" / "tuning.json", out, config)

@@ -24,8 +24,11 @@ COMMANDS = {
     "graph": ("asrtool.cli.graph:graph", "Build the decoding graph HLG."),
     "train": ("asrtool.cli.train:train", "Train the acoustic model."),
     "average": ("asrtool.cli.average:average", "Average checkpoints into one model."),
+    "nnlm": ("asrtool.cli.nnlm:nnlm", "Train a neural language model."),
+    "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),
     "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
+    "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
     "report": ("asrtool.cli.report:report", "Write RESULTS.md."),
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -51,3 +52,26 @@ def compute_posteriors(model: torch.nn.Module, reader: FeatureReader, max_frames
         for n, utterance in enumerate(batch.utterances):
             length = int(lens_N[n])
             yield Posteriors(utterance, log_probs_NTV[n, :length].float().numpy(), cpu_s * length / num_frames)
+
+
+class PosteriorFile:
+    """Posteriors of a set in an open, empty `file`: recorded once as they come, then read as often as wanted."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.utterances: list[Utterance] = []
+        self._file = file
+        self._places: list[tuple[int, tuple[int, ...]]] = []  # offset in bytes, shape
+
+    def record(self, posteriors: Iterable[Posteriors]) -> Iterator[Posteriors]:
+        """Pass `posteriors` through, writing them down. Raises OSError when the disk is full."""
+        for item in posteriors:
+            self.utterances.append(item.utterance)
+            self._places.append((self._file.tell(), item.log_probs_TV.shape))
+            self._file.write(np.ascontiguousarray(item.log_probs_TV, dtype=np.float32).data)
+            yield item
+
+    def __iter__(self) -> Iterator[Posteriors]:
+        for utterance, (offset, shape) in zip(self.utterances, self._places, strict=True):
+            self._file.seek(offset)
+            data = self._file.read(4 * shape[0] * shape[1])
+            yield Posteriors(utterance, np.frombuffer(data, np.float32).reshape(shape), 0.0)

@@ -12,19 +12,21 @@ import numpy as np
 class GraphSearch:
     """One-best search on `graph`, a kaldifst transducer whose input label i + 1 reads column i of the posteriors.
 
-    `beam` is a range of log probability, in the scale of the language model; `max_active` bounds the states of a frame.
+    `max_active` bounds the states of a frame.
     """
 
-    def __init__(self, graph: Any, beam: float, max_active: int) -> None:
+    def __init__(self, graph: Any, max_active: int) -> None:
         self.graph = graph
-        self.options = kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=max_active)
+        self.max_active = max_active
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> np.ndarray | None:
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> np.ndarray | None:
         """The best path, shape (T,); None when the graph accepts no path.
 
-        The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead.
+        The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead. `beam`
+        is a range of log probability in the scale of the language model.
         """
-        decoder = kaldi_decoder.FasterDecoder(self.graph, self.options)
+        options = kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active)
+        decoder = kaldi_decoder.FasterDecoder(self.graph, options)
         decoder.decode(kaldi_decoder.DecodableCtc((log_probs_TV / lm_weight).astype(np.float32)))
         found, path = decoder.get_best_path()
         if not found:
@@ -32,3 +34,16 @@ class GraphSearch:
         _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)
         assert len(labels) == len(log_probs_TV), f"{len(labels)} labels on {len(log_probs_TV)} frames"
         return np.array(labels, dtype=np.int64) - 1
+
+
+def add_word_penalty(graph: Any, word_penalty: float, num_symbols: int) -> Any:
+    """`graph`, whose output labels are below `num_symbols`, with `word_penalty` more on every arc that writes a word.
+
+    Composition with an automaton of one state leaves states and arcs as they are. Its side is searched for matches,
+    because its labels are in order and those of `graph` need not be.
+    """
+    if word_penalty == 0:
+        return graph
+    arcs = "".join(f"0 0 {word} {word} {word_penalty!r}\n" for word in range(1, num_symbols))
+    penalties = kaldifst.compile(acceptor=False, s=arcs + "0\n")
+    return kaldifst.StdConstFst(kaldifst.compose(graph, penalties, match_side="right", connect=False))

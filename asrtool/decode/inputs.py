@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from asrtool.config import Decode
+from asrtool.config import Config, Decode
 from asrtool.corpus.reader import FeatureReader
-from asrtool.decode.graph_search import GraphSearch
+from asrtool.decode.graph_arrays import read_graph
+from asrtool.decode.graph_search import GraphSearch, add_word_penalty
+from asrtool.decode.lattice import LatticeSearch
 from asrtool.decode.prefix_beam import PrefixBeam
-from asrtool.decode.search import PathSearch, Search
+from asrtool.decode.search import Search
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import opens_word
 from asrtool.errors import AsrtoolError
@@ -24,6 +26,7 @@ from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models import load_model
+from asrtool.models.neural_lm import NeuralLm, load_neural_lm
 from asrtool.optional import require_k2
 
 CACHE_BYTES = 2**30  # features of a set held in memory when they all fit
@@ -67,8 +70,13 @@ def open_features(directory: Path, acoustic: AcousticModel) -> FeatureReader:
     return reader
 
 
-def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search:
-    """What the methods of `settings` search in; AsrtoolError when model, tokenizer and graph do not belong together."""
+def load_search(
+    work: Path, settings: Decode, acoustic: AcousticModel, word_penalties: Collection[float] = (0.0,)
+) -> Search:
+    """What the methods of `settings` search in, graphs for each of `word_penalties`.
+
+    Raises AsrtoolError when model, tokenizer and graph do not belong together.
+    """
     pieces = Tokenizer.load(work / "tokenizer").pieces
     if len(pieces) != acoustic.info["num_tokens"]:
         raise AsrtoolError(
@@ -76,26 +84,41 @@ def load_search(work: Path, settings: Decode, acoustic: AcousticModel) -> Search
             f" {acoustic.info['num_tokens']}",
             "run the stages train and average again with this tokenizer",
         )
-    beam = graph = None
-    if "beam" in settings.methods:
-        words = read_symbols(work / "lang" / "words.txt", "lang")
-        beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words, settings.beam_size)
-    if "graph" in settings.methods:
-        check_graph_tokens(work / "graph" / "tokens.txt", pieces)
-        graph = _open_graph(work / "graph", settings)
-    search = Search(pieces, acoustic.frame_s, beam, graph)
+    search = Search(pieces, acoustic.frame_s)
     if not any(map(opens_word, pieces)):
         search.parser = _open_parser(work, settings, pieces)
+    if "beam" in settings.methods:
+        words = read_symbols(work / "lang" / "words.txt", "lang")
+        search.beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words)
+    if "graph" in settings.methods:
+        _open_graphs(search, work / "graph", settings, word_penalties)
     return search
 
 
-def _open_graph(directory: Path, settings: Decode) -> PathSearch:
+def _open_graphs(search: Search, directory: Path, settings: Decode, word_penalties: Collection[float]) -> None:
+    check_graph_tokens(directory / "tokens.txt", search.pieces)
+    search.symbols = read_symbols(directory / "words.txt", "graph")
     if settings.backend == "k2":
         require_k2("decode.backend = k2")
         from asrtool.decode.k2_search import K2Search
 
-        return K2Search(directory, settings.graph_beam, settings.max_active)
-    return GraphSearch(load_graph(directory), settings.graph_beam, settings.max_active)
+        search.graphs = {penalty: K2Search(directory, settings.max_active, penalty) for penalty in word_penalties}
+    else:
+        plain = load_graph(directory)
+        graphs = {penalty: add_word_penalty(plain, penalty, len(search.symbols)) for penalty in word_penalties}
+        search.graphs = {penalty: GraphSearch(graph, settings.max_active) for penalty, graph in graphs.items()}
+    if "rescore" in settings.methods:
+        arrays = read_graph(directory)
+        search.lattice = LatticeSearch(arrays, settings.max_active, settings.lattice_beam, settings.num_paths)
+
+
+def load_sentence_lms(work: Path, config: Config) -> tuple[NgramLm | None, NeuralLm | None]:
+    """The n-gram and the neural language model that rescore, None where the settings ask for none."""
+    if "rescore" not in config.decode.methods:
+        return None, None
+    ngram = NgramLm.load(work / "lm" / "large.arpa") if config.lm.large else None
+    neural = load_neural_lm(work / "nnlm" / "model.pt") if config.nnlm.enabled else None
+    return ngram, neural
 
 
 def _open_parser(work: Path, settings: Decode, pieces: Sequence[str]) -> WordParser:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from asrtool.decode.path import BLANK
+from asrtool.decode.trial import Trial
 from asrtool.decode.words import opens_word
 from asrtool.lang.tokenizer import WORD_MARK
 
@@ -60,7 +61,7 @@ class Prefix:
         self.token = token
         self.word = ""  # the open word, as spelled so far
         self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
-        self.lm = 0.0  # lm_weight * ln p(closed words and pieces of unknown ones)
+        self.lm = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
         self.lm_state = lm_state
         self.children: dict[int, Prefix] = {}
         self.blank = 0.0  # probability of the paths that end in blank
@@ -87,7 +88,6 @@ class PrefixBeam:
         pieces: Sequence[str],
         lm: WordLm | None,
         words: Iterable[str],
-        beam_size: int,
         max_tokens: int = MAX_TOKENS,
         min_prob: float = MIN_PROB,
     ) -> None:
@@ -97,12 +97,14 @@ class PrefixBeam:
         self.words = frozenset(words)
         self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
         self.log_piece = -math.log(len(pieces))  # of a uniform draw
-        self.beam_size = beam_size
         self.max_tokens = max_tokens
         self.min_prob = min_prob
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float) -> Hypothesis:
-        """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors."""
+    def search(self, log_probs_TV: np.ndarray, trial: Trial) -> Hypothesis:
+        """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors.
+
+        `trial.beam` prefixes are kept after each frame.
+        """
         root = Prefix(None, BLANK, self.lm.start() if self.lm else None)
         root.blank = 1.0
         beam = [root]
@@ -110,12 +112,12 @@ class PrefixBeam:
         for log_blank, candidates in self._steps(log_probs_TV):
             log_scale += log_blank
             if candidates:
-                beam, scale = self._extend(beam, candidates, lm_weight)
+                beam, scale = self._extend(beam, candidates, trial)
                 log_scale += math.log(scale)
             else:
                 for prefix in beam:
                     prefix.blank, prefix.spoken = prefix.blank + prefix.spoken, 0.0
-        return self._best(beam, lm_weight, log_scale)
+        return self._best(beam, trial, log_scale)
 
     def _steps(self, log_probs_TV: np.ndarray) -> Iterator[tuple[float, list[tuple[int, float]]]]:
         """(ln p(blank), [(token, p(token) / p(blank))]) of frames; a run of frames that are only blank is one step."""
@@ -138,40 +140,41 @@ class PrefixBeam:
             yield silence, []
 
     def _extend(
-        self, beam: list[Prefix], candidates: list[tuple[int, float]], lm_weight: float
+        self, beam: list[Prefix], candidates: list[tuple[int, float]], trial: Trial
     ) -> tuple[list[Prefix], float]:
         """The beam after a frame with `candidates`, and the factor its probabilities were divided by."""
         after = _stay(beam, dict(candidates))
         scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
-        cutoff = min(score for score, _ in scored) if len(scored) >= self.beam_size else -math.inf
+        cutoff = min(score for score, _ in scored) if len(scored) >= trial.beam else -math.inf
+        cutoff -= max(0.0, -trial.lm_weight * trial.word_penalty)  # a negative penalty is a gain of one closed word
         for prefix in beam:
             total = prefix.blank + prefix.spoken
-            # No word has a probability above one, so a child can score no more than this bound, and all that is new
+            # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
             # about a child outside the beam comes from its parent: what the bound leaves out could not have stayed.
             least = math.exp(min(cutoff - prefix.lm, 700.0)) / total
             for token, ratio in candidates:
                 if ratio < least:
                     break
-                child = prefix.children.get(token) or self._add_child(prefix, token, lm_weight)
+                child = prefix.children.get(token) or self._add_child(prefix, token, trial)
                 # The same token twice in a row is one token unless a blank is between.
                 spoken = ratio * (prefix.blank if token == prefix.token else total)
                 if child not in after and spoken > 0.0:
                     after[child] = (0.0, spoken)
                     scored.append((math.log(spoken) + child.lm, child))
-        return self._prune(scored, after)
+        return self._prune(scored, after, int(trial.beam))
 
     def _prune(
-        self, scored: list[tuple[float, Prefix]], after: dict[Prefix, tuple[float, float]]
+        self, scored: list[tuple[float, Prefix]], after: dict[Prefix, tuple[float, float]], beam_size: int
     ) -> tuple[list[Prefix], float]:
         scored.sort(key=_first, reverse=True)
-        kept = [prefix for _, prefix in scored[: self.beam_size]]
+        kept = [prefix for _, prefix in scored[:beam_size]]
         scale = max(sum(after[prefix]) for prefix in kept)
         for prefix in kept:
             blank, spoken = after[prefix]
             prefix.blank, prefix.spoken = blank / scale, spoken / scale
         return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
 
-    def _add_child(self, prefix: Prefix, token: int, lm_weight: float) -> Prefix:
+    def _add_child(self, prefix: Prefix, token: int, trial: Trial) -> Prefix:
         child = Prefix(prefix, token, prefix.lm_state)
         prefix.children[token] = child
         child.lm = prefix.lm
@@ -179,30 +182,31 @@ class PrefixBeam:
             return child
         child.word, child.unpaid = prefix.word, prefix.unpaid
         if self.opens[token]:
-            log_prob, child.lm_state = self._close(prefix)
-            child.lm += lm_weight * log_prob
+            log_prob, child.lm_state = self._close(prefix, trial.word_penalty)
+            child.lm += trial.lm_weight * log_prob
             child.word, child.unpaid = "", 0
         child.word += self.texts[token]
         child.unpaid += 1
         if child.word not in self.beginnings:
-            child.lm += lm_weight * child.unpaid * self.log_piece
+            child.lm += trial.lm_weight * child.unpaid * self.log_piece
             child.unpaid = 0
         return child
 
-    def _close(self, prefix: Prefix) -> tuple[float, Any]:
-        """What the open word of `prefix` still costs, ln p, and the state after it."""
+    def _close(self, prefix: Prefix, word_penalty: float) -> tuple[float, Any]:
+        """What the open word of `prefix` still costs, ln p less its penalty, and the state after it."""
         if not prefix.word or not self.lm:
             return 0.0, prefix.lm_state
         log_prob, state = self.lm.step(prefix.lm_state, prefix.word)
+        log_prob -= word_penalty
         return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state
 
-    def _best(self, beam: list[Prefix], lm_weight: float, log_scale: float) -> Hypothesis:
+    def _best(self, beam: list[Prefix], trial: Trial, log_scale: float) -> Hypothesis:
         scored = []
         for prefix in beam:
             score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm
             if self.lm:
-                last, state = self._close(prefix)
-                score += lm_weight * (last + self.lm.step(state, "</s>")[0])
+                last, state = self._close(prefix, trial.word_penalty)
+                score += trial.lm_weight * (last + self.lm.step(state, "</s>")[0])
             scored.append(score)
         best = max(range(len(beam)), key=scored.__getitem__)
         return Hypothesis(beam[best].tokens(), scored[best])

@@ -1,12 +1,27 @@
-"""Choosing the language-model weight of each method by its word errors on the development set."""
+"""Choosing the weights of each method by its word errors on the development set.
+
+One weight is varied after the other: the language-model weight at the widest beam and no word penalty, then the
+penalty, then the beam. The weights of rescoring, which need no search, are all tried together.
+
+Reads a work directory (docs/guide/files.md), writes `tuning.tsv` (what was tried) and `tuning.json` (what was chosen).
+"""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from asrtool.decode.search import Trial
-from asrtool.decode.words import Word, is_spoken
+from asrtool.config import Config, Decode
+from asrtool.decode.decoder import Decoder, open_decoder
+from asrtool.decode.forward import PosteriorFile
+from asrtool.decode.rescore import ScoredList
+from asrtool.decode.trial import NUMBERS, Trial, format_trials
+from asrtool.decode.words import is_spoken
+from asrtool.files import write_folder
 from asrtool.score.align import align_words
 from asrtool.score.result import Counts, total
 
@@ -19,28 +34,150 @@ class Result:
     counts: Counts
 
 
-def count_errors(texts: Iterable[str], found: Iterable[Sequence[Word]]) -> Counts:
-    """Errors of the words found in utterances against their transcripts, without the tags, which no ctm holds."""
-    return total(
-        align_words([word for word in text.split() if is_spoken(word)], [word.text for word in words]).counts
-        for text, words in zip(texts, found, strict=True)
-    )
+def tune_run(work: Path, out: Path, config: Config) -> str:
+    """Tune all methods on the dev set of `work`, write the folder `out` and return the table of all trials.
+
+    The acoustic model is applied once. Raises AsrtoolError when an input is missing or broken, or when model,
+    features, tokenizer and graph do not belong together.
+    """
+    settings = config.decode
+    with (
+        open_decoder(work, config, settings.word_penalties) as decoder,
+        write_folder(out, "tuning.json") as folder,
+        tempfile.TemporaryFile(dir=folder) as file,
+    ):
+        dev = _Dev(decoder, PosteriorFile(file))
+        results = dev.tune(settings, bool(decoder.neural))
+        chosen = choose_trials(results)
+        table = format_tuning(results, chosen)
+        (folder / "tuning.tsv").write_text(table, encoding="utf-8")
+        text = format_trials(chosen[method] for method in settings.methods)
+        (folder / "tuning.json").write_text(text, encoding="utf-8")
+    return table
+
+
+class _Dev:
+    """The dev set, whose posteriors are computed by the first search and read by the later ones."""
+
+    def __init__(self, decoder: Decoder, posteriors: PosteriorFile) -> None:
+        self.decoder = decoder
+        self.posteriors = posteriors
+        self.reader = decoder.open("dev")
+        self.recorded = False
+
+    def tune(self, settings: Decode, neural: bool) -> list[Result]:
+        searched = [method for method in dict.fromkeys(settings.methods) if method != "rescore"]
+        results = self._count(first_trials(settings, searched))
+        for vary in (other_penalties, other_beams):
+            chosen = choose_trials(results)
+            results += self._count([trial for method in searched for trial in vary(settings, chosen[method])])
+        if "rescore" in settings.methods:
+            first = choose_trials(results)["graph"]
+            lists = self.decoder.lists(self.posteriors, first, "dev, n-best lists", len(self.reader.index))
+            texts = [utterance.text for utterance in self.posteriors.utterances]
+            trials = rescore_trials(settings, first.beam, neural)
+            results += count_rescored(texts, lists, trials)
+        return results
+
+    def _count(self, trials: Sequence[Trial]) -> list[Result]:
+        if not trials:
+            return []
+        posteriors = self.posteriors if self.recorded else self.posteriors.record(self.decoder.posteriors(self.reader))
+        decoded = self.decoder.search(posteriors, trials, f"dev, {len(trials)} trials", len(self.reader.index))
+        self.recorded = True
+        texts = [utterance.text for utterance in decoded.utterances]
+        results = []
+        for trial in trials:
+            found = ([word.text for word in words] for words in decoded.words[trial])
+            counts = total(map(count_errors, texts, found))
+            logging.info("dev, %s: %d errors in %d words", _name(trial), counts.err, counts.num_words)
+            results.append(Result(trial, counts))
+        return results
+
+
+def _name(trial: Trial) -> str:
+    return " ".join([trial.method, *(f"{name}={value:g}" for name, value in trial.settings().items())])
+
+
+def first_trials(settings: Decode, methods: Iterable[str]) -> list[Trial]:
+    """Every language-model weight, at the widest beam and the smallest word penalty."""
+    penalty = min(settings.word_penalties, key=abs)
+    trials = []
+    for method in methods:
+        if method == "greedy":
+            trials.append(Trial(method))
+        else:
+            widest = max(_beams(settings, method))
+            trials += [Trial(method, weight, penalty, widest) for weight in dict.fromkeys(settings.lm_weights)]
+    return trials
+
+
+def other_penalties(settings: Decode, trial: Trial) -> list[Trial]:
+    """`trial` with each other word penalty."""
+    penalties = () if trial.method == "greedy" else dict.fromkeys(settings.word_penalties)
+    return [replace(trial, word_penalty=penalty) for penalty in penalties if penalty != trial.word_penalty]
+
+
+def other_beams(settings: Decode, trial: Trial) -> list[Trial]:
+    """`trial` with each other beam."""
+    return [replace(trial, beam=beam) for beam in dict.fromkeys(_beams(settings, trial.method)) if beam != trial.beam]
+
+
+def _beams(settings: Decode, method: str) -> tuple[float, ...]:
+    return {"beam": tuple(map(float, settings.beam_sizes)), "graph": settings.graph_beams}.get(method, ())
+
+
+def rescore_trials(settings: Decode, beam: float, neural: bool) -> list[Trial]:
+    """All weights of rescoring the lattices of `beam`; one of the neural language model only where there is one."""
+    nnlm_weights = settings.nnlm_weights if neural else (0.0,)
+    combined = itertools.product(settings.lm_weights, settings.word_penalties, nnlm_weights)
+    return [Trial("rescore", weight, penalty, beam, nnlm) for weight, penalty, nnlm in dict.fromkeys(combined)]
+
+
+def count_errors(text: str, words: Sequence[str]) -> Counts:
+    """Errors of `words` against a transcript, both without the tags, which no ctm holds."""
+    return align_words([word for word in text.split() if is_spoken(word)], list(filter(is_spoken, words))).counts
+
+
+def count_rescored(texts: Iterable[str], lists: Iterable[ScoredList], trials: Sequence[Trial]) -> list[Result]:
+    """Word errors of what each of `trials` takes from the n-best `lists` of utterances with these transcripts."""
+    counts: list[list[Counts]] = [[] for _ in trials]
+    for scored, text in zip(lists, texts, strict=True):
+        of_sentence: dict[tuple[str, ...], Counts] = {}
+        for number, trial in enumerate(trials):
+            best = scored.best(trial)
+            sentence = best.sentence if best else ()
+            if sentence not in of_sentence:
+                of_sentence[sentence] = count_errors(text, sentence)
+            counts[number].append(of_sentence[sentence])
+    return [Result(trial, total(summands)) for trial, summands in zip(trials, counts, strict=True)]
 
 
 def choose_trials(results: Iterable[Result]) -> dict[str, Trial]:
-    """The trial with the fewest errors of each method; the lowest weight among equals."""
+    """The trial with the fewest errors of each method.
+
+    Among equals the narrowest beam, then no neural language model, then the smallest penalty, then the lowest weight.
+    """
     best: dict[str, Trial] = {}
-    for result in sorted(results, key=lambda result: (result.counts.err, result.trial.lm_weight)):
+    for result in sorted(results, key=_rank):
         best.setdefault(result.trial.method, result.trial)
     return best
 
 
+def _rank(result: Result) -> tuple[float, ...]:
+    trial = result.trial
+    return (result.counts.err, trial.beam, trial.nnlm_weight, abs(trial.word_penalty), trial.lm_weight)
+
+
 def format_tuning(results: Iterable[Result], chosen: Mapping[str, Trial]) -> str:
-    """A table of all trials: method, weight, words, errors by kind, error rate in percent, whether it was chosen."""
-    lines = ["method\tlm_weight\twords\tsub\tdel\tins\twer_percent\tchosen\n"]
+    """A table of all trials: method, weights, words, errors by kind, error rate in percent, whether it was chosen."""
+    lines = ["\t".join(("method", *NUMBERS, "words", "sub", "del", "ins", "wer_percent", "chosen")) + "\n"]
     for trial, counts in ((result.trial, result.counts) for result in results):
+        settings = trial.settings()
+        numbers = [f"{settings[name]:g}" if name in settings else "-" for name in NUMBERS]
         rate = "-" if counts.wer is None else f"{counts.wer:.2f}"
-        errors = f"{counts.num_words}\t{counts.sub}\t{counts.del_}\t{counts.ins}"
-        mark = "yes" if chosen[trial.method] == trial else "no"
-        lines.append(f"{trial.method}\t{trial.lm_weight:g}\t{errors}\t{rate}\t{mark}\n")
+        errors = [str(count) for count in (counts.num_words, counts.sub, counts.del_, counts.ins)]
+        lines.append(
+            "\t".join((trial.method, *numbers, *errors, rate, "yes" if chosen[trial.method] == trial else "no")) + "\n"
+        )
     return "".join(lines)

@@ -41,7 +41,7 @@ COMMON = (
         name="lm",
         why="An n-gram over words tells likely sentences from unlikely ones.",
         needs=("manifests/train/sentences.txt", "lang/words.txt"),
-        makes=("lm/G.arpa",),
+        makes=("lm",),
         run=(
             Line(
                 "asrtool lm --text {work}/manifests/train/sentences.txt --words {work}/lang/words.txt"
@@ -76,12 +76,30 @@ COMMON = (
         settings=("average",),
     ),
     Stage(
+        name="nnlm",
+        why="A neural language model tells likely sentences apart that look alike to an n-gram.",
+        needs=("manifests/train/sentences.txt", "manifests/dev/sentences.txt", "lang/words.txt"),
+        makes=("nnlm",),
+        run=(
+            Line(
+                "asrtool nnlm {work}/manifests/train/sentences.txt {work}/manifests/dev/sentences.txt"
+                " {work}/lang/words.txt {work}/nnlm --config {config}"
+            ),
+        ),
+        settings=("nnlm",),
+        resumes=True,
+        when="nnlm.enabled",
+    ),
+    Stage(
         name="decode",
         why="Weights are chosen on dev and applied once to test.",
-        needs=("average/model.pt", "features", "manifests", "tokenizer", "lang", "lm/G.arpa", "graph"),
-        makes=("decode",),
-        run=(Line("asrtool decode {work} {work}/decode --config {config}"),),
-        settings=("decode",),
+        needs=("average/model.pt", "features", "manifests", "tokenizer", "lang", "lm", "graph", "nnlm"),
+        makes=("tune", "decode"),
+        run=(
+            Line("asrtool tune {work} {work}/tune --config {config}"),
+            Line("asrtool decode {work} {work}/decode --tuning {work}/tune/tuning.json --config {config}"),
+        ),
+        settings=("decode", "lm.large", "nnlm.enabled"),
     ),
     Stage(
         name="score",
@@ -107,6 +125,7 @@ COMMON = (
             "specaugment",
             "train",
             "average",
+            "nnlm",
             "decode",
         ),
     ),

@@ -14,7 +14,7 @@ STAGES += ["train", "average", "decode", "score", "report"]
 SMALL = [
     "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.num_layers=1",
     "model.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0", "decode.lm_weights=0.5",
-    "decode.beam_size=4",
+    "decode.beam_sizes=4",
 ]  # fmt: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
@@ -64,14 +64,14 @@ def test_a_finished_run_has_nothing_left_to_do(work: Path) -> None:
     again = asrtool("run", "--config", "ci", "--work", work, "--stage", "7", "--stop-stage", "7")
     assert again.returncode == 0
     assert "nothing to do, done: train" in again.stdout
-    assert states(work) == dict.fromkeys(STAGES, "done")
+    assert states(work) == {**dict.fromkeys(STAGES, "done"), "nnlm": "off"}
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 @pytest.mark.parametrize(
     ("override", "first", "spared"),
     [
-        ("decode.beam_size=5", "decode", ()),
+        ("decode.beam_sizes=5", "decode", ()),
         ("lm.order=1", "lm", ("train", "average")),
         ("tokenizer.vocab_size=50", "tokenizer", ()),
         ("train.peak_lr=0.001", "train", ()),

@@ -5,28 +5,29 @@ from __future__ import annotations
 import json
 import resource
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
-from asrtool.config import Decode
+from asrtool.cli.lm import lm
+from asrtool.config import Config, Decode
 from asrtool.corpus.index import Utterance
-from asrtool.decode import decode, inputs
+from asrtool.decode import decode, decoder, inputs
 from asrtool.decode.decode import decode_run
 from asrtool.decode.inputs import AcousticModel, check_graph_tokens, load_acoustic_model, load_search, open_features
+from asrtool.decode.trial import Trial
+from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import write_arpa
 from asrtool.lang.graph import build_graph
-from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
-from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
 STACK_FRAMES = 3
+METHODS = ("greedy", "beam", "graph", "rescore")
 
 
 class Echo(torch.nn.Module):
@@ -67,8 +68,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences.write_text("\n".join(SENTENCES) + "\n")
     train_tokenizer(sentences, work / "tokenizer", 40)
     build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
-    words = read_symbols(work / "lang" / "words.txt", "lang")
-    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=2, min_counts=(1,)))
+    options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
+    assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
     build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
     return work
 
@@ -84,9 +85,25 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
         "num_tokens": tokenizer.num_tokens,
     }
     model = AcousticModel(Path("model.pt"), Echo(), info)
-    monkeypatch.setattr(decode, "load_acoustic_model", lambda path: model)
+    monkeypatch.setattr(decoder, "load_acoustic_model", lambda path: model)
     monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
     return model
+
+
+TUNED = {
+    "greedy": {},
+    "beam": {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 16.0},
+    "graph": {"lm_weight": 0.5, "word_penalty": 0.5, "beam": 14.0},
+    "rescore": {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0, "nnlm_weight": 0.0},
+}
+
+
+def run(work: Path, out: Path, **settings: object) -> None:
+    """Decode with weights that nobody tuned."""
+    tuning = out.with_name("tuning.json")
+    tuning.write_text(json.dumps({"methods": TUNED}))
+    decode_run(work, tuning, out, Config(decode=Decode(**{"num_jobs": 1, **settings})))
+    tuning.unlink()
 
 
 def spoken(text: str) -> list[str]:
@@ -96,9 +113,9 @@ def spoken(text: str) -> list[str]:
 def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
     work: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
-    decode_run(work, tmp_path / "decode", Decode(num_jobs=1))
+    run(work, tmp_path / "decode", methods=METHODS)
     for name, texts in SAID.items():
-        for method in ("greedy", "beam", "graph"):
+        for method in METHODS:
             rows = [line.split() for line in (tmp_path / "decode" / name / f"{method}.ctm").read_text().splitlines()]
             for number, text in enumerate(texts):
                 own = [row for row in rows if 10.0 * number <= float(row[2]) < 10.0 * number + 10.0]
@@ -109,32 +126,71 @@ def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
                 assert all(end <= float(row[2]) + 1e-9 for end, row in zip(ends, own[1:], strict=False))
 
 
-def test_the_report_names_the_chosen_weights_and_what_was_decoded(
-    work: Path, acoustic: AcousticModel, tmp_path: Path
-) -> None:
-    decode_run(work, tmp_path / "decode", Decode(lm_weights=(0.9, 0.4), num_jobs=1))
+def test_the_report_names_the_weights_and_what_was_decoded(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    run(work, tmp_path / "decode", methods=METHODS)
     report = json.loads((tmp_path / "decode" / "decode.json").read_text())
-    assert report["methods"] == {"greedy": {"lm_weight": None}, "beam": {"lm_weight": 0.4}, "graph": {"lm_weight": 0.4}}
+    assert report["methods"] == {**TUNED, "greedy": {"lm_weight": None}}
     assert report["sets"]["test"]["num_utterances"] == 3
     assert report["sets"]["test"]["audio_s"] == pytest.approx(
         sum(u.duration_s for u in Reader("test", Tokenizer.load(work / "tokenizer")).index), abs=0.01
     )
-    assert set(report["sets"]["dev"]["search_rtf"]) == {"greedy", "beam", "graph"}
-    rows = [line.split("\t") for line in (tmp_path / "decode" / "tuning.tsv").read_text().splitlines()]
-    assert [row[:2] + row[-1:] for row in rows[1:]] == [
-        ["greedy", "0", "yes"],
-        ["beam", "0.9", "no"],
-        ["beam", "0.4", "yes"],
-        ["graph", "0.9", "no"],
-        ["graph", "0.4", "yes"],
+    assert list(report["sets"]["dev"]["search_rtf"]) == list(METHODS)
+
+
+def tune(work: Path, out: Path, **settings: object) -> list[list[str]]:
+    table = tune_run(work, out, Config(decode=Decode(**{"num_jobs": 1, **settings})))
+    assert (out / "tuning.tsv").read_text() == table
+    return [line.split("\t") for line in table.splitlines()[1:]]
+
+
+def test_one_weight_is_tuned_after_the_other_on_posteriors_computed_once(
+    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    forward = Echo.forward
+    monkeypatch.setattr(Echo, "forward", lambda self, *args: calls.append(1) or forward(self, *args))
+    rows = tune(
+        work, tmp_path / "tune", methods=("greedy", "graph"), lm_weights=(0.9, 0.4), word_penalties=(0.5, 0.0),
+        graph_beams=(10.0, 14.0),
+    )  # fmt: skip
+    assert [row[:4] + row[-1:] for row in rows] == [
+        ["greedy", "-", "-", "-", "yes"],
+        ["graph", "0.9", "0", "14", "no"],
+        ["graph", "0.4", "0", "14", "no"],
+        ["graph", "0.4", "0.5", "14", "no"],
+        ["graph", "0.4", "0", "10", "yes"],
     ]
+    assert len(calls) == 1
+    assert json.loads((tmp_path / "tune" / "tuning.json").read_text())["methods"] == {
+        "greedy": {},
+        "graph": {"lm_weight": 0.4, "word_penalty": 0.0, "beam": 10.0},
+    }
+
+
+def test_what_was_tuned_is_what_decoding_applies(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    rows = tune(work, tmp_path / "tune", methods=METHODS)
+    config = Config(decode=Decode(methods=METHODS, num_jobs=1))
+    decode_run(work, tmp_path / "tune" / "tuning.json", tmp_path / "decode", config)
+    weights = json.loads((tmp_path / "decode" / "decode.json").read_text())["methods"]
+    for name, *numbers in (row[:5] for row in rows if row[-1] == "yes"):
+        expected = [number for number in numbers if number != "-"]
+        assert [f"{value:g}" for value in weights[name].values() if value is not None] == expected
+    assert sum(row[-1] == "yes" for row in rows) == len(METHODS)
+    assert sum(row[0] == "rescore" for row in rows) == 4 * 3  # all weights and penalties together, no neural model
+
+
+def test_tuning_and_decoding_with_other_numbers_of_processes_agree(
+    work: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    assert tune(work, tmp_path / "1", num_jobs=1) == tune(work, tmp_path / "2", num_jobs=2, batch_s=2.0)
+    assert sorted(path.name for path in (tmp_path / "2").iterdir()) == ["tuning.json", "tuning.tsv"]
 
 
 def test_the_number_of_processes_changes_no_ctm(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
     for num_jobs in (1, 2):
-        decode_run(work, tmp_path / str(num_jobs), Decode(num_jobs=num_jobs, batch_s=2.0))
+        run(work, tmp_path / str(num_jobs), methods=METHODS, num_jobs=num_jobs, batch_s=2.0)
     ctms = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*.ctm"))
-    assert len(ctms) == 6
+    assert len(ctms) == 8
     for ctm in ctms:
         assert (tmp_path / "1" / ctm).read_text() == (tmp_path / "2" / ctm).read_text()
 
@@ -143,7 +199,7 @@ def test_only_what_the_methods_need_is_read(work: Path, acoustic: AcousticModel,
     bare = tmp_path / "work"
     bare.mkdir()
     (bare / "tokenizer").symlink_to(work / "tokenizer")
-    decode_run(bare, tmp_path / "decode", Decode(methods=("greedy",), num_jobs=1))
+    run(bare, tmp_path / "decode", methods=("greedy",))
     assert [path.name for path in (tmp_path / "decode" / "test").iterdir()] == ["greedy.ctm"]
 
 
@@ -151,21 +207,23 @@ def test_a_failure_leaves_what_was_decoded_before(
     work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "decode"
-    decode_run(work, out, Decode(methods=("greedy",), num_jobs=1))
+    run(work, out, methods=("greedy",))
     before = (out / "decode.json").read_text()
     monkeypatch.setattr(decode, "format_ctm", lambda segments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        decode_run(work, out, Decode(methods=("greedy",), num_jobs=1))
+        run(work, out, methods=("greedy",))
     assert (out / "decode.json").read_text() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["decode"]
+    assert [path.name for path in tmp_path.iterdir() if path.name != "tuning.json"] == ["decode"]
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    tuning = work / "tuning.json"
+    tuning.write_text(json.dumps({"methods": TUNED}))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
     try:
         with pytest.raises(AsrtoolError, match="decode: cannot be written, file too large; free some space"):
-            decode_run(work, tmp_path / "decode", Decode(methods=("greedy",), num_jobs=1))
+            decode_run(work, tuning, tmp_path / "decode", Config(decode=Decode(methods=("greedy",), num_jobs=1)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
@@ -200,7 +258,7 @@ def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:
-    search = load_search(work, Decode(), acoustic)
+    search = load_search(work, Decode(methods=METHODS), acoustic)
     empty_TV = np.zeros((0, 40), dtype=np.float32)
-    trials = [SimpleNamespace(method=method, lm_weight=0.5) for method in ("greedy", "beam", "graph")]
-    assert [found.words for found in search((empty_TV, trials))] == [(), (), ()]
+    trials = [Trial(method, 0.5, 0.0, 10.0) for method in METHODS]
+    assert [(found.words, found.candidates) for found in search((empty_TV, trials))] == [((), ())] * 4

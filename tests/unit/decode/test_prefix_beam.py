@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from asrtool.decode.path import viterbi_path
 from asrtool.decode.prefix_beam import PrefixBeam
+from asrtool.decode.trial import Trial
 
 PIECES = ("<blk>", "\u2581a", "b", "\u2581c")  # each piece is a letter
 WORDS = ("a", "abb", "c", "cb", "b")
@@ -36,9 +37,13 @@ def spell(tokens: tuple[int, ...]) -> list[str]:
     return "".join(PIECES[token] for token in tokens).replace("\u2581", " ").split()
 
 
-def lm_score(lm: BigramLm, tokens: tuple[int, ...]) -> float:
-    """ln p of the words and the end of the sentence; an unknown word costs ln V for each of its pieces besides."""
-    score, state = 0.0, lm.start()
+def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) -> Trial:
+    return Trial("beam", lm_weight, word_penalty, beam_size)
+
+
+def lm_score(lm: BigramLm, tokens: tuple[int, ...], word_penalty: float = 0.0) -> float:
+    """ln p of the words, each with its penalty, and of the end; an unknown word costs ln V for each piece besides."""
+    score, state = -word_penalty * len(spell(tokens)), lm.start()
     for word in [*spell(tokens), "</s>"]:
         log_prob, state = lm.step(state, word)
         score += log_prob
@@ -69,14 +74,17 @@ def posteriors(draw: st.DrawFn, max_frames: int = 5) -> np.ndarray:
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
 
 
-@given(posteriors(), st.integers(0, 1000), st.sampled_from([0.0, 0.4, 1.0, 2.5]))
+@given(posteriors(), st.integers(0, 1000), st.sampled_from([0.0, 0.4, 1.0, 2.5]), st.sampled_from([-2.0, 0.0, 1.0]))
 @settings(max_examples=60, deadline=None)
 def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
-    log_probs_TV: np.ndarray, seed: int, lm_weight: float
+    log_probs_TV: np.ndarray, seed: int, lm_weight: float, word_penalty: float
 ) -> None:
     lm = BigramLm(seed)
-    exact = {tokens: score + lm_weight * lm_score(lm, tokens) for tokens, score in sum_over_paths(log_probs_TV).items()}
-    found = PrefixBeam(PIECES, lm, WORDS, beam_size=10_000, min_prob=0.0).search(log_probs_TV, lm_weight)
+    exact = {
+        tokens: score + lm_weight * lm_score(lm, tokens, word_penalty)
+        for tokens, score in sum_over_paths(log_probs_TV).items()
+    }
+    found = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, weigh(lm_weight, word_penalty))
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
     assert exact[found.tokens] == pytest.approx(max(exact.values()), abs=1e-4)
 
@@ -85,7 +93,7 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
 @settings(max_examples=40, deadline=None)
 def test_without_a_language_model_the_score_is_the_acoustic_one(log_probs_TV: np.ndarray) -> None:
     exact = sum_over_paths(log_probs_TV)
-    found = PrefixBeam(PIECES, None, (), beam_size=10_000, min_prob=0.0).search(log_probs_TV, 1.0)
+    found = PrefixBeam(PIECES, None, (), min_prob=0.0).search(log_probs_TV, weigh(1.0))
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
 
 
@@ -103,16 +111,16 @@ def test_the_viterbi_path_is_the_best_of_all_paths_that_spell_the_tokens(log_pro
         assert float(log_probs_TV[np.arange(num_frames), path_T].sum()) == pytest.approx(score, abs=1e-4)
 
 
-def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, beam_size: int, lm_weight: float) -> tuple[int, ...]:
+def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, trial: Trial) -> tuple[int, ...]:
     """The same search written down plainly: every extension is scored, then all but `beam_size` are dropped."""
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
         closed, (open_word, *_) = prefix[:opened], spell(prefix[opened:]) or [""]
-        lm_log_prob = lm_score(lm, closed) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
+        lm_log_prob = lm_score(lm, closed, trial.word_penalty) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
         if not any(word.startswith(open_word) for word in WORDS):
             lm_log_prob -= len(open_word) * math.log(len(PIECES))
-        return math.log(sum(parts)) + lm_weight * lm_log_prob
+        return math.log(sum(parts)) + trial.lm_weight * lm_log_prob
 
     beam = {(): [1.0, 0.0]}
     for row in np.exp(log_probs_TV.astype(np.float64)):
@@ -126,18 +134,22 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, beam_size: int, lm
                 else:
                     after[(*prefix, token)][1] += (blank + spoken) * row[token]
         kept = sorted((p for p in after if sum(after[p]) > 0), key=lambda p: rank(p, after[p]), reverse=True)
-        beam = {prefix: after[prefix] for prefix in kept[:beam_size]}
-    return max(beam, key=lambda p: math.log(sum(beam[p])) + lm_weight * lm_score(lm, p))
+        beam = {prefix: after[prefix] for prefix in kept[: int(trial.beam)]}
+    return max(beam, key=lambda p: math.log(sum(beam[p])) + trial.lm_weight * lm_score(lm, p, trial.word_penalty))
 
 
-@given(posteriors(max_frames=12), st.integers(0, 1000), st.integers(1, 6), st.sampled_from([0.3, 1.0]))
+@given(
+    posteriors(max_frames=12),
+    st.integers(0, 1000),
+    st.builds(weigh, st.sampled_from([0.3, 1.0]), st.sampled_from([-3.0, 0.0, 0.7]), st.integers(1, 6)),
+)
 @settings(max_examples=80, deadline=None)
 def test_a_narrow_beam_keeps_what_scoring_every_extension_keeps(
-    log_probs_TV: np.ndarray, seed: int, beam_size: int, lm_weight: float
+    log_probs_TV: np.ndarray, seed: int, trial: Trial
 ) -> None:
     lm = BigramLm(seed)
-    found = PrefixBeam(PIECES, lm, WORDS, beam_size, min_prob=0.0).search(log_probs_TV, lm_weight)
-    assert found.tokens == plain_prefix_beam(log_probs_TV, lm, beam_size, lm_weight)
+    found = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, trial)
+    assert found.tokens == plain_prefix_beam(log_probs_TV, lm, trial)
 
 
 def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
@@ -145,7 +157,7 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
     log_probs_TV = np.full((num_frames, len(PIECES)), -200.0, dtype=np.float32)
     log_probs_TV[::2, 0] = 0.0
     log_probs_TV[1::2, 1] = 0.0
-    found = PrefixBeam(PIECES, BigramLm(3), WORDS, beam_size=8, min_prob=0.0).search(log_probs_TV, 0.5)
+    found = PrefixBeam(PIECES, BigramLm(3), WORDS, min_prob=0.0).search(log_probs_TV, weigh(0.5, beam_size=8))
     assert found.tokens == (1,) * (num_frames // 2)
     assert found.score == pytest.approx(0.5 * lm_score(BigramLm(3), found.tokens), rel=1e-6)
 
@@ -153,10 +165,10 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
 def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
     rows = np.array([[0.1, 0.8, 0.06, 0.04], [0.3, 0.1, 0.5, 0.1]])
     silence = np.array([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 5)
-    beam = PrefixBeam(PIECES, BigramLm(1), WORDS, beam_size=8)
-    with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), 0.5)
+    beam, trial = PrefixBeam(PIECES, BigramLm(1), WORDS), weigh(0.5, beam_size=8)
+    with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), trial)
     one_blank = np.array([[1.0, 0.0, 0.0, 0.0]])
     with np.errstate(divide="ignore"):
-        without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), 0.5)
+        without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), trial)
     assert with_silence.tokens == without.tokens
     assert with_silence.score == pytest.approx(without.score + 15 * math.log(1 - 3e-6), abs=1e-6)

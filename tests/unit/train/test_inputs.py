@@ -33,7 +33,7 @@ def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, o
     assert describe(data, override) != describe(data)
 
 
-@pytest.mark.parametrize("override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam_size=9"])
+@pytest.mark.parametrize("override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam_sizes=9"])
 def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
     assert describe(data, override) == describe(data)
 

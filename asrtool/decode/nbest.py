@@ -1,0 +1,105 @@
+"""N-best lists from lattices: distinct sentences, each with its best path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+FINAL = -1  # the one state behind all final ones
+Chain = tuple[Any, int] | None  # labels read, the last one outside
+_cost = attrgetter("cost")
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """An arc of a lattice by the state it leaves; costs are negative natural logarithms, `graph` is a part of them."""
+
+    source: int
+    label: int  # 0 reads no frame
+    word: int  # 0 says nothing
+    cost: float
+    graph: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The best way to say `words` up to a state where several arcs meet: on from `before` through `chain`."""
+
+    cost: float
+    graph: float
+    words: tuple[int, ...]
+    before: Entry | None
+    chain: Chain
+
+    def labels(self) -> list[int]:
+        """One label a frame."""
+        reverse = []
+        node: Entry | None = self
+        while node is not None:
+            chain = node.chain
+            while chain is not None:
+                chain, label = chain
+                if label:
+                    reverse.append(label)
+            node = node.before
+        return reverse[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The entries of a state: those of an earlier one, all further by the same arcs."""
+
+    entries: Sequence[Entry]
+    cost: float
+    graph: float
+    chain: Chain
+
+
+def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int) -> list[Entry]:
+    """The `num` cheapest distinct sentences from `start` to FINAL; `arcs` are given by the state they enter.
+
+    The states are visited so that each comes after all that lead to it. Where arcs meet, the `num` cheapest distinct
+    beginnings are kept, which is exact: what follows is the same for all of them.
+    """
+    views = {start: View([Entry(0.0, 0.0, (), None, None)], 0.0, 0.0, None)}
+    for state in _in_order(arcs):
+        entering = [(views[arc.source], arc) for arc in arcs[state] if arc.source in views]
+        if len(entering) == 1 and not entering[0][1].word:
+            view, arc = entering[0]
+            views[state] = View(view.entries, view.cost + arc.cost, view.graph + arc.graph, (view.chain, arc.label))
+        elif entering:
+            views[state] = View(_merge(entering, num), 0.0, 0.0, None)
+    end = views.get(FINAL)
+    return _merge([(end, Arc(FINAL, 0, 0, 0.0, 0.0))], num) if end else []
+
+
+def _merge(entering: Iterable[tuple[View, Arc]], num: int) -> list[Entry]:
+    best: dict[tuple[int, ...], Entry] = {}
+    for view, arc in entering:
+        cost, graph = view.cost + arc.cost, view.graph + arc.graph
+        chain = (view.chain, arc.label)
+        for entry in view.entries:
+            words = (*entry.words, arc.word) if arc.word else entry.words
+            known = best.get(words)
+            if known is None or entry.cost + cost < known.cost:
+                best[words] = Entry(entry.cost + cost, entry.graph + graph, words, entry, chain)
+    return sorted(best.values(), key=_cost)[:num]
+
+
+def _in_order(arcs: Mapping[int, Sequence[Arc]]) -> list[int]:
+    """The states that arcs enter and that lead to FINAL, sources first; a lattice has no cycles."""
+    order: list[int] = []
+    done: set[int] = set()
+    stack = [FINAL]
+    while stack:
+        waiting = [arc.source for arc in arcs.get(stack[-1], ()) if arc.source not in done]
+        if waiting:
+            stack += waiting
+            continue
+        state = stack.pop()
+        if state not in done:
+            done.add(state)
+            order.append(state)
+    return [state for state in order if state in arcs]

@@ -1,0 +1,174 @@
+"""Lattices and n-best lists against all paths of a small graph."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path as FilePath
+
+import kaldifst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asrtool.decode.graph_arrays import GraphArrays, read_graph
+from asrtool.decode.graph_search import GraphSearch
+from asrtool.decode.lattice import LatticeSearch, Path
+from asrtool.decode.trial import Trial
+
+# State 0 is between words, with a silent arc to a word of its own (state 3); words 1, 2, 3 are begun by tokens 1, 2, 2.
+ARCS = [
+    "0 0 1 0 0",  # blank
+    "0 1 2 1 0.5", "0 2 3 2 1.0", "0 3 0 0 0.25", "3 2 3 3 0.5",
+    "1 1 2 0 0", "1 0 1 0 0", "1 2 3 2 1.5", "1 3 0 0 0.75",
+    "2 2 3 0 0", "2 0 1 0 0", "2 1 2 1 0.1",
+    "0 0.1", "1 0.2", "2 0.3",
+]  # fmt: skip
+WIDE = Trial("rescore", 1.0, 0.0, 1000.0)
+
+
+def arrays_of(folder: FilePath, arcs: list[str]) -> GraphArrays:
+    fst = kaldifst.compile(acceptor=False, s="\n".join(arcs) + "\n")
+    assert kaldifst.StdConstFst(fst).write(str(folder / "HLG.fst"))
+    return read_graph(folder)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> GraphArrays:
+    return arrays_of(tmp_path_factory.mktemp("graph"), ARCS)
+
+
+def posteriors(num_frames: int, seed: int, scale: float = 2.0) -> np.ndarray:
+    logits = np.random.default_rng(seed).normal(scale=scale, size=(num_frames, 3))
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+
+
+def all_paths(log_probs_TV: np.ndarray, trial: Trial) -> list[tuple[float, tuple[int, ...], float, tuple[int, ...]]]:
+    """(total, words, graph cost, tokens) of every path through ARCS, by walking along all of them."""
+    arcs = [line.split() for line in ARCS]
+    leaving = [tuple(map(float, arc)) for arc in arcs if len(arc) == 5]
+    final = {int(arc[0]): float(arc[1]) for arc in arcs if len(arc) == 2}
+    found = []
+
+    def walk(state: int, t: int, total: float, words: tuple[int, ...], cost: float, tokens: tuple[int, ...]) -> None:
+        if t == len(log_probs_TV) and state in final:
+            found.append((total + final[state], words, cost + final[state], tokens))
+        for source, to, label, word, weight in leaving:
+            if source != state or (label and t == len(log_probs_TV)):
+                continue
+            said = (*words, int(word)) if word else words
+            penalty = trial.word_penalty if word else 0.0
+            if label:
+                acoustic = -float(log_probs_TV[t, int(label) - 1]) / trial.lm_weight
+                walk(
+                    int(to), t + 1, total + weight + penalty + acoustic, said, cost + weight, (*tokens, int(label) - 1)
+                )
+            else:
+                walk(int(to), t, total + weight + penalty, said, cost + weight, tokens)
+
+    walk(0, 0, 0.0, (), 0.0, ())
+    return found
+
+
+def best_by_sentence(log_probs_TV: np.ndarray, trial: Trial) -> dict[tuple[int, ...], float]:
+    best: dict[tuple[int, ...], float] = {}
+    for total, words, _, _ in all_paths(log_probs_TV, trial):
+        best[words] = min(total, best.get(words, math.inf))
+    return best
+
+
+def total_of(path: Path, trial: Trial) -> float:
+    return -path.acoustic / trial.lm_weight - path.lm + trial.word_penalty * len(path.words)
+
+
+@given(
+    st.integers(1, 5), st.integers(0, 2**31), st.sampled_from([0.3, 1.0, 3.0]), st.sampled_from([-0.7, 0.0, 0.4]),
+    st.sampled_from([1, 3, 1000]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_the_list_holds_the_cheapest_sentences_of_all_in_order(
+    graph: GraphArrays, num_frames: int, seed: int, lm_weight: float, word_penalty: float, num: int
+) -> None:
+    log_probs_TV = posteriors(num_frames, seed)
+    trial = Trial("rescore", lm_weight, word_penalty, 1000.0)
+    found = LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=num).search(log_probs_TV, trial)
+    expected = best_by_sentence(log_probs_TV, trial)
+    totals = [total_of(path, trial) for path in found]
+    assert totals == pytest.approx(sorted(expected.values())[:num], abs=1e-4)
+    assert len({path.words for path in found}) == len(found) == min(num, len(expected))
+    assert totals == pytest.approx([expected[path.words] for path in found], abs=1e-4)
+
+
+@given(st.integers(1, 4), st.integers(0, 2**31))
+@settings(max_examples=30, deadline=None)
+def test_each_sentence_comes_with_its_best_path_and_both_scores(graph: GraphArrays, num_frames: int, seed: int) -> None:
+    log_probs_TV = posteriors(num_frames, seed)
+    paths = {(words, tokens): cost for _, words, cost, tokens in all_paths(log_probs_TV, WIDE)}
+    for path in LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE):
+        tokens = tuple(path.tokens_T.tolist())
+        assert path.acoustic == pytest.approx(sum(float(log_probs_TV[t, v]) for t, v in enumerate(tokens)), abs=1e-5)
+        assert path.lm == pytest.approx(-paths[path.words, tokens], abs=1e-5)
+
+
+@given(st.integers(2, 6), st.integers(0, 2**31), st.sampled_from([0.5, 2.0, 5.0]))
+@settings(max_examples=30, deadline=None)
+def test_a_lattice_beam_keeps_exactly_the_sentences_that_near_the_best(
+    graph: GraphArrays, num_frames: int, seed: int, lattice_beam: float
+) -> None:
+    log_probs_TV = posteriors(num_frames, seed)
+    found = LatticeSearch(graph, 1000, lattice_beam, num_paths=1000).search(log_probs_TV, WIDE)
+    expected = best_by_sentence(log_probs_TV, WIDE)
+    limit = min(expected.values()) + lattice_beam
+    near = {words for words, total in expected.items() if total <= limit - 1e-3}
+    possible = {words for words, total in expected.items() if total <= limit + 1e-3}
+    assert near <= {path.words for path in found}
+    # A sentence further off may be spelled by arcs that each lie on a near path; the best of its paths is kept whole.
+    assert all(
+        total_of(path, WIDE) == pytest.approx(expected[path.words], abs=1e-3)
+        for path in found
+        if path.words in possible
+    )
+
+
+@pytest.mark.parametrize("beam", [1.0, 3.0, 12.0])
+def test_the_first_of_the_list_is_what_one_best_search_finds(
+    graph: GraphArrays, tmp_path: FilePath, beam: float
+) -> None:
+    fst = kaldifst.compile(acceptor=False, s="\n".join(ARCS) + "\n")
+    for seed in range(20):
+        log_probs_TV = posteriors(12, seed)
+        expected = GraphSearch(fst, max_active=1000).search(log_probs_TV, 0.7, beam)
+        found = LatticeSearch(graph, 1000, lattice_beam=5.0, num_paths=3).search(
+            log_probs_TV, Trial("rescore", 0.7, 0.0, beam)
+        )
+        assert found[0].tokens_T.tolist() == expected.tolist()
+
+
+def test_the_most_active_tokens_are_those_of_the_lowest_cost(graph: GraphArrays) -> None:
+    log_probs_TV = posteriors(6, seed=4)
+    narrow = LatticeSearch(graph, max_active=1, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE)
+    wide = LatticeSearch(graph, max_active=1000, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE)
+    assert 0 < len(narrow) <= len(wide)
+    assert {path.words for path in narrow} <= {path.words for path in wide}
+
+
+def test_posteriors_that_no_path_survives_give_no_list(graph: GraphArrays) -> None:
+    impossible_TV = np.full((3, 3), -math.inf, dtype=np.float32)
+    assert LatticeSearch(graph, 100, 5.0, 10).search(impossible_TV, WIDE) == []
+
+
+def test_without_a_final_state_in_reach_every_token_at_the_end_counts(tmp_path: FilePath) -> None:
+    unfinished = arrays_of(tmp_path, ["0 1 2 1 0.5", "1 2 3 2 1.0", "2 3 3 0 0", "3 0"])
+    paths = LatticeSearch(unfinished, 100, 1000.0, 10).search(posteriors(1, seed=1), WIDE)
+    assert [path.words for path in paths] == [(1,)]
+    assert paths[0].lm == pytest.approx(-0.5)
+
+
+def test_words_that_differ_only_in_their_path_are_one_sentence(graph: GraphArrays) -> None:
+    flat_TV = np.log(np.full((4, 3), 1 / 3, dtype=np.float32))
+    found = LatticeSearch(graph, 1000, 1000.0, 1000).search(flat_TV, WIDE)
+    sentences = [path.words for path in found]
+    assert len(set(sentences)) == len(sentences)
+    assert len(all_paths(flat_TV, WIDE)) > len(sentences)
+    totals = [total_of(path, WIDE) for path in found]
+    assert totals == pytest.approx(sorted(totals), abs=1e-6)
