@@ -56,7 +56,9 @@ def split_manifests(manifests: Path, test: str, data: Data) -> None:
         )
     recordings = [recording for corpus in corpora for recording in corpus.recordings]
     glm = _read_text(manifests / test / "ref.glm")
-    _write(manifests / "train", recordings, kept, drops + repeated, {})
+    for old in (manifests / "train").glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
+        old.unlink()
+    _write(manifests / "train", recordings, kept, drops + repeated, _texts_by_corpus(corpora, kept))
     _write_dev(manifests / "dev", dev, reference_rules(glm))
     tested = _read(manifests / test)
     references = {"ref.stm": _read_text(manifests / test / "ref.stm"), "ref.glm": glm}
@@ -146,6 +148,15 @@ def _shuffled(id_: str) -> str:
     return hashlib.sha256(id_.encode()).hexdigest()
 
 
+def _texts_by_corpus(corpora: Sequence[Corpus], kept: Iterable[SupervisionSegment]) -> dict[str, str]:
+    """One file a corpus, so that a language model can weigh them; none for a corpus that has no utterance left."""
+    ids = {s.id for s in kept}
+    texts = {
+        f"sentences.{corpus.name}.txt": _sentences(s for s in corpus.segments if s.id in ids) for corpus in corpora
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
 def _write_dev(out: Path, corpora: Sequence[Corpus], glm: str) -> None:
     segments = [s for corpus in corpora for s in corpus.segments]
     recordings = [r for corpus in corpora for r in corpus.recordings]
@@ -160,8 +171,11 @@ def _write(
     drops: Sequence[Drop],
     texts: Mapping[str, str],
 ) -> None:
-    sentences = "".join(f"{s.text}\n" for s in segments if s.text)
-    write_manifests(out, recordings, segments, drops, 1.0, {"sentences.txt": sentences, **texts})
+    write_manifests(out, recordings, segments, drops, 1.0, {"sentences.txt": _sentences(segments), **texts})
+
+
+def _sentences(segments: Iterable[SupervisionSegment]) -> str:
+    return "".join(f"{s.text}\n" for s in segments if s.text)
 
 
 def _read(folder: Path) -> Corpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -13,13 +14,21 @@ from asrtool.config import Config
 @click.command()
 @click.option(
     "--text",
-    "first_text",
+    "texts",
     type=click.Path(path_type=Path),
     required=True,
+    multiple=True,
     metavar="FILE...",
-    help="Sentences, one a line.",
+    help="Sentences, one a line; a folder stands for its sentences.CORPUS.txt.",
 )
-@click.argument("more_text", nargs=-1, type=click.Path(path_type=Path), metavar="")
+@click.argument("more_texts", nargs=-1, type=click.Path(path_type=Path), metavar="")
+@click.option(
+    "--heldout",
+    "held_out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Sentences to tune the weights of several texts on, and to tell the perplexity of.",
+)
 @click.option(
     "--words", type=click.Path(path_type=Path), help="words.txt; others become <unk>. Default: all words of the text."
 )
@@ -27,16 +36,22 @@ from asrtool.config import Config
 @click.option("--order", type=click.IntRange(1, 6), help="Longest n-gram; lm.order if not given.")
 @settings_options
 def lm(
-    first_text: Path, more_text: tuple[Path, ...], words: Path | None, arpa: Path, order: int | None, config: Config
+    texts: tuple[Path, ...],
+    more_texts: tuple[Path, ...],
+    held_out: Path | None,
+    words: Path | None,
+    arpa: Path,
+    order: int | None,
+    config: Config,
 ) -> None:
     """Estimate an n-gram with interpolated modified Kneser-Ney smoothing.
 
-    \b
-    Example: asrtool lm --order 3 --text swbd.txt fisher.txt --words exp/lang/words.txt --arpa exp/lm/G.arpa
-    """
-    from asrtool.lang.arpa import write_arpa
-    from asrtool.lang.kneser_ney import estimate
-    from asrtool.lang.symbols import read_symbols
+    Several texts with --heldout are one model each, mixed; without it they are one text.
 
-    vocabulary = read_symbols(words, "lang") if words else None
-    write_arpa(arpa, estimate((first_text, *more_text), vocabulary, order or config.lm.order, config.lm.min_counts))
+    \b
+    Example: asrtool lm --order 4 --text swbd.txt fisher.txt --heldout dev.txt --words exp/lang/words.txt --arpa G.arpa
+    """
+    from asrtool.lang.lm import build_lm
+
+    settings = dataclasses.replace(config.lm, order=order or config.lm.order)
+    build_lm([*texts, *more_texts], arpa, settings, words, held_out)

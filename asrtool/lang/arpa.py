@@ -12,37 +12,50 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.lang.column import gather
 from asrtool.lang.ngram import Ints, Ngrams, empty_ngrams
+from asrtool.lang.ngram_trie import Trie
 
 CHUNK = 100_000  # n-grams formatted at a time
+LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
 
 
-def write_arpa(path: Path, model: Ngrams) -> None:
-    """Write `model` with six decimals; an n-gram that is no history of another has no back-off weight.
+def write_arpa(path: Path, model: Trie) -> None:
+    """Write `model` with six decimals; a back-off weight of one is left out.
 
     Raises AsrtoolError when the disk is full.
     """
-    is_history = np.zeros(len(model.parent), dtype=bool)
-    is_history[model.parent[1:]] = True
     with write_beside(path) as temporary, temporary.open("w", encoding="utf-8") as out:
         out.write("\n\\data\\\n")
-        for order in range(1, model.order + 1):
-            out.write(f"ngram {order}={model.starts[order + 1] - model.starts[order]}\n")
-        for order in range(1, model.order + 1):
+        for order, level in enumerate(model.levels, 1):
+            out.write(f"ngram {order}={len(level.key)}\n")
+        for order, level in enumerate(model.levels, 1):
             out.write(f"\n\\{order}-grams:\n")
-            for begin in range(model.starts[order], model.starts[order + 1], CHUNK):
-                nodes = np.arange(begin, min(begin + CHUNK, model.starts[order + 1]))
-                _write_ngrams(out, model, order, nodes, is_history[nodes])
+            for start in range(0, len(level.key), CHUNK):
+                _write_ngrams(out, model, order, slice(start, start + CHUNK))
         out.write("\n\\end\\\n")
 
 
-def _write_ngrams(out: TextIO, model: Ngrams, order: int, nodes: Ints, is_history: np.ndarray) -> None:
-    texts = [" ".join([model.words[word] for word in row]) for row in model.spell(nodes, order).tolist()]
-    probs = model.log10_prob[nodes].tolist()
-    backoffs = model.log10_backoff[nodes].tolist()
-    for text, prob, backoff, with_backoff in zip(texts, probs, backoffs, is_history.tolist(), strict=True):
-        out.write(f"{prob:.6f}\t{text}\t{backoff:.6f}\n" if with_backoff else f"{prob:.6f}\t{text}\n")
+def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
+    level = model.levels[order - 1]
+    texts = [" ".join([model.words[word] for word in spelled]) for spelled in _spell(model, order, rows).tolist()]
+    prob = level.prob[rows]
+    log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO)).tolist()
+    log10_weights = np.log10(level.backoff[rows]).tolist()
+    for text, log10_prob, log10_weight in zip(texts, log10_probs, log10_weights, strict=True):
+        weight = f"\t{log10_weight:.6f}" if log10_weight else ""
+        out.write(f"{log10_prob:.6f}\t{text}{weight}\n")
+
+
+def _spell(model: Trie, order: int, rows: slice) -> Ints:
+    """The word ids of n-grams, shape (number of rows, order)."""
+    history, word = np.divmod(model.levels[order - 1].key[rows], len(model.words))
+    columns = [word]
+    for lower in reversed(model.levels[: order - 1]):
+        history, word = np.divmod(gather(lower.key, history, model.block), len(model.words))
+        columns.append(word)
+    return np.stack(columns[::-1], axis=1)
 
 
 def read_arpa(path: Path) -> Ngrams:

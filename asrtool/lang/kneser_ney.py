@@ -17,83 +17,125 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.lang.ngram import Floats, Ints, Ngrams
-from asrtool.lang.ngram_count import BOS_ID, Counts, count_ngrams, read_text
+from asrtool.lang.column import Column, Scratch, gather, tally
+from asrtool.lang.ngram import Ints
+from asrtool.lang.ngram_count import Counts, count_ngrams, number_words, read_text
+from asrtool.lang.ngram_trie import BOS_ID, Family, Level, Trie, append_ones, block_rows, families, select
 
 FALLBACK = (0.5, 1.0, 1.5)  # discounts where the text is too small or too artificial to estimate them
-LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
+Discounts = tuple[float, float, float, float]
 
 
-def estimate(files: Iterable[Path], words: Sequence[str] | None, order: int, min_counts: Sequence[int]) -> Ngrams:
+def estimate(
+    files: Iterable[Path],
+    words: Sequence[str] | None,
+    order: int,
+    min_counts: Sequence[int],
+    scratch: Scratch | None = None,
+) -> Trie:
     """The model of the sentences in `files`, a sentence a line.
 
-    `words` is the vocabulary, others become ``<unk>``; None takes all words of the text. An n-gram of order k seen
-    less than ``min_counts[k - 1]`` times is left out (the last value holds for higher orders); values must not fall.
-    Raises AsrtoolError when a file cannot be read.
+    `words` is the vocabulary, others become ``<unk>``; None takes all words of the text. The rest is as in
+    `estimate_text`. Raises AsrtoolError when a file cannot be read.
     """
-    text, vocabulary = read_text(files, words)
-    counts = count_ngrams(text, len(vocabulary), order)
-    counts = [count for count in counts if len(count.word)]
-    thresholds = [min_counts[min(k, len(min_counts) - 1)] for k in range(len(counts))]
-    return _estimate(counts, vocabulary, thresholds)
+    scratch = scratch or Scratch()
+    ids = number_words(words)
+    text = read_text(files, ids, scratch, grow=words is None)
+    return estimate_text(text, list(ids), order, min_counts, scratch)
 
 
-def _estimate(counts: Sequence[Counts], vocabulary: list[str], thresholds: Sequence[int]) -> Ngrams:
-    num_nodes = counts[-1].first + len(counts[-1].word)
-    prob = np.zeros(num_nodes)
-    prob[0] = 1 / (len(vocabulary) - 1)  # every word but <s>
-    backoff = np.ones(num_nodes)
-    kept = np.ones(num_nodes, dtype=bool)
+def estimate_text(text: Column, words: list[str], order: int, min_counts: Sequence[int], scratch: Scratch) -> Trie:
+    """The model of `text`, as `read_text` returns it, over the vocabulary `words`.
+
+    An n-gram of order k seen less than ``min_counts[k - 1]`` times is left out (the last value holds for higher
+    orders); values must not fall. Raises AsrtoolError when the disk is full.
+    """
+    estimator = _Estimator(words, scratch)
+    counts = count_ngrams(text, len(words), order, scratch)
     for k, ngrams in enumerate(counts):
-        span = slice(ngrams.first, ngrams.first + len(ngrams.word))
-        adjusted = _adjust(ngrams, counts[k + 1] if k + 1 < len(counts) else None)
-        keep = ngrams.count >= thresholds[k]
-        discounts = find_discounts(adjusted)
-        logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", k + 1, keep.sum(), *discounts[1:])
-        taken = np.where(keep, np.asarray(discounts)[np.minimum(adjusted, 3)], adjusted)
-        total = np.bincount(ngrams.parent, adjusted, minlength=ngrams.first)
-        gamma = np.bincount(ngrams.parent, taken, minlength=ngrams.first) / np.where(total > 0, total, 1)
-        parents = total > 0
-        backoff[: ngrams.first][parents] = gamma[parents]
-        prob[span] = (adjusted - taken) / total[ngrams.parent] + gamma[ngrams.parent] * prob[ngrams.suffix]
-        kept[span] = keep | (k == 0)
-    return _select(counts, vocabulary, prob, backoff, kept)
+        estimator.add(ngrams, counts[k + 1] if k + 1 < len(counts) else None, min_counts[min(k, len(min_counts) - 1)])
+    return estimator.model(counts)
 
 
-def _adjust(ngrams: Counts, longer: Counts | None) -> Ints:
-    """a(g) of each n-gram; `longer` are those of the next order."""
-    if longer is None:
-        adjusted = ngrams.count
-    else:
-        num_before = np.bincount(longer.suffix - ngrams.first, minlength=len(ngrams.word))
-        adjusted = np.where(ngrams.from_bos, ngrams.count, num_before)
-    is_bos = (ngrams.parent == 0) & (ngrams.word == BOS_ID)
-    return np.where(is_bos, 0, adjusted)  # <s> is given, not predicted
+class _Estimator:
+    """Probabilities, back-off weights of the order below, and what is kept, order by order."""
+
+    def __init__(self, words: list[str], scratch: Scratch) -> None:
+        self._words = words
+        self._scratch = scratch
+        self._block = block_rows(scratch, len(words))
+        uniform = np.full(1, 1 / (len(words) - 1))  # every word but <s>
+        self._probs = [scratch.column(np.float64, uniform)]
+        self._weights: list[Column] = []
+        self._keep: list[Column] = []
+
+    def add(self, ngrams: Counts, longer: Counts | None, min_count: int) -> None:
+        """Estimate the n-grams of the next order; `longer` are those of the order after it."""
+        order = len(self._probs)
+        adjusted, num_seen = self._adjust(ngrams, longer)
+        discounts = find_discounts(num_seen)
+        lower = self._probs[-1]
+        weights, probs = self._scratch.column(np.float64), self._scratch.column(np.float64)
+        keep = self._scratch.column(np.bool_)
+        num_kept = 0
+        for family in families(ngrams.key, len(lower), len(self._words), self._block):
+            kept = ngrams.count[family.rows] >= min_count
+            below = gather(lower, ngrams.suffix[family.rows], self._block)
+            weight, prob = _interpolate(family, adjusted[family.rows], kept, discounts, below)
+            weights.append(weight)
+            probs.append(prob)
+            keep.append(kept | (order == 1))  # a rare word stays, with the share of a word never seen
+            num_kept += int(kept.sum())
+        if order == 1:
+            probs.put(BOS_ID, np.zeros(1))  # given, not predicted
+        logging.info("%d-grams: %d, discounts %.4f %.4f %.4f", order, num_kept, *discounts[1:])
+        self._probs.append(probs)
+        self._weights.append(weights)
+        self._keep.append(keep)
+
+    def _adjust(self, ngrams: Counts, longer: Counts | None) -> tuple[Column, Ints]:
+        """a(g) of each n-gram, and how many have 0, 1, ... and 5 or more."""
+        adjusted = self._scratch.column()
+        num_seen = np.zeros(6, np.int64)
+        for start, seen in ngrams.count.blocks(self._block):
+            if longer is not None:
+                rows = np.arange(start, start + len(seen))
+                from_bos = (rows >= ngrams.from_bos.start) & (rows < ngrams.from_bos.stop)
+                seen = np.where(from_bos, seen, tally(longer.suffix, start, start + len(seen), self._block))
+            if len(self._probs) == 1 and start == 0:
+                seen[BOS_ID] = 0
+            num_seen += np.bincount(np.minimum(seen, 5), minlength=6)
+            adjusted.append(seen)
+        return adjusted, num_seen
+
+    def model(self, counts: Sequence[Counts]) -> Trie:
+        """The n-grams kept."""
+        highest = self._scratch.column(np.float64)
+        append_ones(highest, len(self._probs[-1]), self._block)
+        columns = zip(counts, self._probs[1:], [*self._weights[1:], highest], strict=True)
+        levels = [Level(ngrams.key, ngrams.suffix, prob, weights) for ngrams, prob, weights in columns]
+        return select(Trie(self._words, levels, self._scratch), self._keep)
 
 
-def find_discounts(adjusted: Ints) -> tuple[float, float, float, float]:
-    """D(0) to D(3), the last for all counts of 3 and more (equation 26).
+def _interpolate(
+    family: Family, adjusted: Ints, kept: np.ndarray, discounts: Discounts, below: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """gamma of each history, 1 for one without n-grams, and the probability of each n-gram, kept or not."""
+    taken = np.where(kept, np.asarray(discounts)[np.minimum(adjusted, 3)], adjusted)
+    total = family.total(adjusted)
+    some = np.where(total > 0, total, 1)
+    gamma = np.where(total > 0, family.total(taken) / some, 1)
+    return gamma, (adjusted - taken) / some[family.parent] + gamma[family.parent] * below
+
+
+def find_discounts(num_seen: Ints) -> Discounts:
+    """D(0) to D(3), the last for all counts of 3 and more (equation 26), where ``num_seen[j]`` n-grams have count j.
 
     Where counts of 1, 2 or 3 are missing or a discount is not between 0 and its count, they are FALLBACK.
     """
-    num = np.bincount(np.minimum(adjusted, 5), minlength=6)
-    if num[1:4].all():
-        y = num[1] / (num[1] + 2 * num[2])
-        found = [float(j - (j + 1) * y * num[j + 1] / num[j]) for j in (1, 2, 3)]
+    if num_seen[1:4].all():
+        y = num_seen[1] / (num_seen[1] + 2 * num_seen[2])
+        found = [float(j - (j + 1) * y * num_seen[j + 1] / num_seen[j]) for j in (1, 2, 3)]
         if all(0 < discount <= j for j, discount in enumerate(found, 1)):
             return (0.0, found[0], found[1], found[2])
     return (0.0, *FALLBACK)
-
-
-def _select(counts: Sequence[Counts], vocabulary: list[str], prob: Floats, backoff: Floats, kept: np.ndarray) -> Ngrams:
-    """The model of the n-grams kept."""
-    new_node = np.cumsum(kept) - 1
-    starts = [0, 1]
-    for ngrams in counts:
-        starts.append(starts[-1] + int(kept[ngrams.first : ngrams.first + len(ngrams.word)].sum()))
-    parent = np.concatenate([[0], *(ngrams.parent for ngrams in counts)])[kept]
-    word = np.concatenate([[0], *(ngrams.word for ngrams in counts)])[kept]
-    log10_prob, log10_backoff = np.log10(prob[kept]), np.log10(backoff[kept])
-    log10_prob[0] = log10_backoff[0] = 0.0  # the empty history is no n-gram
-    log10_prob[1 + BOS_ID] = LOG10_ZERO
-    return Ngrams(vocabulary, starts, new_node[parent], word, log10_prob, log10_backoff)

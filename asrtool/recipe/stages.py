@@ -40,12 +40,12 @@ COMMON = (
     Stage(
         name="lm",
         why="An n-gram over words tells likely sentences from unlikely ones.",
-        needs=("manifests/train/sentences.txt", "lang/words.txt"),
+        needs=("manifests/train", "manifests/dev/sentences.txt", "lang/words.txt"),
         makes=("lm",),
         run=(
             Line(
-                "asrtool lm --text {work}/manifests/train/sentences.txt --words {work}/lang/words.txt"
-                " --arpa {work}/lm/G.arpa --config {config}"
+                "asrtool lm --text {work}/manifests/train --heldout {work}/manifests/dev/sentences.txt"
+                " --words {work}/lang/words.txt --arpa {work}/lm/G.arpa --config {config}"
             ),
         ),
         settings=("lm",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from asrtool.cli.tokenizer import tokenizer
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.graph import load_graph
+from asrtool.lang.ngram_lm import NgramLm
 
 TEXT = "yeah i know\nit's a nice day [laughter]\ni don't kn- know\nuh-huh\n"
 
@@ -55,6 +57,82 @@ def test_min_counts_come_from_the_configuration(work: Path) -> None:
     run(lm, "--text", "sentences.txt", "--arpa", "G.arpa", "--set", "lm.min_counts=1,2")
     model = read_arpa(work / "G.arpa")
     assert model.starts[3] - model.starts[2] == 1  # "know </s>" alone was seen twice
+
+
+@pytest.fixture
+def corpora(work: Path) -> Path:
+    (work / "train").mkdir()
+    (work / "train" / "sentences.txt").write_text("not read\n")
+    (work / "train" / "sentences.fisher.txt").write_text("hello there\nhow are you\n" * 9 + "uh-huh yeah\n")
+    (work / "train" / "sentences.swbd.txt").write_text("yeah i know\ni know\n" * 9 + "uh-huh there\n")
+    (work / "dev.txt").write_text("i know\nyeah\nyeah there\nof course\n")
+    return work
+
+
+def logged_weights(caplog: pytest.LogCaptureFixture) -> dict[str, float]:
+    return {name: float(weight) for name, weight in re.findall(r"(\S+): weight ([\d.]+)", caplog.text)}
+
+
+def test_the_texts_of_a_folder_are_mixed_with_weights_tuned_on_held_out_text(
+    corpora: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "G.arpa")
+    weights = logged_weights(caplog)
+    assert list(weights) == ["train/sentences.fisher.txt", "train/sentences.swbd.txt"]
+    assert weights["train/sentences.swbd.txt"] > 0.5 > weights["train/sentences.fisher.txt"] > 0
+    assert "perplexity of dev.txt" in caplog.text
+    model = read_arpa(corpora / "G.arpa")
+    assert {"hello", "know"} < set(model.words)
+    assert not {"not", "course"} & set(model.words)
+    unigrams = slice(model.starts[1], model.starts[2])
+    probs = 10 ** model.log10_prob[unigrams]
+    assert probs.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_given_weights_are_taken_in_the_order_of_the_texts(corpora: Path) -> None:
+    texts = ("--text", "train/sentences.swbd.txt", "train/sentences.fisher.txt")
+    run(lm, *texts, "--arpa", "mixed.arpa", "--set", "lm.weights=1.0,0.0")
+    mixed = NgramLm.load(corpora / "mixed.arpa")
+    assert mixed.log_prob(["i", "know"]) > mixed.log_prob(["hello", "there"]) + 5
+
+
+def test_without_lm_mix_several_texts_are_one(corpora: Path) -> None:
+    run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "one.arpa", "--set", "lm.mix=false")
+    texts = ("train/sentences.fisher.txt", "train/sentences.swbd.txt")
+    run(lm, "--text", texts[0], "--text", texts[1], "--arpa", "two.arpa")
+    assert (corpora / "one.arpa").read_bytes() == (corpora / "two.arpa").read_bytes()
+
+
+def test_the_bound_of_memory_changes_nothing(corpora: Path) -> None:
+    for name, gib in (("one.arpa", "1.0"), ("two.arpa", "0.01")):
+        run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", name, "--set", f"lm.memory_gib={gib}")
+    assert (corpora / "one.arpa").read_bytes() == (corpora / "two.arpa").read_bytes()
+
+
+def test_pruning_leaves_out_ngrams_and_no_file_but_the_model(corpora: Path) -> None:
+    run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "lm/all.arpa")
+    run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", "lm/few.arpa", "--set", "lm.prune=0.001")
+    every, few = read_arpa(corpora / "lm" / "all.arpa"), read_arpa(corpora / "lm" / "few.arpa")
+    assert every.starts[-1] > few.starts[-1] > few.starts[2]
+    assert sorted(path.name for path in (corpora / "lm").iterdir()) == ["all.arpa", "few.arpa"]
+
+
+def test_weights_that_do_not_fit_the_texts_are_an_error(corpora: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"lm\.weights: 3 weights, expected 2: train/sentences\.fisher\.txt, train/"):
+        run(lm, "--text", "train", "--arpa", "G.arpa", "--set", "lm.weights=0.5,0.25,0.25")
+
+
+def test_a_folder_without_texts_is_an_error(corpora: Path) -> None:
+    (corpora / "empty").mkdir()
+    with pytest.raises(AsrtoolError, match=r"empty: holds no sentences\.CORPUS\.txt"):
+        run(lm, "--text", "empty", "--arpa", "G.arpa")
+
+
+@pytest.mark.parametrize("value", ["lm.weights=0.5,0.6", "lm.weights=-0.5,1.5", "lm.prune=-1", "lm.memory_gib=0"])
+def test_settings_that_make_no_sense_are_an_error(work: Path, value: str) -> None:
+    with pytest.raises(AsrtoolError, match=value.split("=")[0]):
+        run(lm, "--text", "sentences.txt", "--arpa", "G.arpa", "--set", value)
 
 
 @pytest.mark.parametrize("value", ["0", "2,1", "[]"])

@@ -114,6 +114,26 @@ def test_each_training_corpus_gives_to_dev_and_is_a_label_there(tmp_path: Path) 
     assert "<O,swbd> sentence a" in stm
 
 
+def test_each_training_corpus_has_its_sentences_beside_those_of_all(tmp_path: Path) -> None:
+    write(tmp_path / "swbd", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
+    write(tmp_path / "fisher", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(10)}))
+    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, "hub5", Data(dev_minutes=3))
+    train = tmp_path / "train"
+    assert sorted(path.name for path in train.glob("sentences*")) == [
+        "sentences.fisher.txt",
+        "sentences.swbd.txt",
+        "sentences.txt",
+    ]
+    parts = [(train / f"sentences.{name}.txt").read_text() for name in ("swbd", "fisher")]
+    assert "".join(parts) == (train / "sentences.txt").read_text()
+    assert [len(part.splitlines()) for part in parts] == [
+        sum(s["recording_id"].startswith(prefix) for s in supervisions(train)) for prefix in ("sw", "fe")
+    ]
+    split_manifests(tmp_path, "hub5", Data(train=("swbd",), dev_minutes=3))
+    assert not (train / "sentences.fisher.txt").exists()
+
+
 def test_the_test_set_is_taken_whole_with_its_reference(tmp_path: Path) -> None:
     write(tmp_path / "swbd", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
     write(tmp_path / "hub5", side("en_1", 0, "en_1-A", ["short", "long"], duration_s=0.05))

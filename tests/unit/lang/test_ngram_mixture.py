@@ -1,0 +1,152 @@
+"""Mixtures of models against the formula word by word, and tuned weights against all others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ngram_oracle import (
+    PREDICTED,
+    TEXT,
+    VOCABULARY,
+    Ngram,
+    histories,
+    in_memory,
+    make_sentences,
+    ngrams,
+    prob,
+    same_bits,
+    write_text,
+)
+
+from asrtool.lang.column import Scratch
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.mixture import find_weights, mix, perplexity, word_probs
+from asrtool.lang.ngram_count import number_words, read_text
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram_trie import Trie
+
+SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)
+WEIGHTS = st.floats(0.05, 0.95)
+
+
+def estimate_each(folder: Path, texts: list[list[list[str]]], orders: list[int], scratch: Scratch) -> list[Trie]:
+    paths = [write_text(folder / f"text{i}", text) for i, text in enumerate(texts)]
+    return [estimate([path], VOCABULARY, order, (1, 2), scratch) for path, order in zip(paths, orders, strict=True)]
+
+
+class WrittenOut:
+    """The mixture, one word at a time."""
+
+    def __init__(self, models: list[Trie], weights: list[float]) -> None:
+        self.lms = [NgramLm(in_memory(model)) for model in models]
+        self.weights = weights
+        self.known = set().union(*(ngrams(in_memory(model)) for model in models))
+
+    @cache  # noqa: B019
+    def prob(self, word: str, history: Ngram) -> float:
+        if (*history, word) in self.known:
+            parts = [prob(lm, word, history) for lm in self.lms]
+            return sum(weight * part for weight, part in zip(self.weights, parts, strict=True))
+        shorter = self.prob(word, history[1:])
+        known = [other for other in PREDICTED if (*history, other) in self.known]
+        if not known:
+            return shorter
+        left = 1 - sum(self.prob(other, history) for other in known)
+        return left * shorter / (1 - sum(self.prob(other, history[1:]) for other in known))
+
+
+@SMALL
+@given(st.lists(TEXT, min_size=2, max_size=3), st.lists(st.integers(1, 4), min_size=3, max_size=3), WEIGHTS)
+def test_every_probability_is_that_of_the_mixture(
+    tmp_path: Path, texts: list[list[list[str]]], orders: list[int], weight: float
+) -> None:
+    models = estimate_each(tmp_path, texts, orders[: len(texts)], Scratch())
+    weights = [weight, 1 - weight] if len(texts) == 2 else [weight / 2, weight / 2, 1 - weight]
+    oracle, mixed = WrittenOut(models, weights), in_memory(mix(models, weights))
+    assert ngrams(mixed) == oracle.known
+    lm = NgramLm(mixed)
+    for history in {history for text in texts for history in histories(text, 4)}:
+        spelled = tuple(word if word != "e" else "<unk>" for word in history)
+        for word in PREDICTED:
+            assert prob(lm, word, history) == pytest.approx(oracle.prob(word, spelled), rel=1e-7)
+
+
+@SMALL
+@given(TEXT, TEXT, st.integers(1, 5), WEIGHTS)
+def test_probabilities_of_a_mixture_sum_to_one_after_every_history(
+    tmp_path: Path, one: list[list[str]], other: list[list[str]], order: int, weight: float
+) -> None:
+    lm = NgramLm(in_memory(mix(estimate_each(tmp_path, [one, other], [order, 3], Scratch()), [weight, 1 - weight])))
+    for history in histories(one + other, order):
+        assert sum(prob(lm, word, history) for word in PREDICTED) == pytest.approx(1, abs=1e-8)
+
+
+@SMALL
+@given(TEXT, TEXT, st.integers(1, 20))
+def test_mixing_in_blocks_of_any_size_gives_the_same_bits(
+    tmp_path: Path, one: list[list[str]], other: list[list[str]], block: int
+) -> None:
+    whole, in_blocks = (
+        mix(estimate_each(tmp_path, [one, other], [3, 4], scratch), [0.3, 0.7])
+        for scratch in (Scratch(), Scratch(tmp_path, block))
+    )
+    assert same_bits(whole, in_blocks)
+
+
+@SMALL
+@given(TEXT, TEXT, st.integers(1, 4), st.integers(1, 20))
+def test_word_probabilities_of_a_text_are_those_of_the_scorer(
+    tmp_path: Path, sentences: list[list[str]], held_out: list[list[str]], order: int, block: int
+) -> None:
+    (model,) = estimate_each(tmp_path, [sentences], [order], Scratch(tmp_path, block))
+    text = read_text([write_text(tmp_path / "dev", held_out)], number_words(VOCABULARY), Scratch())
+    lm = NgramLm(in_memory(model))
+    expected = []
+    for words in held_out:
+        state = lm.start()
+        for word in (*words, "</s>"):
+            log_prob, state = lm.step(state, word)
+            expected += [math.exp(log_prob)] if word != "e" else []
+    assert word_probs(model, text[:].astype(np.int64)) == pytest.approx(expected)
+
+
+def test_tuned_weights_are_better_than_all_of_a_grid() -> None:
+    random = np.random.default_rng(4)
+    probs = [random.beta(1, 5, 3000), random.beta(1, 4, 3000), random.beta(1, 30, 3000)]
+    weights = find_weights(probs)
+    assert sum(weights) == pytest.approx(1)
+    best = perplexity(np.tensordot(weights, probs, 1))
+    grid = [(a / 20, b / 20, 1 - (a + b) / 20) for a, b in itertools.product(range(21), repeat=2) if a + b <= 20]
+    nearest = min(grid, key=lambda point: perplexity(np.tensordot(point, probs, 1) + 1e-300))
+    assert best <= perplexity(np.tensordot(nearest, probs, 1) + 1e-300)
+    assert weights == pytest.approx(nearest, abs=0.05)
+
+
+def test_the_model_of_the_same_kind_of_text_gets_the_weight_and_the_mixture_beats_both(tmp_path: Path) -> None:
+    one, other = make_sentences(400, 60, seed=1), make_sentences(3000, 60, seed=2)
+    other = [[word.replace("w1", "w2") for word in words] for words in other]
+    vocabulary = [f"w{i}" for i in range(60)]
+    texts = [write_text(tmp_path / "one", one[:300]), write_text(tmp_path / "other", other)]
+    held = read_text([write_text(tmp_path / "dev", one[300:])], number_words(vocabulary), Scratch())[:].astype(np.int64)
+    models = [estimate([text], vocabulary, 3, (1,)) for text in texts]
+    probs = [word_probs(model, held) for model in models]
+    weights = find_weights(probs)
+    assert weights[0] > weights[1] > 0
+    mixed = mix(models, weights)
+    assert perplexity(word_probs(mixed, held)) < min(map(perplexity, probs))
+
+
+def test_a_weight_of_zero_leaves_the_other_model(tmp_path: Path) -> None:
+    texts = [make_sentences(50, 5, seed=1), make_sentences(50, 5, seed=2)]
+    vocabulary = [f"w{i}" for i in range(5)]
+    models = [estimate([write_text(tmp_path / str(i), text)], vocabulary, 3, (1,)) for i, text in enumerate(texts)]
+    mixed, alone = NgramLm(in_memory(mix(models, [1.0, 0.0]))), NgramLm(in_memory(models[0]))
+    for words in texts[0]:
+        assert mixed.log_prob(words) == pytest.approx(alone.log_prob(words))

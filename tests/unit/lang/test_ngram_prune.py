@@ -1,0 +1,103 @@
+"""Pruning against the relative entropy summed over all words."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ngram_oracle import PREDICTED, TEXT, VOCABULARY, Ngram, histories, in_memory, ngrams, prob, same_bits, write_text
+
+from asrtool.lang.column import Scratch
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram_trie import Trie
+from asrtool.lang.prune import prune
+
+SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+THRESHOLD = st.sampled_from([1e-6, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
+
+
+def estimate_small(folder: Path, sentences: list[list[str]], order: int, scratch: Scratch | None = None) -> Trie:
+    return estimate([write_text(folder / "text", sentences)], VOCABULARY, order, (1,), scratch)
+
+
+class WrittenOut:
+    """By how much the perplexity rises without one n-gram, from the sums over all words."""
+
+    def __init__(self, model: Trie) -> None:
+        self.known = ngrams(in_memory(model))
+        self.lm = NgramLm(in_memory(model))
+
+    def prob(self, word: str, history: Ngram) -> float:
+        return prob(self.lm, word, history)
+
+    def joint(self, gram: Ngram) -> float:
+        first = "</s>" if gram[0] == "<s>" else gram[0]
+        rest = [self.prob(gram[i], gram[:i]) for i in range(1, len(gram))]
+        return self.prob(first, ()) * math.prod(rest)
+
+    def rise(self, gram: Ngram) -> float:
+        history = gram[:-1]
+        known = [word for word in PREDICTED if (*history, word) in self.known and word != gram[-1]]
+        left = 1 - sum(self.prob(word, history) for word in known)
+        weight = left / (1 - sum(self.prob(word, history[1:]) for word in known))
+        entropy = 0.0
+        for word in PREDICTED:
+            before = self.prob(word, history)
+            after = before if word in known else weight * self.prob(word, history[1:])
+            entropy += before * math.log(before / after)
+        return math.exp(self.joint(history) * entropy) - 1
+
+
+def used_by(grams: set[Ngram]) -> set[Ngram]:
+    return {part for gram in grams for part in (gram[:-1], gram[1:])}
+
+
+@SMALL
+@given(TEXT, st.integers(2, 4), THRESHOLD)
+def test_what_changes_the_model_too_little_is_left_out(
+    tmp_path: Path, sentences: list[list[str]], order: int, threshold: float
+) -> None:
+    model = estimate_small(tmp_path, sentences, order)
+    oracle = WrittenOut(model)
+    kept = ngrams(in_memory(prune(model, threshold)))
+    assert kept <= oracle.known
+    for gram in oracle.known:
+        rise = oracle.rise(gram) if len(gram) > 1 else math.inf
+        if not math.isclose(rise, threshold, rel_tol=1e-5):
+            assert (gram in kept) == (rise > threshold or gram in used_by(kept)), (gram, rise)
+
+
+@SMALL
+@given(TEXT, st.integers(1, 4), THRESHOLD)
+def test_a_pruned_model_sums_to_one_and_keeps_the_probabilities_of_its_ngrams(
+    tmp_path: Path, sentences: list[list[str]], order: int, threshold: float
+) -> None:
+    model = estimate_small(tmp_path, sentences, order)
+    pruned = in_memory(prune(model, threshold))
+    before, after = NgramLm(in_memory(model)), NgramLm(pruned)
+    for history in histories(sentences, order):
+        assert sum(prob(after, word, history) for word in PREDICTED) == pytest.approx(1, abs=1e-8)
+    for gram in ngrams(pruned) - {("<s>",)}:
+        assert prob(after, gram[-1], gram[:-1]) == pytest.approx(prob(before, gram[-1], gram[:-1]))
+
+
+@SMALL
+@given(TEXT, THRESHOLD, st.integers(1, 20))
+def test_pruning_in_blocks_of_any_size_gives_the_same_bits(
+    tmp_path: Path, sentences: list[list[str]], threshold: float, block: int
+) -> None:
+    whole = prune(estimate_small(tmp_path, sentences, 4), threshold)
+    in_blocks = prune(estimate_small(tmp_path, sentences, 4, Scratch(tmp_path, block)), threshold)
+    assert same_bits(whole, in_blocks)
+
+
+def test_a_higher_threshold_leaves_out_more_until_words_alone_are_left(tmp_path: Path) -> None:
+    model = estimate_small(tmp_path, [list("abcab"), list("abd"), list("cab"), list("daa")], 3)
+    sizes = [len(ngrams(in_memory(prune(model, threshold)))) for threshold in (1e-9, 1e-3, 1e-2, 1.0)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(ngrams(in_memory(model))) >= sizes[0] > sizes[-1]
+    assert sizes[-1] == len(model.words)
