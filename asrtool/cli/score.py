@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+SCTK = click.option(
+    "--check-sctk", "sctk", is_flag=True, help="Count with an installed SCTK too and fail at the first difference."
+)
 
 
 @click.group()
@@ -18,12 +21,13 @@ def score() -> None:
 @click.argument("decode_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("manifests", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-def all_(decode_dir: Path, manifests: Path, out: Path) -> None:
+@SCTK
+def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
     """Score every DECODE_DIR/{dev,test}/METHOD.ctm into OUT/{dev,test}/METHOD."""
     from asrtool.score.output import score_all
     from asrtool.score.table import format_table
 
-    for (name, method), result in score_all(decode_dir, manifests, out).items():
+    for (name, method), result in score_all(decode_dir, manifests, out, sctk).items():
         click.echo(format_table(result, f"{name}, {method}"))
 
 
@@ -33,15 +37,19 @@ def all_(decode_dir: Path, manifests: Path, out: Path) -> None:
 @click.option("--glm", type=EXISTING, help="Mapping rules; without them words are compared as they stand.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
-def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool) -> None:
+@SCTK
+def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk: bool) -> None:
     """Score by the rules of Hub5, with the counts of NIST's hubscr.pl."""
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.output import format_json, write_result
+    from asrtool.score.sctk import check_sctk
     from asrtool.score.table import format_table
 
     result = score_hub5(ref, hyp, glm)
     write_result(result, out, hyp.name)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
+    if sctk:
+        check_sctk(result, ref, hyp, glm)
 
 
 @score.command()

@@ -47,7 +47,7 @@ class Ctm:
 def read_ctm(path: Path | str) -> Ctm:
     """Read a ctm; raises AsrtoolError naming file and line of what is malformed."""
     path, mark = Path(path), ""
-    sides: dict[Side, list[CtmWord]] = {}
+    sides: dict[tuple[str, ...], list[CtmWord]] = {}  # by file, gap and channel
     for number, line in enumerate(read_bare_lines(path), 1):
         match = _LINE.fullmatch(line)
         if not match:
@@ -58,14 +58,13 @@ def read_ctm(path: Path | str) -> Ctm:
         file, gap, channel, start, duration, word, confidence = match.groups("")
         if word.startswith("<") and _is_mark(word):
             mark = _next_mark(Place(path, number), mark, upper(word))
-        side = Side(file, gap, channel)
-        words = sides.get(side)
+        words = sides.get((file, gap, channel))
         if words is None:
-            words = sides[side] = []
+            words = sides[file, gap, channel] = []
         words.append(CtmWord(number, float(start), float(duration), word, confidence))
     if mark in (ALT_BEGIN, ALT):
         Place(path, max(words[-1].line for words in sides.values())).fail("alternatives without end", ALT_END)
-    return Ctm(path, sides, bool(mark))
+    return Ctm(path, {Side(*key): words for key, words in sides.items()}, bool(mark))
 
 
 def _explain(place: Place, fields: list[str]) -> NoReturn:

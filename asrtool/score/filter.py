@@ -60,6 +60,8 @@ class CtmFilter:
             if untouched:
                 text = alternatives[0][0] or word.confidence
                 heard.append((text, word.start_s + word.duration_s / 2))
+            elif len(alternatives) == 1 and len(alternatives[0]) == 1:
+                heard.append((alternatives[0][0], round(word.start_s, 3) + round(word.duration_s, 3) / 2))
             elif len(alternatives) == 1:
                 heard += zip(alternatives[0], _middles_s(word, len(alternatives[0])), strict=True)
             elif alternatives:

@@ -58,34 +58,38 @@ class RuleSet:
         self._fold: Callable[[str], str] = str if case_sensitive else upper
         self._literals = [self._fold(rule.left + rule.source + rule.right) for rule in rules]
         # A rule fits only where all of its literal stands, so it is looked for in texts with one word of that alone:
-        # a whole one, or else the first letters of a part of one.
+        # a whole one, or else NUM_LETTERS letters of a part of one, or else any.
         self._by_word: dict[str, list[int]] = {}
         self._by_letters: dict[str, list[int]] = {}
+        self._anywhere: list[int] = []
         for number, literal in enumerate(self._literals):
-            first, *inner = literal.split(" ")
-            whole = max(inner[:-1], key=len, default="")
-            part = max([first, *inner[-1:]], key=len)[:NUM_LETTERS]
-            index, key = (self._by_word, whole) if whole else (self._by_letters, part)
-            index.setdefault(key, []).append(number)
+            words = literal.split(" ")
+            whole, part = max(words[1:-1], key=len, default=""), max(words[0], words[-1], key=len)
+            if whole:
+                self._by_word.setdefault(whole, []).append(number)
+            elif len(part) >= NUM_LETTERS:
+                self._by_letters.setdefault(part[:NUM_LETTERS], []).append(number)
+            else:
+                self._anywhere.append(number)
         self._known: dict[str, list[int]] = {}
 
     def apply(self, text: str) -> str:
         """Rewrite `text`, which begins and ends with a space."""
         folded = self._fold(text)
-        candidates: set[int] = set()
+        candidates = {number for number in self._anywhere if self._literals[number] in folded}
         for word in folded.split(" "):
             numbers = self._known.get(word)
             if numbers is None:
                 numbers = self._known[word] = self._of_word(word)
-            candidates.update(numbers)
+            if numbers:
+                candidates.update(numbers)
         return self._rewrite(text, folded, sorted(candidates)) if candidates else text
 
     def _of_word(self, word: str) -> list[int]:
         """The rules that may fit a text with `word` in it."""
         numbers = [*self._by_word.get(word, ())]
-        for start in range(len(word) + 1):
-            for stop in range(start, min(start + NUM_LETTERS, len(word)) + 1):
-                numbers += self._by_letters.get(word[start:stop], ())
+        for start in range(len(word) - NUM_LETTERS + 1):
+            numbers += self._by_letters.get(word[start : start + NUM_LETTERS], ())
         return numbers
 
     def _rewrite(self, text: str, folded: str, numbers: list[int]) -> str:

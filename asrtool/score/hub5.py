@@ -18,7 +18,7 @@ from asrtool.score.align import align_networks
 from asrtool.score.ctm import Ctm, read_ctm
 from asrtool.score.filter import CtmFilter, HeardWord, filter_segment
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.lines import Side, lower
+from asrtool.score.lines import Side, lower, split
 from asrtool.score.result import Alignment, Result, Segment
 from asrtool.score.stm import StmSegment, read_stm
 from asrtool.score.text import is_ignored, is_mark, read_hypothesis, read_reference
@@ -40,9 +40,11 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
     for channel, group in groupby(ordered, key=lambda segment: _channel(segment.side)):
         words = heard.popleft()[1] if heard and _channel(heard[0][0]) == channel else []
         segments = [(segment, filter_segment(segment, ref_rules)) for segment in group]
-        for segment, alignment in _align(segments, words):
+        for segment, text, alignment in _align(segments, words):
             speaker = lower(segment.speaker)
-            scored.append(_scored(segment, f"{speaker}-{num_segments[speaker]:03d}", titles, alignment))
+            key = f"{speaker}-{num_segments[speaker]:03d}"
+            labels = tuple([titles.get(lower(label), label) for label in segment.labels])
+            scored.append(_scored(segment, key, labels, text, alignment))
             num_segments[speaker] += 1
     if heard:
         _fail_unmatched(ctm, heard[0][0], ref)
@@ -68,11 +70,12 @@ def _channel(side: Side) -> tuple[str, str]:
     return lower(side.file), lower(side.channel)
 
 
-def _scored(segment: StmSegment, key: str, titles: dict[str, str], alignment: Alignment) -> Segment:
+def _scored(segment: StmSegment, key: str, labels: tuple[str, ...], text: str, alignment: Alignment) -> Segment:
     return Segment(
         id=key,
         speaker=lower(segment.speaker),
-        labels=tuple([titles.get(lower(label), label) for label in segment.labels]),
+        labels=labels,
+        reference=" ".join(split(text)),
         alignment=alignment,
         file=segment.side.file,
         channel=segment.side.channel,
@@ -89,8 +92,10 @@ def _fail_unmatched(ctm: Ctm, side: Side, ref: Path | str) -> None:
     )
 
 
-def _align(segments: list[tuple[StmSegment, str]], words: list[HeardWord]) -> Iterator[tuple[StmSegment, Alignment]]:
-    """The scored segments of one channel, each with its alignment to the words that fall into it."""
+def _align(
+    segments: list[tuple[StmSegment, str]], words: list[HeardWord]
+) -> Iterator[tuple[StmSegment, str, Alignment]]:
+    """The scored segments of one channel, each with its text and its alignment to the words that fall into it."""
     start = 0
     for number, (segment, text) in enumerate(segments, 1):
         stop = len(words)
@@ -101,7 +106,7 @@ def _align(segments: list[tuple[StmSegment, str]], words: list[HeardWord]) -> It
                 stop += 1
         if not is_ignored(text):
             hypothesis = read_hypothesis([word for word, _ in words[start:stop]])
-            yield segment, align_networks(read_reference(text, segment.place), hypothesis)
+            yield segment, text, align_networks(read_reference(text, segment.place), hypothesis)
         start = stop
 
 

@@ -1,4 +1,4 @@
-"""The files of a score: score.json, table.txt, alignment.pra, confusions.txt, speakers.txt."""
+"""The files of a score: counts, tables, alignments and confusions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.log import progress
+from asrtool.score import segments
+from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
+from asrtool.score.sctk import check_sctk
 from asrtool.score.table import format_confusions, format_speakers, format_table
 
 SETS = ("dev", "test")
@@ -26,7 +29,9 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
     contents = {
         "score.json": format_json(result),
         "table.txt": format_table(result, name),
+        segments.FILE: segments.format_segments(result),
         "alignment.pra": format_alignments(result),
+        "alignment.html": format_html(result, name),
         "confusions.txt": format_confusions(result),
         "speakers.txt": format_speakers(result),
     }
@@ -34,21 +39,26 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
         write_text(Path(out, file), content)
 
 
-def score_all(decode_dir: Path | str, manifests: Path | str, out: Path | str) -> dict[tuple[str, str], Result]:
+def score_all(
+    decode_dir: Path | str, manifests: Path | str, out: Path | str, sctk: bool = False
+) -> dict[tuple[str, str], Result]:
     """Score every METHOD.ctm of dev and test; `out` then holds SET/METHOD/. Returns the results by set and method.
 
     Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Raises AsrtoolError where there is
-    nothing to score.
+    nothing to score, and with `sctk` where an installed SCTK counts otherwise.
     """
-    files = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in SETS}
-    if not any(files.values()):
+    hypotheses = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in SETS}
+    if not any(hypotheses.values()):
         raise AsrtoolError(f"{decode_dir}: no dev/METHOD.ctm and no test/METHOD.ctm", "run the decode stage first")
     results = {}
-    for name in (name for name in SETS if files[name]):
+    for name in (name for name in SETS if hypotheses[name]):
         reference = Path(manifests, name)
         with write_folder(Path(out, name), "*/score.json") as folder:
-            for ctm in progress(files[name], f"score {name}", unit="file"):
-                result = score_hub5(reference / "ref.stm", ctm, reference / "ref.glm")
+            for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
+                files = reference / "ref.stm", ctm, reference / "ref.glm"
+                result = score_hub5(*files)
+                if sctk:
+                    check_sctk(result, *files)
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
                 results[name, ctm.stem] = result
     return results

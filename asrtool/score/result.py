@@ -87,6 +87,7 @@ class Segment:
     id: str
     speaker: str
     labels: tuple[str, ...]
+    reference: str  # the text that was scored
     alignment: Alignment
     file: str = ""
     channel: str = ""

@@ -41,13 +41,11 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
                 f"{path}: {len(missing)} of {len(one)} utterances are missing, the first is {missing[0]}",
                 "give texts of the same utterances; one without words needs its line too",
             )
-    return Result(
-        tuple(
-            Segment(key, utterance.speaker, (), align_words(split(utterance.text), split(hypotheses[key].text)))
-            for key, utterance in references.items()
-        ),
-        {},
-    )
+    segments = [
+        Segment(key, one.speaker, (), one.text, align_words(split(one.text), split(hypotheses[key].text)))
+        for key, one in references.items()
+    ]
+    return Result(tuple(segments), {})
 
 
 def read_utterances(path: Path | str) -> dict[str, Utterance]:

@@ -22,7 +22,15 @@ sw_1 A sw_1_A 0 2 <O,sw> one two (uh) th- three
 en_1 A en_1_A 0 2 <O,en> four
 """
 CTM = "sw_1 A 0 0.1 one\nsw_1 A 0.5 0.1 the\nsw_1 A 0.6 0.1 tree\nen_1 A 0 1 for\nen_1 A 1 0.5 you\n"
-FILES = ["alignment.pra", "confusions.txt", "score.json", "speakers.txt", "table.txt"]
+FILES = [
+    "alignment.html",
+    "alignment.pra",
+    "confusions.txt",
+    "score.json",
+    "segments.jsonl",
+    "speakers.txt",
+    "table.txt",
+]
 
 
 def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
@@ -80,7 +88,7 @@ def hub5_sized(num_words: int) -> Result:
     segments = []
     for label, (num_segments, words) in sizes.items():
         pairs = [(Pair("C", "a", "a"),) * (words - num_segments + 1)] + [(Pair("C", "a", "a"),)] * (num_segments - 1)
-        segments += [Segment("s", "s", ("O", label), Alignment(pair)) for pair in pairs]
+        segments += [Segment("s", "s", ("O", label), "", Alignment(pair)) for pair in pairs]
     return Result(tuple(segments), {})
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from hub5_cases import GLM, SPECIAL, Case, Scores, hubscr
 
+from asrtool.score.ctm import read_ctm
+from asrtool.score.filter import CtmFilter, filter_segment
+from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.result import Result
+from asrtool.score.stm import read_stm
 
 
 def scores(result: Result) -> Scores:
@@ -75,3 +79,22 @@ def test_the_example_of_nist_has_the_published_counts(shared: Path) -> None:
     assert {**found, "Sum": list(result.overall.to_dict().values())} == published
     rates = {name: counts.wer for name, counts in result.labels.items()}
     assert {name: f"{rate:.1f}" for name, rate in rates.items()} == {"O": "52.7", "WA": "49.5", "NA": "60.9"}
+
+
+def test_the_example_of_nist_is_filtered_as_published(shared: Path) -> None:
+    data = shared / "data/sctk"
+    stm, ctm = read_stm(data / "lvc_refe.stm"), read_ctm(data / "lvc_hyp.ctm")
+    rules, hyp_rules = (read_glm(data / "example.glm", inputs) for inputs in (REFERENCE, HYPOTHESIS))
+    filtered = [filter_segment(segment, rules).split() for segment in stm.segments]
+    lines = [line for line in (data / "expected/lvc_refe.stm.filt").read_text().splitlines() if line[:2] != ";;"]
+    assert sorted(filtered) == sorted([word for word in line.lower().split()[5:] if word[0] != "<"] for line in lines)
+    heard = CtmFilter(ctm.path, hyp_rules)
+    words = [text for side in ctm.sides.values() for text, _ in heard.apply(side)]
+    rows = (data / "expected/lvc_hyp.ctm.filt").read_text().lower().splitlines()
+    assert sorted(words) == sorted(row.split()[4] for row in rows if row[:2] != ";;")
+
+
+def test_the_example_of_nist_scores_as_with_hubscr_by_rules_of_another_year(shared: Path, tmp_path: Path) -> None:
+    data = shared / "data/sctk"
+    texts = [(data / name).read_text() for name in ("lvc_refe.stm", "lvc_hyp.ctm", "en20030506.glm")]
+    assert len(compare(tmp_path, *texts)) > 20

@@ -1,0 +1,82 @@
+"""The HTML page: well-formed, escaped, whole, without outside resources."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from asrtool.score.html import format_html
+from asrtool.score.result import Alignment, Pair, Result, Segment
+
+VOID = ("meta", "br")
+PAIRS = (Pair("C", "one", "one"), Pair("S", "<b>", "a&b"), Pair("D", "three", ""), Pair("I", "", '"four"'))
+
+
+class Page(HTMLParser):
+    """Checks that tags nest; collects links, ids and the text under each class of a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, str]] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[tuple[str, list[str]]] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.outside += [value for name, value in values.items() if name in ("src", "href") and value[0] != "#"]
+        self.links += [values["href"]] if "href" in values else []
+        self.ids += [values["id"]] if "id" in values else []
+        if tag in ("link", "script", "img"):
+            self.outside.append(tag)
+        if tag not in VOID:
+            self.open.append((tag, values.get("class", "")))
+        if tag == "span":
+            self.words.append((values.get("class", ""), []))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if [tag for tag, _ in self.open[-2:]] == ["span", "i"]:
+            self.words[-1][1].append(data)
+
+
+def parse() -> tuple[str, Page]:
+    speakers = ("a<b", "b & c", "a<b")
+    segments = [
+        Segment(f"{s}-{n}", s, ("SW",), "", Alignment(PAIRS), "f", "A", 1.0, 2.5) for n, s in enumerate(speakers)
+    ]
+    text = format_html(Result(tuple(segments), {}), "my <set>")
+    page = Page()
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    return text, page
+
+
+def test_words_stand_over_one_another_with_colour_and_letter() -> None:
+    _, page = parse()
+    words = [word for word in page.words if word[1]]
+    expected = [("", ["one", "one"]), ("S", ["<b>", "a&b", "S"]), ("D", ["three", "D"]), ("I", ['"four"', "I"])]
+    assert words == expected * 3
+
+
+def test_every_speaker_has_a_link_to_his_segments() -> None:
+    text, page = parse()
+    assert page.links == [f"#{name}" for name in page.ids] == ["#speaker-0", "#speaker-1"]
+    assert text.index("a&lt;b-2") < text.index('id="speaker-1"')
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    text, page = parse()
+    assert page.outside == []
+    assert "://" not in text
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_names_and_facts_are_shown() -> None:
+    text, _ = parse()
+    assert "<title>my &lt;set&gt;</title>" in text
+    assert "<small>1.00 to 2.50 s; SW; 1 C, 1 S, 1 D, 1 I</small>" in text
