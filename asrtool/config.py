@@ -403,6 +403,10 @@ def check_conflicts(config: Config) -> None:
         )
 
 
+    for name in ("lm.large", "nnlm.enabled"):
+        section, key = name.split(".")
+        if getattr(getattr(config, section), key) and "rescore" not in config.decode.methods:
+            raise AsrtoolError(f"{name} is true but decode.methods has no rescore, which uses it", "add rescore")
     if config.tokenizer.unit == "phone":
         wordless = [method for method in config.decode.methods if method in ("greedy", "beam")]
         if wordless:

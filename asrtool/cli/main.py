@@ -27,6 +27,7 @@ COMMANDS = {
     "nnlm": ("asrtool.cli.nnlm:nnlm", "Train a neural language model."),
     "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),
     "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
+    "align": ("asrtool.cli.align:align", "Tell when each word of the transcripts was said."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
     "report": ("asrtool.cli.report:report", "Write RESULTS.md."),

@@ -22,6 +22,7 @@ from asrtool.decode.words import opens_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
 from asrtool.lang.lexicon import read_lexicon
+from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
@@ -78,12 +79,7 @@ def load_search(
     Raises AsrtoolError when model, tokenizer and graph do not belong together.
     """
     pieces = Tokenizer.load(work / "tokenizer").pieces
-    if len(pieces) != acoustic.info["num_tokens"]:
-        raise AsrtoolError(
-            f"{work / 'tokenizer'}: {len(pieces)} tokens, but {acoustic.path} was trained on"
-            f" {acoustic.info['num_tokens']}",
-            "run the stages train and average again with this tokenizer",
-        )
+    check_num_tokens(work / "tokenizer", len(pieces), acoustic)
     search = Search(pieces, acoustic.frame_s)
     if not any(map(opens_word, pieces)):
         search.parser = _open_parser(work, settings, pieces)
@@ -116,7 +112,7 @@ def load_sentence_lms(work: Path, config: Config) -> tuple[NgramLm | None, Neura
     """The n-gram and the neural language model that rescore, None where the settings ask for none."""
     if "rescore" not in config.decode.methods:
         return None, None
-    ngram = NgramLm.load(work / "lm" / "large.arpa") if config.lm.large else None
+    ngram = NgramLm.load(work / "lm" / LARGE) if config.lm.large else None
     neural = load_neural_lm(work / "nnlm" / "model.pt") if config.nnlm.enabled else None
     return ngram, neural
 
@@ -134,6 +130,15 @@ def _open_parser(work: Path, settings: Decode, pieces: Sequence[str]) -> WordPar
     lexicon = read_lexicon(work / "lang" / "lexicon.txt", words, pieces)
     spelled = ((word, tuple(number[piece] for piece in spelling)) for word, spelling in lexicon)
     return WordParser(spelled, NgramLm.load(work / "lm" / "G.arpa"))
+
+
+def check_num_tokens(tokenizer: Path, num_tokens: int, acoustic: AcousticModel) -> None:
+    """AsrtoolError unless the model has an output for each of the `num_tokens` of the folder `tokenizer`."""
+    if num_tokens != acoustic.info["num_tokens"]:
+        raise AsrtoolError(
+            f"{tokenizer}: {num_tokens} tokens, but {acoustic.path} was trained on {acoustic.info['num_tokens']}",
+            "run the stages train and average again with this tokenizer",
+        )
 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:

@@ -20,6 +20,8 @@ from asrtool.lang.ngram_trie import Trie
 from asrtool.lang.prune import prune
 from asrtool.lang.symbols import read_symbols
 
+LARGE = "large.arpa"  # beside the pruned model, what it was pruned from
+
 
 def build_lm(
     texts: Sequence[Path], arpa: Path, settings: Lm, words: Path | None = None, held_out: Path | None = None
@@ -28,7 +30,8 @@ def build_lm(
 
     A folder among `texts` stands for its ``sentences.CORPUS.txt``. Several texts are mixed with weights that are given
     or tuned on the text `held_out`; without either, or without ``lm.mix``, they are one text. `words` is a symbol
-    table, other words become ``<unk>``; None takes all words of the texts. Logs the perplexity of `held_out`.
+    table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning is
+    written as well, as ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
 
     Raises AsrtoolError when a file cannot be read, weights do not fit the texts, or the disk is full.
     """
@@ -49,6 +52,8 @@ def build_lm(
         logging.info("model of %s", ", ".join(map(str, corpus)))
         models.append(estimate_text(text, list(ids), settings.order, settings.min_counts, scratch))
     model = _mix(models, files, settings.weights, held) if mixes else models[0]
+    if settings.large:
+        write_arpa(arpa.with_name(LARGE), model)
     if settings.prune:
         model = prune(model, settings.prune)
     if held is not None:

@@ -144,7 +144,7 @@ class _Training:
 def plan_batches(lengths: Sequence[int], batch_words: int, random: np.random.Generator | None) -> list[list[int]]:
     """Sentences of like length together, at most `batch_words` positions with padding, in random order if asked for."""
     noise = random.random(len(lengths)) if random else np.zeros(len(lengths))
-    order = np.lexsort((noise, lengths)).tolist()
+    order = np.lexsort((noise, np.array(lengths))).tolist()
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (lengths[i] + 1) > batch_words:

@@ -1,0 +1,159 @@
+"""Forced alignment by brute force over all paths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asrtool.config import Decode
+from asrtool.corpus.index import Utterance
+from asrtool.decode import align
+from asrtool.decode.align import Aligned, Aligner, align_run
+from asrtool.decode.forward import Posteriors
+from asrtool.decode.inputs import AcousticModel
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+
+PIECES = ("<blk>", "\u2581a", "b", "[noise]")
+SPELLING = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}
+FRAME_S = 0.03
+
+
+def collapse(path: tuple[int, ...]) -> list[int]:
+    return [token for token, _ in itertools.groupby(path) if token]
+
+
+def best_path(log_probs_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[int, ...]] | None:
+    found = None
+    for path in itertools.product(range(len(PIECES)), repeat=len(log_probs_TV)):
+        if collapse(path) == tokens:
+            score = sum(float(log_probs_TV[t, v]) for t, v in enumerate(path))
+            if found is None or score > found[0]:
+                found = (score, path)
+    return found
+
+
+@given(st.lists(st.sampled_from(sorted(SPELLING)), max_size=3), st.integers(1, 5), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_frames: int, seed: int) -> None:
+    logits = np.random.default_rng(seed).normal(scale=3, size=(num_frames, len(PIECES)))
+    log_probs_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+    result = Aligner(PIECES, FRAME_S)((log_probs_TV, [(word, SPELLING[word]) for word in words]))
+    best = best_path(log_probs_TV, [token for word in words for token in SPELLING[word]])
+    if best is None:
+        assert isinstance(result, str)
+        return
+    assert isinstance(result, Aligned)
+    runs = [(token, len(list(run))) for token, run in itertools.groupby(best[1])]
+    begins = itertools.accumulate((length for _, length in runs), initial=0)
+    spans = [(token, begin, begin + n) for (token, n), begin in zip(runs, begins, strict=False) if token in (1, 2)]
+    assert [(word.text, word.begin_s, word.end_s) for word in result.tokens] == [
+        (PIECES[token], pytest.approx(begin * FRAME_S), pytest.approx(end * FRAME_S)) for token, begin, end in spans
+    ]
+    for word, (token, begin, end) in zip(result.tokens, spans, strict=True):
+        assert word.confidence == pytest.approx(math.exp(log_probs_TV[begin:end, token].max()), abs=1e-6)
+    assert [word.text for word in result.words] == [word for word in words if word != "[noise]"]
+
+
+def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written() -> None:
+    path = [0, 1, 0, 2, 0, 2, 3, 3, 0, 1]
+    log_probs_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
+    log_probs_TV[np.arange(10), path] = math.log(0.94)
+    spelled = [(word, SPELLING[word]) for word in ("abb", "[noise]", "a")]
+    result = Aligner(PIECES, 1.0)((log_probs_TV, spelled))  # rows of a second, beyond the margin
+    assert isinstance(result, Aligned)
+    assert [(word.text, word.begin_s, word.end_s) for word in result.words] == [
+        ("abb", pytest.approx(0.9), pytest.approx(6.1)),
+        ("a", pytest.approx(8.9), 10.0),
+    ]
+    assert [(word.text, word.begin_s) for word in result.tokens] == [("\u2581a", 1), ("b", 3), ("b", 5), ("\u2581a", 9)]
+
+
+class Reader:
+    """Stands for the features of a set."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.index = [
+            Utterance(f"u-{i}", "sw_1", "A", 10.0 * i, 3.0, "s", text, 0, 300) for i, text in enumerate(texts)
+        ]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    text = tmp_path / "text"
+    text.write_text("so what did you do\nuh i went to the sea\n" * 3)
+    train_tokenizer(text, tmp_path / "tokenizer", 40)
+    return tmp_path / "tokenizer"
+
+
+def run(tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40) -> None:
+    """Align the texts of `reader` to random posteriors."""
+    num_tokens = Tokenizer.load(tokenizer).num_tokens
+    info = {"features": {"frame_shift_ms": 10.0}, "model": {"stack_frames": 3}, "num_tokens": num_tokens}
+    random = np.random.default_rng(1)
+
+    def posteriors(*_: object) -> list[Posteriors]:
+        logits = random.normal(size=(len(reader.index), num_rows, num_tokens)).astype(np.float32)
+        log_probs_NTV = torch.from_numpy(logits).log_softmax(dim=-1).numpy()
+        return [Posteriors(u, rows, 0.0) for u, rows in zip(reader.index, log_probs_NTV, strict=True)]
+
+    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, torch.nn.Identity(), info))
+    monkeypatch.setattr(align, "open_features", lambda directory, acoustic: reader)
+    monkeypatch.setattr(align, "compute_posteriors", posteriors)
+    align_run(Path("model.pt"), Path("features/dev"), tokenizer, out, Decode(num_jobs=1))
+
+
+def test_the_ctm_holds_the_words_of_every_transcript_in_order(
+    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["so what", "[noise] the sea [laughter]", "", "you do"]
+    run(tokenizer, Reader(texts), tmp_path / "out", monkeypatch)
+    rows = [line.split() for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()]
+    assert [row[4] for row in rows] == ["so", "what", "the", "sea", "you", "do"]
+    assert [int(float(row[2]) // 10) for row in rows] == [0, 0, 1, 1, 3, 3]
+    tokens = [line.split()[4] for line in (tmp_path / "out" / "tokens.ctm").read_text(encoding="utf-8").splitlines()]
+    assert "".join(tokens).replace("\u2581", " ").split() == ["so", "what", "the", "sea", "you", "do"]
+
+
+def test_an_utterance_too_short_for_its_text_is_set_aside_and_listed(
+    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "uh i went to the sea so what did you do"
+    run(tokenizer, Reader(["so what", long]), tmp_path / "out", monkeypatch, num_rows=9)
+    assert (tmp_path / "out" / "dropped.tsv").read_text().startswith("u-1\t9 rows, ")
+    with pytest.raises(AsrtoolError, match="out: none of 1 utterances is long enough for its text"):
+        run(tokenizer, Reader([long]), tmp_path / "out", monkeypatch, num_rows=9)
+
+
+def test_speed_perturbed_copies_are_passed_over(
+    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(["so", "what"])
+    reader.index[0] = replace(reader.index[0], id="sp0.9-u-1", speaker="sp0.9-s")
+    run(tokenizer, reader, tmp_path / "out", monkeypatch)
+    assert [line.split()[4] for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()] == ["what"]
+
+
+def test_a_text_that_cannot_be_spelled_names_its_utterance(
+    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AsrtoolError, match=r"utterance u-1: .*outside the tokenizer"):
+        run(tokenizer, Reader(["so", "caf\u00e9"]), tmp_path / "out", monkeypatch)
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = {"num_tokens": 500}
+    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, torch.nn.Identity(), info))
+    monkeypatch.setattr(align, "open_features", lambda directory, acoustic: Reader([]))
+    with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500"):
+        align_run(Path("model.pt"), Path("features/dev"), tokenizer, tmp_path / "out", Decode(num_jobs=1))
