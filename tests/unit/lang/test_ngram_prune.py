@@ -5,13 +5,28 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ngram_oracle import PREDICTED, TEXT, VOCABULARY, Ngram, histories, in_memory, ngrams, prob, same_bits, write_text
+from ngram_oracle import (
+    PREDICTED,
+    TEXT,
+    VOCABULARY,
+    Ngram,
+    histories,
+    in_memory,
+    make_sentences,
+    ngrams,
+    prob,
+    same_bits,
+    write_text,
+)
 
-from asrtool.lang.column import Scratch
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.column import Column, Scratch
 from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.mixture import mix
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.ngram_trie import Trie
 from asrtool.lang.prune import prune
@@ -93,6 +108,31 @@ def test_pruning_in_blocks_of_any_size_gives_the_same_bits(
     whole = prune(estimate_small(tmp_path, sentences, 4), threshold)
     in_blocks = prune(estimate_small(tmp_path, sentences, 4, Scratch(tmp_path, block)), threshold)
     assert same_bits(whole, in_blocks)
+
+
+def test_no_step_holds_more_rows_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    read, put = Column.__getitem__, Column.put
+
+    def noted_read(column: Column, rows: slice) -> np.ndarray:
+        values = read(column, rows)
+        lengths.append(len(values))
+        return values
+
+    def noted_put(column: Column, start: int, values: np.ndarray) -> None:
+        lengths.append(len(values))
+        put(column, start, values)
+
+    monkeypatch.setattr(Column, "__getitem__", noted_read)
+    monkeypatch.setattr(Column, "put", noted_put)
+    monkeypatch.setattr("asrtool.lang.arpa.CHUNK", 500)
+    scratch = Scratch(tmp_path, 500)
+    vocabulary = [f"w{i}" for i in range(300)]
+    texts = [write_text(tmp_path / str(seed), make_sentences(1000, 300, seed)) for seed in (1, 2)]
+    mixed = mix([estimate([text], vocabulary, 4, (1,), scratch) for text in texts], [0.5, 0.5])
+    assert len(mixed.levels[3].key) > 8 * 500
+    write_arpa(tmp_path / "G.arpa", prune(mixed, 1e-6))
+    assert max(lengths) <= 500 + 14  # whole sentences are written, which have up to 14 words with their marks
 
 
 def test_a_higher_threshold_leaves_out_more_until_words_alone_are_left(tmp_path: Path) -> None:
