@@ -7,6 +7,7 @@ costs, sclite itself (SCTK 2.4.10) for the rest.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ class _Search:
             word = ref.words[rows[0]]
             if word.optional or word != hyp.words[columns[0]]:
                 break
-            self._pairs.append(Pair("C", word.text, word.text))
+            self._add(SUB, rows[0], columns[0])
             rows, columns = ref.before(rows[0]), hyp.before(columns[0])
         self._ends = rows, columns
 
@@ -155,14 +156,22 @@ class _Search:
         return min([(a, b) for a in rows for b in columns], key=lambda cell: table[cell[0]][cell[1]])
 
     def _add(self, move: int, a: int, b: int) -> None:
-        """Add the outcome of a move to the pairs; nothing where nothing stands against nothing."""
-        ref, hyp = self._ref.words[a], self._hyp.words[b]
-        if move == SUB:
-            self._pairs.append(Pair("C" if same_word(ref, hyp) else "S", str(ref), str(hyp)))
-        elif move == DEL and not ref.null:
-            self._pairs.append(Pair("C" if ref.optional else "D", str(ref), ""))
-        elif move == INS and not hyp.null:
-            self._pairs.append(Pair("C" if hyp.optional else "I", "", str(hyp)))
+        pair = _pair(move, self._ref.words[a if move != INS else 0], self._hyp.words[b if move != DEL else 0])
+        if pair:
+            self._pairs.append(pair)
+
+
+@functools.lru_cache(1 << 16)
+def _pair(move: int, ref: Word, hyp: Word) -> Pair | None:
+    """The outcome of a move; None where nothing stands against nothing."""
+    if move == SUB:
+        return Pair("C" if same_word(ref, hyp) else "S", str(ref), str(hyp))
+    word = ref if move == DEL else hyp
+    if word.null:
+        return None
+    if move == DEL:
+        return Pair("C" if ref.optional else "D", str(ref), "")
+    return Pair("C" if hyp.optional else "I", "", str(hyp))
 
 
 def _least_row(rows: list[Row]) -> Row:

@@ -7,6 +7,7 @@ words ``<ALT_BEGIN>``, ``<ALT>`` and ``<ALT_END>``, whose times may be ``*``.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -46,22 +47,19 @@ class Ctm:
 
 def read_ctm(path: Path | str) -> Ctm:
     """Read a ctm; raises AsrtoolError naming file and line of what is malformed."""
-    path, mark = Path(path), ""
-    sides: dict[tuple[str, ...], list[CtmWord]] = {}  # by file, gap and channel
+    path, mark, fullmatch = Path(path), "", _LINE.fullmatch
+    sides: defaultdict[tuple[str, str, str], list[CtmWord]] = defaultdict(list)  # by file, gap and channel
     for number, line in enumerate(read_bare_lines(path), 1):
-        match = _LINE.fullmatch(line)
+        match = fullmatch(line)
         if not match:
             line = line.strip(" \t")
             if not line or line.startswith(";;"):
                 continue
-            match = _LINE.fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line)) or _explain(Place(path, number), split(line))
+            match = fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line)) or _explain(Place(path, number), split(line))
         file, gap, channel, start, duration, word, confidence = match.groups("")
-        if word.startswith("<") and _is_mark(word):
+        if word[0] == "<" and _is_mark(word):
             mark = _next_mark(Place(path, number), mark, upper(word))
-        words = sides.get((file, gap, channel))
-        if words is None:
-            words = sides[file, gap, channel] = []
-        words.append(CtmWord(number, float(start), float(duration), word, confidence))
+        sides[file, gap, channel].append(CtmWord(number, float(start), float(duration), word, confidence))
     if mark in (ALT_BEGIN, ALT):
         Place(path, max(words[-1].line for words in sides.values())).fail("alternatives without end", ALT_END)
     return Ctm(path, {Side(*key): words for key, words in sides.items()}, bool(mark))
