@@ -88,7 +88,7 @@ def format_comparison(comparison: Comparison) -> str:
         f"{CONFIDENCE:.0%} interval of A - B by bootstrap over {comparison.unit}s: {low:+.2f} to {high:+.2f};"
         f" B is better in {comparison.share_b_better:.1%} of the samples\n"
         f"matched pairs (MAPSSWE): {test.num_stretches} stretches, mean {test.mean:+.3f}, Z {test.z:+.3f},"
-        f" p {test.p_value:.4f}\n"
+        f" p {test.p_value:.2g}\n"
     )
 
 
