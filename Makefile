@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint test-k2 k2-python clean
+.PHONY: setup demo test lint test-k2 k2-python bench-decode clean
 
 setup: $(STAMP)
 
@@ -59,6 +59,12 @@ $(K2_STAMP): setup.py constraints/k2.txt
 # Prints the Python 3.10 that test-k2 would use, nothing where there is none.
 k2-python:
 	@echo "$(K2_PYTHON)"
+
+# Real-time factors of the searches, on what `make demo` leaves.
+bench-decode: demo
+	$(BIN)/python benchmarks/decode.py
+	@if [ -e $(K2_STAMP) ]; then echo "== once more in .venv-k2"; $(K2_BIN)/python benchmarks/decode.py; \
+	else echo "== k2 is left out: make test-k2 makes its environment"; fi
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:

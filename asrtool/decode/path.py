@@ -6,15 +6,14 @@ Shapes: T frames, V tokens, U tokens of a sequence; token 0 is the blank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 BLANK = 0
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Frames `begin` to `end` (exclusive) in which a path emits `token`; `confidence` is its peak posterior there."""
 
     token: int
@@ -71,10 +70,11 @@ def find_spans(path_T: np.ndarray, log_probs_TV: np.ndarray) -> list[Span]:
     """The tokens of a path in order: runs of equal ids, blanks left out."""
     if not len(path_T):
         return []
-    edges = np.flatnonzero(np.diff(path_T)) + 1
-    begins, ends = [0, *edges.tolist()], [*edges.tolist(), len(path_T)]
+    begins = np.concatenate(([0], np.flatnonzero(path_T[1:] != path_T[:-1]) + 1))
+    peaks = np.exp(np.maximum.reduceat(log_probs_TV[np.arange(len(path_T)), path_T], begins)).tolist()
+    tokens, edges = path_T[begins].tolist(), [*begins.tolist(), len(path_T)]
     return [
-        Span(int(path_T[begin]), begin, end, float(np.exp(log_probs_TV[begin:end, path_T[begin]].max())))
-        for begin, end in zip(begins, ends, strict=True)
-        if path_T[begin] != BLANK
+        Span(token, edges[i], edges[i + 1], peak)
+        for i, (token, peak) in enumerate(zip(tokens, peaks, strict=True))
+        if token != BLANK
     ]

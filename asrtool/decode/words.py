@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from asrtool.decode.path import Span
 from asrtool.lang.tokenizer import WORD_MARK
@@ -12,8 +12,7 @@ from asrtool.lang.tokenizer import WORD_MARK
 MARGIN_S = 0.1  # a CTC model emits a piece for a moment inside it, so a word reaches further than its emissions
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """A recognised word; times in seconds, `confidence` in [0, 1]."""
 
     text: str
@@ -34,9 +33,16 @@ def is_spoken(piece: str) -> bool:
 
 def find_words(spans: Sequence[Span], pieces: Sequence[str], frame_s: float, num_frames: int) -> list[Word]:
     """Words of an utterance whose `pieces` mark where a word begins; see place_words."""
-    spelled = ([span for span in group if is_spoken(pieces[span.token])] for group in _group(spans, pieces))
-    texts = (("".join(pieces[span.token] for span in group).replace(WORD_MARK, ""), group) for group in spelled)
-    return place_words([(text, group) for text, group in texts if text], frame_s, num_frames)
+    groups: list[tuple[list[str], list[Span]]] = []
+    for span in spans:
+        piece = pieces[span.token]
+        if not groups or opens_word(piece):
+            groups.append(([], []))
+        if is_spoken(piece):
+            groups[-1][0].append(piece)
+            groups[-1][1].append(span)
+    spelled = (("".join(spoken).replace(WORD_MARK, ""), group) for spoken, group in groups)
+    return place_words([(text, group) for text, group in spelled if text], frame_s, num_frames)
 
 
 def place_words(groups: Iterable[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
@@ -46,22 +52,10 @@ def place_words(groups: Iterable[tuple[str, Sequence[Span]]], frame_s: float, nu
     to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
     Its confidence is the lowest among its tokens.
     """
-    words = [
-        Word(text, spans[0].begin * frame_s, spans[-1].end * frame_s, min(1.0, *(span.confidence for span in spans)))
-        for text, spans in groups
-    ]
-    middles = [(left.end_s + right.begin_s) / 2 for left, right in pairwise(words)]
+    placed = [(text, group, group[0].begin * frame_s, group[-1].end * frame_s) for text, group in groups]
+    middles = [(left[3] + right[2]) / 2 for left, right in pairwise(placed)]
     lows, highs = [0.0, *middles], [*middles, num_frames * frame_s]
     return [
-        Word(word.text, max(low, word.begin_s - MARGIN_S), min(high, word.end_s + MARGIN_S), word.confidence)
-        for word, low, high in zip(words, lows, highs, strict=False)
+        Word(text, max(low, begin_s - MARGIN_S), min(high, end_s + MARGIN_S), min(1.0, *[s.confidence for s in group]))
+        for (text, group, begin_s, end_s), low, high in zip(placed, lows, highs, strict=False)
     ]
-
-
-def _group(spans: Sequence[Span], pieces: Sequence[str]) -> list[list[Span]]:
-    groups: list[list[Span]] = []
-    for span in spans:
-        if not groups or opens_word(pieces[span.token]):
-            groups.append([])
-        groups[-1].append(span)
-    return groups
