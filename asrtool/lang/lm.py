@@ -30,8 +30,8 @@ def build_lm(
 
     A folder among `texts` stands for its ``sentences.CORPUS.txt``. Several texts are mixed with weights that are given
     or tuned on the text `held_out`; without either, or without ``lm.mix``, they are one text. `words` is a symbol
-    table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model is written before
-    pruning as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
+    table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning
+    is written as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
 
     Raises AsrtoolError when a file cannot be read, weights do not fit the texts, or the disk is full.
     """
