@@ -402,7 +402,6 @@ def check_conflicts(config: Config) -> None:
             "a mask must fit into the bins",
         )
 
-
     for name in ("lm.large", "nnlm.enabled"):
         section, key = name.split(".")
         if getattr(getattr(config, section), key) and "rescore" not in config.decode.methods:
