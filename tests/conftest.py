@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,23 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Run a test that is marked no_room with a limit on the size of files.
+
+    Not by a fixture: pytest reports a test before it ends its fixtures, perhaps to a file that is longer.
+    """
+    if item.get_closest_marker("no_room") is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         read_arpa(tmp_path / "G.arpa")
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.no_room
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 5)
     model = estimate([tmp_path / "text"], None, 4, (1,))

@@ -73,7 +73,7 @@ def test_a_column_has_no_name_on_disk(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.no_room
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match="cannot be written, file too large"):
         Scratch(tmp_path).column(values=np.arange(1000))

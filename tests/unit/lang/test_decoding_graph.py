@@ -241,7 +241,7 @@ def test_a_backend_that_is_not_installed_is_named_with_where_it_is(
         build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", "k2")
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.no_room
 def test_a_full_disk_is_an_error_and_leaves_no_graph(toy: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"HLG\.fst: cannot be written"):
         build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph")

@@ -124,7 +124,7 @@ def test_methods_that_read_words_off_tokens_do_not_go_with_phones(method: str) -
     check_conflicts(load_config(overrides=["tokenizer.unit=phone", "decode.methods=graph"]))
 
 
-@pytest.mark.usefixtures("no_room")
+@pytest.mark.no_room
 def test_a_full_disk_leaves_no_phones(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     with pytest.raises(AsrtoolError, match="cannot be written, file too large"):

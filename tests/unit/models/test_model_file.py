@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,15 +97,7 @@ def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path: Path) -> Non
         load_model(tmp_path / "odd.pt")
 
 
-@pytest.fixture
-def files_up_to_1000_bytes() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.usefixtures("files_up_to_1000_bytes")
+@pytest.mark.no_room
 def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"model\.pt: cannot be written.*free some space"):
         save_model(tmp_path / "model.pt", build_model(SETTINGS, 5, 6), INFO)
