@@ -32,4 +32,4 @@ def read_graph(directory: Path) -> GraphArrays:
         start, num_states, num_arcs = HEADER.unpack(file.read(HEADER.size))[-3:]
     states = np.memmap(path, STATE, "r", HEADER.size, (num_states,))
     arcs = np.memmap(path, ARC, "r", HEADER.size + states.nbytes, (num_arcs,))
-    return GraphArrays(start, states, arcs)
+    return GraphArrays(start, np.asarray(states), np.asarray(arcs))  # a memmap is slow to take slices of

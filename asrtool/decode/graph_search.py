@@ -16,8 +16,9 @@ class GraphSearch:
     """
 
     def __init__(self, graph: Any, max_active: int) -> None:
-        self.graph = graph
+        self.graph = graph  # kept, because the decoder does not
         self.max_active = max_active
+        self.decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions())
 
     def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> np.ndarray | None:
         """The best path, shape (T,); None when the graph accepts no path.
@@ -25,10 +26,9 @@ class GraphSearch:
         The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead. `beam`
         is a range of log probability in the scale of the language model.
         """
-        options = kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active)
-        decoder = kaldi_decoder.FasterDecoder(self.graph, options)
-        decoder.decode(kaldi_decoder.DecodableCtc((log_probs_TV / lm_weight).astype(np.float32)))
-        found, path = decoder.get_best_path()
+        self.decoder.set_options(kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active))
+        self.decoder.decode(kaldi_decoder.DecodableCtc(np.divide(log_probs_TV, lm_weight, dtype=np.float32)))
+        found, path = self.decoder.get_best_path()
         if not found:
             return None
         _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)

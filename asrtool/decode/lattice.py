@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from asrtool.decode.graph_arrays import GraphArrays
-from asrtool.decode.nbest import FINAL, Arc, find_nbest
+from asrtool.decode.nbest import FINAL, SLACK, Arc, Entry, find_nbest
 from asrtool.decode.trial import Trial
 
 MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
 BEAM_DELTA = 0.5
 MIN_ARCS = 5 * MIN_ACTIVE  # arcs followed whatever the beam, so that there are so many tokens
-SLACK = 1e-6  # of sums in different orders
+NUM_WIDENED = 5  # how often a lattice is doubled in width, at most
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,35 @@ class Frame:
     within: Links  # from tokens of this frame, through arcs that read nothing
 
 
+class Lattice:
+    """The arcs of a lattice, and by how much the best path through each is dearer than the best of all."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._columns: list[tuple[np.ndarray, ...]] = []
+
+    def add(self, ends: tuple[np.ndarray, ...], cost: np.ndarray, graph: np.ndarray, excess: np.ndarray) -> None:
+        """Add arcs: source, target, label and word, all costs, those of the graph, and the excess."""
+        self._columns.append((*ends, cost, graph, excess))
+
+    def find_nbest(self, num: int, beam: float) -> list[Entry]:
+        """The `num` cheapest sentences within `beam`, looked for in lattices no wider than it takes to find so many.
+
+        What is found within a narrow beam is exact; where that makes the list full, a wider one would not change it.
+        """
+        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
+        entries: list[Entry] = []
+        for narrow in (beam / 2**i for i in range(NUM_WIDENED, -1, -1)):
+            near = columns[-1] <= narrow + SLACK
+            arcs: dict[int, list[Arc]] = defaultdict(list)
+            for source, target, *rest in zip(*(column[near].tolist() for column in columns[:-1]), strict=True):
+                arcs[target].append(Arc(source, *rest))
+            entries = find_nbest(self.start, arcs, num, narrow)
+            if len(entries) == num:
+                break
+        return entries
+
+
 class LatticeSearch:
     """N-best search on `graph`; `max_active` bounds the tokens of a frame.
 
@@ -74,10 +103,10 @@ class LatticeSearch:
         frames = [self._frame(np.array([self.start]), np.zeros(1), NO_LINKS, trial, trial.beam)]
         for row_V in log_probs_TV.astype(np.float64) / trial.lm_weight:
             frames.append(self._advance(frames[-1], row_V, trial))
+        if not len(frames[-1].state_K):
+            return []
         paths = []
-        for entry in find_nbest(
-            int(np.searchsorted(frames[0].state_K, self.start)), self._prune(frames), self.num_paths
-        ):
+        for entry in self._join(frames).find_nbest(self.num_paths, self.lattice_beam):
             tokens_T = np.array(entry.labels(), dtype=np.int64) - 1
             assert len(tokens_T) == len(log_probs_TV), f"{len(tokens_T)} labels on {len(log_probs_TV)} frames"
             acoustic = float(log_probs_TV[np.arange(len(tokens_T)), tokens_T].sum(dtype=np.float64))
@@ -150,44 +179,45 @@ class LatticeSearch:
     def _cost(self, arc: np.ndarray, trial: Trial) -> np.ndarray:
         return self.arcs["cost"][arc].astype(np.float64) + trial.word_penalty * (self.arcs["output"][arc] > 0)
 
-    def _prune(self, frames: Sequence[Frame]) -> dict[int, list[Arc]]:
-        """The arcs of paths that stay near the best one, by the state of the lattice they enter.
+    def _join(self, frames: Sequence[Frame]) -> Lattice:
+        """The lattice of all links and final states within the lattice beam.
 
-        States are the positions of tokens, counted over all frames. Without a path into a final state of the graph all
-        tokens after the last frame are final, as in Kaldi.
+        Without a path into a final state of the graph all tokens after the last frame are final, as in Kaldi.
         """
-        first = np.cumsum([0, *(len(frame.state_K) for frame in frames)]).tolist()
         last = frames[-1]
         final_K = self.states["final"][last.state_K].astype(np.float64)
         if not np.isfinite(final_K).any():
             final_K = np.zeros(len(final_K))
-        cutoff = (last.cost_K + final_K).min(initial=np.inf) + self.lattice_beam + SLACK
-        arcs: dict[int, list[Arc]] = defaultdict(list)
-        for k in np.flatnonzero(last.cost_K + final_K <= cutoff).tolist():
-            arcs[FINAL].append(Arc(first[len(frames) - 1] + k, 0, 0, float(final_K[k]), float(final_K[k])))
+        first = np.cumsum([0, *(len(frame.state_K) for frame in frames)]).tolist()
+        lattice = Lattice(int(np.searchsorted(frames[0].state_K, self.start)))
+        lowest = (last.cost_K + final_K).min(initial=np.inf)
+        ends = np.flatnonzero(last.cost_K + final_K <= lowest + self.lattice_beam)
+        excess = (last.cost_K + final_K)[ends] - lowest
+        lattice.add(
+            (ends + first[-2], np.full(len(ends), FINAL), 0 * ends, 0 * ends), final_K[ends], final_K[ends], excess
+        )
         rest_K = final_K  # the cost of the best way to the end
         for t in range(len(frames) - 1, -1, -1):
             frame = frames[t]
             rest_K = _relax(rest_K, frame.within)
-            self._keep(arcs, frame.within, cutoff - frame.cost_K[frame.within.source], rest_K, (first[t], first[t]))
+            self._add(lattice, frame.within, frame.cost_K - lowest, rest_K, (first[t], first[t]))
             if t > 0:
-                slack = cutoff - frames[t - 1].cost_K[frame.entering.source]
-                self._keep(arcs, frame.entering, slack, rest_K, (first[t - 1], first[t]))
-                before_K = np.full(len(frames[t - 1].state_K), np.inf)
+                before = frames[t - 1]
+                self._add(lattice, frame.entering, before.cost_K - lowest, rest_K, (first[t - 1], first[t]))
+                before_K = np.full(len(before.state_K), np.inf)
                 np.minimum.at(before_K, frame.entering.source, frame.entering.cost + rest_K[frame.entering.target])
                 rest_K = before_K
-        return arcs
+        return lattice
 
-    def _keep(
-        self, arcs: dict[int, list[Arc]], links: Links, slack: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
+    def _add(
+        self, lattice: Lattice, links: Links, cost_K: np.ndarray, rest_K: np.ndarray, first: tuple[int, int]
     ) -> None:
-        """Add those `links` whose cost and best way to the end are within their `slack`."""
-        for i in np.flatnonzero(links.cost + rest_K[links.target] <= slack).tolist():
-            arc = self.arcs[links.arc[i]]
-            source, target = first[0] + int(links.source[i]), first[1] + int(links.target[i])
-            arcs[target].append(
-                Arc(source, int(arc["input"]), int(arc["output"]), float(links.cost[i]), float(arc["cost"]))
-            )
+        """Add `links` from tokens of costs `cost_K` to tokens with `rest_K` to go, numbered from `first` on."""
+        excess = cost_K[links.source] + links.cost + rest_K[links.target]
+        near = np.flatnonzero(excess <= self.lattice_beam + SLACK)
+        arc = self.arcs[links.arc[near]]
+        ends = (links.source[near] + first[0], links.target[near] + first[1])
+        lattice.add((*ends, arc["input"], arc["output"]), links.cost[near], arc["cost"], excess[near])
 
 
 def _merge(states: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+SLACK = 1e-6  # of sums in different orders
 FINAL = -1  # the one state behind all final ones
 Chain = tuple[Any, int] | None  # labels read, the last one outside
 _cost = attrgetter("cost")
@@ -57,35 +59,55 @@ class View:
     chain: Chain
 
 
-def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int) -> list[Entry]:
-    """The `num` cheapest distinct sentences from `start` to FINAL; `arcs` are given by the state they enter.
+def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int, beam: float) -> list[Entry]:
+    """The `num` cheapest distinct sentences from `start` to FINAL, none of them `beam` dearer than the cheapest.
 
-    The states are visited so that each comes after all that lead to it. Where arcs meet, the `num` cheapest distinct
-    beginnings are kept, which is exact: what follows is the same for all of them.
+    `arcs` are given by the state they enter, and the states are visited so that each comes after all that lead to it.
+    Where arcs meet, the `num` cheapest distinct beginnings are kept that can still end within the beam, which is exact:
+    what follows is the same for all of them.
     """
+    order = _in_order(arcs)
+    rest = _cost_to_end(order, arcs)
+    limit = rest.get(start, 0.0) + beam + SLACK
     views = {start: View([Entry(0.0, 0.0, (), None, None)], 0.0, 0.0, None)}
-    for state in _in_order(arcs):
+    for state in order:
         entering = [(views[arc.source], arc) for arc in arcs[state] if arc.source in views]
         if len(entering) == 1 and not entering[0][1].word:
             view, arc = entering[0]
             views[state] = View(view.entries, view.cost + arc.cost, view.graph + arc.graph, (view.chain, arc.label))
         elif entering:
-            views[state] = View(_merge(entering, num), 0.0, 0.0, None)
+            entries = _merge(entering, num, limit - rest[state])
+            if entries:
+                views[state] = View(entries, 0.0, 0.0, None)
     end = views.get(FINAL)
-    return _merge([(end, Arc(FINAL, 0, 0, 0.0, 0.0))], num) if end else []
+    return _merge([(end, Arc(FINAL, 0, 0, 0.0, 0.0))], num, limit) if end else []
 
 
-def _merge(entering: Iterable[tuple[View, Arc]], num: int) -> list[Entry]:
+def _merge(entering: Iterable[tuple[View, Arc]], num: int, limit: float) -> list[Entry]:
+    """The cheapest beginnings of those that enter a state, as far as they cost no more than `limit`."""
     best: dict[tuple[int, ...], Entry] = {}
     for view, arc in entering:
         cost, graph = view.cost + arc.cost, view.graph + arc.graph
         chain = (view.chain, arc.label)
         for entry in view.entries:
+            if entry.cost + cost > limit:
+                break  # the others cost more
             words = (*entry.words, arc.word) if arc.word else entry.words
             known = best.get(words)
             if known is None or entry.cost + cost < known.cost:
                 best[words] = Entry(entry.cost + cost, entry.graph + graph, words, entry, chain)
     return sorted(best.values(), key=_cost)[:num]
+
+
+def _cost_to_end(order: Sequence[int], arcs: Mapping[int, Sequence[Arc]]) -> dict[int, float]:
+    """The cost of the cheapest way from each state to FINAL."""
+    rest = {FINAL: 0.0}
+    for state in reversed(order):
+        for arc in arcs[state]:
+            cost = arc.cost + rest[state]
+            if cost < rest.get(arc.source, math.inf):
+                rest[arc.source] = cost
+    return rest
 
 
 def _in_order(arcs: Mapping[int, Sequence[Arc]]) -> list[int]:
