@@ -97,7 +97,7 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.progress.learning_rate
         self.model.train()
-        for batch in progress(batches, f"nnlm epoch {epoch + 1}", unit="batch"):
+        for batch in progress(batches, f"nnlm epoch {epoch + 1}", unit="step"):
             losses_N, num_words = self._losses([sentences[i] for i in batch])
             self.optimizer.zero_grad()
             (losses_N.sum() / num_words).backward()
