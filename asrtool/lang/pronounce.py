@@ -57,9 +57,9 @@ def pronounce(word: str, dictionary: Dictionary) -> list[Phones]:
         return dictionary[word]
     if word.startswith("-") or word.endswith("-"):  # broken off: whole words of these letters are read otherwise
         return [sound_letters(word.replace("'", "")) or _name_letters(word)]
-    if "-" in word:
-        parts = [pronounce(part, dictionary)[0] for part in word.split("-") if part]
-        return [tuple(itertools.chain.from_iterable(parts))]
+    parts = [part for part in word.split("-") if part.strip("'")]
+    if "-" in word and parts:
+        return [tuple(itertools.chain.from_iterable(pronounce(part, dictionary)[0] for part in parts))]
     return _inflect(word, dictionary) or [_read(word)]
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
@@ -104,6 +104,8 @@ WORD = st.text(st.sampled_from(ALPHABET), min_size=1, max_size=10)
 
 
 @given(WORD)
+@example("a-'")
+@example("'-'")
 def test_every_word_of_letters_apostrophes_and_hyphens_has_a_sound(word: str) -> None:
     for phones in pronounce(word, {"a": [("AH",)]}):
         assert phones
