@@ -6,6 +6,7 @@ directory; writes `RESULTS.md` there.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -20,19 +21,7 @@ from asrtool.score.table import name_of
 
 # The corpora of Hub5 references by label, in the order papers print them; other references have only Overall.
 CORPORA = {"SW": "Switchboard", "EN": "CallHome"}
-SETTINGS = (
-    "data",
-    "features",
-    "tokenizer",
-    "lang",
-    "lm",
-    "graph",
-    "model",
-    "specaugment",
-    "train",
-    "average",
-    "decode",
-)
+SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
 
 
 def write_results(work: Path, config: Config) -> Path:
@@ -103,6 +92,10 @@ def _rate(counts: Mapping[str, int]) -> str:
 
 def _facts(work: Path, training: Mapping[str, Any], decoding: Mapping[str, Any], manifests: Mapping[str, Any]) -> str:
     factors = decoding["sets"]["test"]
+    weights = {
+        method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
+        for method, chosen in decoding["methods"].items()
+    }
     searches = ", ".join(f"{method} {factor:.4f}" for method, factor in factors["search_rtf"].items())
     facts = [
         ("commit", _commit()),
@@ -113,6 +106,7 @@ def _facts(work: Path, training: Mapping[str, Any], decoding: Mapping[str, Any],
             f"{training['num_steps']} steps, {training['num_samples']} utterances, {training['seconds']:.0f} s",
         ),
         ("padding", f"{100 * training['padding_share']:.1f} % of the frames"),
+        ("chosen on dev", "; ".join(f"{method} {text}" for method, text in weights.items() if text) or "nothing"),
         ("real-time factor on test", f"acoustic {factors['acoustic_rtf']:.4f}; search: {searches}"),
     ]
     return "\n".join(f"- {name}: {value}" for name, value in facts)

@@ -33,7 +33,7 @@ def work(tmp_path: Path) -> Path:
     training = {"num_parameters": 1234567, "num_steps": 5, "num_samples": 50, "seconds": 61.4, "padding_share": 0.034}
     write_json(tmp_path / "train/train.json", training)
     rtf = {"acoustic_rtf": 0.002, "search_rtf": {"greedy": 0.0001, "graph": 0.0004}}
-    methods = {"greedy": {"lm_weight": None}, "graph": {"lm_weight": 0.5}}
+    methods = {"greedy": {"lm_weight": None}, "graph": {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0}}
     write_json(tmp_path / "decode/decode.json", {"methods": methods, "sets": {"dev": rtf, "test": rtf}})
     for name in ("train", "dev", "test"):
         write_json(tmp_path / f"manifests/{name}/report.json", MANIFEST)
@@ -67,6 +67,7 @@ def test_the_report_tells_command_parameters_hours_and_settings(work: Path) -> N
         "1,234,567",
         "0.50 h",
         "2 empty",
+        "- chosen on dev: graph lm_weight 0.5, word_penalty 0, beam 14",
         'methods = ["greedy", "graph"]',
         "commit",
     ):
