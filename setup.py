@@ -16,6 +16,7 @@ setup(
         "tomli>=2.0; python_version < '3.11'",
         "torch>=2.4",
         "tensorboard>=2.14",
+        "pyzmq>=26.4",
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
         # lhotse imports these two without declaring them.

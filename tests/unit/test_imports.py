@@ -34,6 +34,7 @@ OWNERS = {
     "kaldifst": ("asrtool/lang/", "asrtool/decode/"),
     "kaldilm": ("asrtool/lang/", "asrtool/decode/"),
     "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
+    "zmq": ("asrtool/dist/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }
 

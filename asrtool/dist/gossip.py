@@ -1,0 +1,66 @@
+"""The gossip view: a learner's public weights, which others may exchange with at any time.
+
+The learner computes on weights w that nothing touches; beside them it keeps v, which exchanges and its own updates change.
+In an exchange of weight b, learner i sends a snapshot s_i of its v; learner j takes s_j of its own, adds b (s_i - s_j) to
+v_j, and answers with s_j; i adds b (s_j - s_i) to v_i. The two changes cancel, so the mean of all v moves by the learners'
+own updates alone, however late messages are. No lock is held while a message travels, so no two learners can wait for
+each other, and one that computes still answers.
+
+Messages may be bf16: then both ends use the rounded snapshots, and the changes still cancel.
+
+Of P parameters a learner keeps, beside its model: v and the base of the next update in float32; and for messages, in
+their format, a snapshot sent, one received, and one answered with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+CHUNK = 2**16  # parameters updated at a time, so that temporary results stay in the cache
+
+
+class View:
+    """v and what is done to it, each under one short lock."""
+
+    def __init__(self, weights_P: Tensor, message_type: torch.dtype) -> None:
+        """`weights_P` is what the learner begins with, flat, float32."""
+        self.v_P = weights_P.clone()
+        self.base_P = weights_P.clone()
+        self.message_type = message_type
+        self.lock = threading.Lock()
+
+    def snapshot(self, out_P: Tensor) -> None:
+        """Round v into `out_P`, of the type of messages."""
+        with self.lock:
+            out_P.copy_(self.v_P)
+
+    def pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
+        """v += weight (theirs - mine)."""
+        with self.lock:
+            self._pull(mine_P, theirs_P, weight)
+
+    def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float) -> None:
+        """Snapshot into `out_P` and pull towards `theirs_P`, in one step."""
+        with self.lock:
+            out_P.copy_(self.v_P)
+            self._pull(out_P, theirs_P, weight)
+
+    def update(self, weights_P: Tensor) -> None:
+        """Add what the learner changed since the last update, and load the outcome into its `weights_P`."""
+        with self.lock:
+            for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
+                v += weights - base
+                weights.copy_(v)
+                base.copy_(v)
+
+    def _pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
+        for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
+            v.add_(theirs.float() - mine.float(), alpha=weight)
+
+
+def _chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)
