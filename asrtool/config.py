@@ -16,6 +16,18 @@ from typing import Any
 from asrtool.config_value import format_value, merge, parse_override, read_toml
 from asrtool.errors import AsrtoolError
 
+# Name -> module and function that builds it from asrtool.dist.strategy.Parts; loaded when used.
+STRATEGIES = {
+    "single": "asrtool.dist.strategy.single",
+    "allreduce": "asrtool.dist.allreduce.allreduce",
+    "adpsgd-fixed": "asrtool.dist.adpsgd.adpsgd",
+    "adpsgd-random": "asrtool.dist.adpsgd.adpsgd",
+    "adpsgd-d1": "asrtool.dist.delay_by_one.delay_by_one",
+    "h-adpsgd": "asrtool.dist.hierarchical.hierarchical",
+    "bmuf": "asrtool.dist.bmuf.bmuf",
+    "ps-async": "asrtool.dist.parameter_server.parameter_server",
+    "hogwild": "asrtool.dist.hogwild.hogwild",
+}
 METHODS = ("greedy", "beam", "graph", "rescore")
 TRAIN_CORPORA = ("swbd", "fisher", "an4", "own")
 
@@ -211,7 +223,7 @@ class SpecAugment:
 class Train:
     """Optimisation."""
 
-    strategy: str = "single"
+    strategy: str = "single"  # how learners share the work, see [dist]
     criterion: str = "ctc"  # or k2-ctc: the same loss computed by k2, see graph.backend
     seed: int = 1
     num_epochs: int = 5
@@ -234,7 +246,7 @@ class Train:
     cache_gib: float = 4.0  # features held in memory when they all fit
 
     def __post_init__(self) -> None:
-        _choice("train.strategy", self.strategy, ("single",))
+        _choice("train.strategy", self.strategy, STRATEGIES)
         _choice("train.criterion", self.criterion, ("ctc", "k2-ctc"))
         _choice("train.optimizer", self.optimizer, ("adamw", "sgd"))
         _choice("train.schedule", self.schedule, ("one-cycle", "inverse-sqrt", "halving"))
@@ -249,6 +261,29 @@ class Train:
                 raise ValueError(f"train.{name} is {getattr(self, name)}, expected more than 0")
         _at_least(1, "train", self, "num_epochs", "log_every_steps", "save_every_steps", "keep_last")
         _at_least(0, "train", self, "seed", "num_threads", "keep_best", "momentum", "weight_decay", "cache_gib")
+
+
+@dataclass(frozen=True)
+class Dist:
+    """Learners that train together, by train.strategy."""
+
+    num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
+    message_type: str = "fp32"  # or bf16: weights that gossip exchanges
+    node_size: int = 0  # learners of a super-learner of h-adpsgd; 0 is all of a machine
+    outer: str = "adpsgd-random"  # how super-learners exchange; or adpsgd-fixed, adpsgd-d1
+    block_steps: int = 8  # of bmuf between two averages
+    block_momentum: float = 0.5  # of bmuf; 0 is plain periodic averaging
+    block_rate: float = 1.0  # of bmuf, the share of a block's change that is taken
+    num_servers: int = 1  # of ps-async, beside as many learners, each with its part of the weights
+
+    def __post_init__(self) -> None:
+        _choice("dist.message_type", self.message_type, ("fp32", "bf16"))
+        _choice("dist.outer", self.outer, ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"))
+        _at_least(0, "dist", self, "num_learners", "node_size")
+        _at_least(1, "dist", self, "block_steps", "num_servers")
+        _between("dist.block_momentum", self.block_momentum, 0, 0.99)
+        if not self.block_rate > 0:
+            raise ValueError(f"dist.block_rate is {self.block_rate}, expected more than 0")
 
 
 @dataclass(frozen=True)
@@ -344,6 +379,7 @@ class Config:
     model: Model = field(default_factory=Model)
     specaugment: SpecAugment = field(default_factory=SpecAugment)
     train: Train = field(default_factory=Train)
+    dist: Dist = field(default_factory=Dist)
     average: Average = field(default_factory=Average)
     nnlm: Nnlm = field(default_factory=Nnlm)
     decode: Decode = field(default_factory=Decode)

@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from pathlib import Path
 
 import click
 
 from asrtool.cli.options import settings_options
-from asrtool.config import Config
+from asrtool.config import STRATEGIES, Config
+from asrtool.errors import AsrtoolError
 
 
 @click.command()
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option("--strategy", type=click.Choice(list(STRATEGIES)), help="train.strategy: how learners share the work.")
+@click.option("--num-learners", type=click.IntRange(1), metavar="N", help="dist.num_learners: processes started here.")
+@click.option("--slow", multiple=True, metavar="RANK:FACTOR", help="Let a learner take so many times longer a step.")
+@click.option("--compute-ms", type=float, metavar="X", help="Wait so long a step instead of computing it.")
 @settings_options
-def train(features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+def train(
+    features: Path,
+    tokenizer: Path,
+    out: Path,
+    strategy: str | None,
+    num_learners: int | None,
+    slow: tuple[str, ...],
+    compute_ms: float | None,
+    config: Config,
+) -> None:
     """Train the acoustic model on FEATURES/train, with FEATURES/dev to compare checkpoints.
 
-    Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/tensorboard and at the end OUT/train.json. The same command goes on
-    where an earlier one was stopped or killed. Settings: [model], [specaugment], [train].
+    Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
+    command goes on where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
+    [model], [specaugment], [train], [dist].
     """
-    from asrtool.train.train import train_model
+    from asrtool.dist.environment import is_learner
+    from asrtool.train.emulation import Emulation
+    from asrtool.train.train import count_learners, train_model
 
-    train_model(features, tokenizer, out, config)
+    if strategy:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, strategy=strategy))
+    if num_learners:
+        config = dataclasses.replace(config, dist=dataclasses.replace(config.dist, num_learners=num_learners))
+    emulation = Emulation(dict(map(_slowness, slow)), compute_ms)
+    number = count_learners(config)
+    if number == 1 or is_learner():
+        train_model(features, tokenizer, out, config, emulation)
+    else:
+        from asrtool.dist.launch import launch_learners
+
+        launch_learners(sys.argv[1:], number, out)
+
+
+def _slowness(text: str) -> tuple[int, float]:
+    rank, _, factor = text.partition(":")
+    try:
+        return int(rank), float(factor)
+    except ValueError as error:
+        raise AsrtoolError(
+            f"--slow {text}: expected RANK:FACTOR", "for example --slow 0:10, learner 0 ten times slower"
+        ) from error

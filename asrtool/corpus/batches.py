@@ -93,17 +93,15 @@ def padding_share(batches: Iterable[Batch], index: Sequence[Utterance]) -> float
     return 1 - spoken / padded if padded else 0.0
 
 
-def load_batches(
-    reader: FeatureReader, batches: Sequence[Batch], first: int = 0, prefetch: int = 4
-) -> Iterator[LoadedBatch]:
-    """Load `batches` from position `first` on, up to `prefetch` ahead, in a thread.
+def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
+    """Load `batches`, up to `prefetch` ahead, in a thread; they are taken from the iterator in the caller's thread.
 
     What goes wrong in the thread is raised here. Closing the iterator early ends the thread.
     """
     pending: deque[Future[LoadedBatch]] = deque()
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
     try:
-        todo = islice(batches, first, None)
+        todo = iter(batches)
         pending.extend(executor.submit(_load, reader, batch) for batch in islice(todo, prefetch))
         while pending:
             loaded = pending.popleft().result()

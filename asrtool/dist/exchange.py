@@ -12,6 +12,8 @@ from torch import Tensor
 from asrtool.dist.gossip import View
 
 STOP = b"stop"  # other orders are the number of a neighbour
+# An answer takes milliseconds, and a busy machine may take seconds; one that never comes is that of a dead learner.
+PATIENCE_S = 20.0
 
 
 class Exchanger:
@@ -29,6 +31,8 @@ class Exchanger:
             torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(3)
         )
         self.num_exchanges = 0
+        self.num_bytes = 0  # sent
+        self.asked = -1
         self.idle = threading.Event()
         self.idle.set()
         self.error: Exception | None = None
@@ -56,17 +60,19 @@ class Exchanger:
         return True
 
     def finish(self) -> None:
-        """Wait for the exchange under way."""
-        self.idle.wait()
+        """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
+        answered = self.idle.wait(PATIENCE_S)
         self._check()
+        if not answered:
+            raise ConnectionError(f"learner {self.asked} has not answered for {PATIENCE_S:g} s")
 
     def close(self) -> None:
         """Answer no more. Let all learners finish theirs first: one whose answer never comes would wait."""
         if self.thread.is_alive():
             self.commands.send(STOP)
-        self.thread.join()
+        self.thread.join(PATIENCE_S)
         self.commands.close()
-        self.context.term()
+        self.context.destroy(linger=0)
 
     def _check(self) -> None:
         if self.error:
@@ -101,8 +107,10 @@ class Exchanger:
             socket = self.requests[neighbour] = self.context.socket(zmq.DEALER)
             socket.connect(self.addresses[neighbour])
             self.poller.register(socket, zmq.POLLIN)
+        self.asked = neighbour
         self.view.snapshot(self.mine_P)
         self.requests[neighbour].send(_bytes(self.mine_P), copy=False)
+        self.num_bytes += self.mine_P.nbytes
 
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
         socket.recv_into(_bytes(self.theirs_P))
@@ -118,6 +126,7 @@ class Exchanger:
         self.view.answer(self.theirs_P, self.answer_P, self.weight)
         self.answers.send(learner, zmq.SNDMORE)
         self.answered = self.answers.send(_bytes(self.answer_P), copy=False, track=True)
+        self.num_bytes += self.answer_P.nbytes
 
 
 def _bytes(tensor_P: Tensor) -> memoryview:

@@ -32,6 +32,7 @@ class View:
         self.base_P = weights_P.clone()
         self.message_type = message_type
         self.lock = threading.Lock()
+        self.num_pulls = 0  # since the last update
 
     def snapshot(self, out_P: Tensor) -> None:
         """Round v into `out_P`, of the type of messages."""
@@ -50,14 +51,19 @@ class View:
             self._pull(out_P, theirs_P, weight)
 
     def update(self, weights_P: Tensor) -> None:
-        """Add what the learner changed since the last update, and load the outcome into its `weights_P`."""
+        """Add what the learner changed since the last update, and load the outcome into its `weights_P`.
+
+        Written as weights + (v - base), which leaves the weights as they are, bit for bit, where nobody exchanged.
+        """
         with self.lock:
             for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
-                v += weights - base
-                weights.copy_(v)
-                base.copy_(v)
+                weights += v.sub_(base)
+                v.copy_(weights)
+                base.copy_(weights)
+            self.num_pulls = 0
 
     def _pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
+        self.num_pulls += 1
         for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
             v.add_(theirs.float() - mine.float(), alpha=weight)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import pty
@@ -13,14 +12,15 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import BinaryIO
+
+from asrtool.parent import ending_with_parent
 
 # Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
 START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main()"
 POLL_S = 0.2
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def run_logged(words: Sequence[str], log: BinaryIO) -> int:
@@ -39,7 +39,7 @@ def run_logged(words: Sequence[str], log: BinaryIO) -> int:
             stderr=write_end,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # else Ctrl-C would reach it twice: from the terminal and from here
-            preexec_fn=_end_with_parent(),
+            preexec_fn=ending_with_parent(),  # two runs must never write the same files
         )
     except BaseException:
         os.close(read_end)
@@ -68,14 +68,6 @@ def _open_output() -> tuple[int, int]:
     attributes[1] &= ~termios.OPOST  # the real terminal turns line feeds into new lines
     termios.tcsetattr(write_end, termios.TCSANOW, attributes)
     return read_end, write_end
-
-
-def _end_with_parent() -> Callable[[], object] | None:
-    """Ask the kernel to end the command if this process is killed: two runs must never write the same files."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,30 @@
 """Checkpoints: everything a training needs to go on as if it had never stopped.
 
-`checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights``, ``optimizer`` and
-``state``. The state of random generators is not among them: the randomness of a step is drawn from (seed, step).
+`checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
+learners), ``state``, and ``learner``: what learner 0 has of its own. Learner R has its own in
+`step-NNNNNNNN.learner-R.pt`, which is there before the file that makes the checkpoint whole. The state of random
+generators is not among them: the randomness of a batch is drawn from the seed and its place in the training.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from asrtool.errors import AsrtoolError
 from asrtool.models.torch_file import read_torch, write_torch
 
-FORMAT = 1
-KEYS = ("format", "info", "weights", "optimizer", "state")
+FORMAT = 2
+KEYS = ("format", "info", "weights", "learner", "state")
+ALL = f"step-{8 * '[0-9]'}.pt"
+LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
+NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to go on from, one in case it is damaged
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Saved:
 
 @dataclass
 class State:
-    """How far a training has come."""
+    """How far a training has come, all learners together."""
 
     step: int = 0  # batches trained
     epoch: int = 0  # epochs finished
@@ -42,13 +49,33 @@ class State:
     metrics_bytes: int = 0  # length of metrics.jsonl
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
+    num_learners: int = 1
     saved: list[Saved] = field(default_factory=list)  # by step
 
 
-def save_checkpoint(directory: Path, info: dict[str, Any], learner: dict[str, Any], state: State) -> None:
-    """Write the checkpoint of `state.step`; `learner` is ``{"weights": ..., "optimizer": ...}``."""
-    content = {"format": FORMAT, "info": info, **learner, "state": dataclasses.asdict(state)}
+def save_checkpoint(
+    directory: Path, info: dict[str, Any], weights: dict[str, Tensor], learner: dict[str, Any], state: State
+) -> None:
+    """Write the checkpoint of `state.step`; those of the other learners are there already."""
+    content = {
+        "format": FORMAT,
+        "info": info,
+        "weights": weights,
+        "learner": learner,
+        "state": dataclasses.asdict(state),
+    }
     write_torch(checkpoint_path(directory, state.step), content)
+
+
+def save_learner(directory: Path, step: int, rank: int, learner: dict[str, Any]) -> None:
+    """Write what learner `rank` has of its own."""
+    write_torch(learner_path(checkpoint_path(directory, step), rank), {"learner": learner})
+
+
+def load_learner(path: Path, rank: int) -> dict[str, Any]:
+    """What learner `rank` had of its own in the checkpoint `path`; AsrtoolError when it is missing or damaged."""
+    learner: dict[str, Any] = read_torch(learner_path(path, rank), "checkpoint", ("learner",))["learner"]
+    return learner
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
@@ -60,15 +87,17 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
     return content, State(**{**fields, "saved": [Saved(**entry) for entry in fields["saved"]]})
 
 
-def load_newest(directory: Path) -> tuple[dict[str, Any], State] | None:
-    """The newest checkpoint that is whole, or None when there is none at all.
+def load_newest(
+    directory: Path, load: Callable[[Path], tuple[dict[str, Any], State]] = load_checkpoint
+) -> tuple[dict[str, Any], State] | None:
+    """The newest checkpoint that `load` finds whole, or None when there is none at all.
 
     What a damaged one held is trained again from the one before. Raises AsrtoolError when all are damaged.
     """
-    paths = sorted(directory.glob("step-*.pt"), reverse=True)
+    paths = sorted(directory.glob(ALL), reverse=True)
     for path in paths:
         try:
-            return load_checkpoint(path)
+            return load(path)
         except AsrtoolError as error:
             logging.warning("%s; going back to the checkpoint before", error.what)
     if paths:
@@ -80,10 +109,14 @@ def load_newest(directory: Path) -> tuple[dict[str, Any], State] | None:
 
 
 def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
-    """Remove the checkpoints that are not among `saved`."""
+    """Remove the checkpoints that are not among `saved`, and the learners of all but the newest of them."""
     kept = {checkpoint_path(directory, entry.step) for entry in saved}
-    for path in set(directory.glob("step-*.pt")) - kept:
+    for path in set(directory.glob(ALL)) - kept:
         path.unlink()
+    resumable = {path.stem for path in sorted(kept)[-NUM_RESUMABLE:]}
+    for path in directory.glob(LEARNERS):
+        if path.name.split(".")[0] not in resumable:
+            path.unlink()
 
 
 def to_keep(saved: list[Saved], keep_last: int, keep_best: int) -> list[Saved]:
@@ -100,3 +133,8 @@ def best_first(saved: Iterable[Saved]) -> list[Saved]:
 
 def checkpoint_path(directory: Path, step: int) -> Path:
     return directory / f"step-{step:08d}.pt"
+
+
+def learner_path(path: Path, rank: int) -> Path:
+    """The file of learner `rank` beside the checkpoint `path`."""
+    return path.with_name(f"{path.stem}.learner-{rank}.pt")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +46,9 @@ class Examples:
         """Batches for evaluation, always the same."""
         return self._in_index(plan_eval(self._utterances(), max_frames))
 
-    def load(self, batches: Sequence[Batch], first: int = 0) -> Iterator[ExampleBatch]:
-        """Batches from position `first` on, read ahead in a thread."""
-        with contextlib.closing(load_batches(self.reader, batches, first)) as loaded:  # type: ignore[type-var]
+    def load(self, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[ExampleBatch]:
+        """`batches`, read `prefetch` ahead in a thread."""
+        with contextlib.closing(load_batches(self.reader, batches, prefetch)) as loaded:  # type: ignore[type-var]
             start = time.perf_counter()
             for batch in loaded:
                 wait_s = time.perf_counter() - start

@@ -13,22 +13,32 @@ from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
+from asrtool.train.emulation import Emulation
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
 VERSION = 1  # raised when the same inputs train to other weights than before
-NO_EFFECT = ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib")
+NO_EFFECT = {
+    "train": ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib"),
+    "dist": ("num_learners",),
+}
 FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
 
 
-def describe_inputs(features: Path, tokenizer: Path, config: Config) -> dict[str, Any]:
+def describe_inputs(
+    features: Path, tokenizer: Path, config: Config, emulation: Emulation | None = None
+) -> dict[str, Any]:
     """Settings that have an effect on the weights, and digests of the data.
 
-    Raises AsrtoolError when a file of the data is missing.
+    The number of learners is not among them: a training may go on with more or fewer. Raises AsrtoolError when a file
+    of the data is missing.
     """
-    settings = {name: dataclasses.asdict(getattr(config, name)) for name in ("model", "specaugment", "train")}
-    for name in NO_EFFECT:
-        del settings["train"][name]
+    settings = {name: dataclasses.asdict(getattr(config, name)) for name in ("model", "specaugment", "train", "dist")}
+    for section, names in NO_EFFECT.items():
+        for name in names:
+            del settings[section][name]
+    if emulation:
+        settings["emulation"] = emulation.as_inputs()
     files = {f"features/{name}": features / name for name in FEATURES}
     spelling = tokenizer_file(tokenizer)
     files[f"tokenizer/{spelling.name}"] = spelling

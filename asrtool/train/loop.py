@@ -1,10 +1,19 @@
-"""The training loop: epochs of batches, with metrics, checkpoints and the loss on dev in fixed places."""
+"""The training loop: epochs of batches, with metrics, checkpoints and the loss on dev in fixed places.
+
+Several learners run the same loop, each on its share of the batches. They meet at every checkpoint and at the end of
+an epoch; between two meetings each counts for itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
+import os
 import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +21,35 @@ import numpy as np
 import torch
 
 from asrtool.config import Config
-from asrtool.dist.strategy import Single, Strategy
+from asrtool.corpus.batches import Batch
+from asrtool.dist.build import build_strategy
+from asrtool.dist.dealing import Queue, Share
+from asrtool.dist.strategy import Agreement, Parts
+from asrtool.dist.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.log import bar
 from asrtool.models import AcousticModel
 from asrtool.models.criterion import choose_criterion
 from asrtool.models.torch_file import write_torch
-from asrtool.train.checkpoint import Saved, State, load_newest, remove_others, save_checkpoint, to_keep
+from asrtool.train.checkpoint import (
+    Saved,
+    State,
+    load_checkpoint,
+    load_learner,
+    load_newest,
+    remove_others,
+    save_checkpoint,
+    save_learner,
+    to_keep,
+)
+from asrtool.train.emulation import Emulation
+from asrtool.train.epoch import Epoch
 from asrtool.train.examples import ExampleBatch, Examples
-from asrtool.train.loss import batch_loss, mean_loss
+from asrtool.train.loss import Task, Wait, sum_loss
 from asrtool.train.metrics import Interval, Metrics
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
 from asrtool.train.precision import choose_precision
+from asrtool.train.records import Records
 from asrtool.train.schedule import learning_rate
 from asrtool.train.specaugment import mask_features
 from asrtool.train.stop import Stop, Stopped
@@ -32,15 +58,22 @@ NUM_NAMED = 5  # utterances named in a message
 
 
 class Training:
-    """A model on its way through the epochs; `state` tells how far it has come."""
+    """A model on its way through the epochs; `state` tells how far all learners had come when they last met."""
 
     def __init__(
-        self, config: Config, info: dict[str, Any], model: AcousticModel, sets: tuple[Examples, Examples], out: Path
+        self,
+        config: Config,
+        info: dict[str, Any],
+        model: AcousticModel,
+        sets: tuple[Examples, Examples],
+        out: Path,
+        world: World,
+        emulation: Emulation,
     ) -> None:
         """Go on from the newest whole checkpoint of `out`, if there is one.
 
         `info` is that of a model file and `sets` are those to train on and to evaluate with. Raises AsrtoolError when
-        there are checkpoints but none can be read.
+        there are checkpoints but none can be read, and when these learners cannot train by `train.strategy`.
         """
         self.settings = config.train
         self.criterion = choose_criterion(config.train.criterion)
@@ -51,20 +84,64 @@ class Training:
         self.total_samples = self.settings.num_epochs * len(self.train_set.tokens)
         self.out = out
         self.directory = out / "checkpoints"
+        self.world = world
+        self.slowness = emulation.slow.get(world.rank, 1.0)
 
-        found, self.state = load_newest(self.directory) or (None, State())
+        found, self.state = load_newest(self.directory, self._load) or (None, State())
         self._fix_arithmetic()
         self.model = model.to(self.precision.device)
-        self.optimizer = build_optimizer(self.model, self.settings)
         if found:
             self.model.load_state_dict(found["weights"])
-            self.optimizer.load_state_dict(found["optimizer"])
-            logging.info("going on after step %d, in epoch %d", self.state.step, self.state.epoch + 1)
-        self.strategy: Strategy = Single(self.model, self.optimizer, self.settings.clip_norm)
+        task = Task(self.model, self.criterion, self.precision)
+        make_optimizer = functools.partial(build_optimizer, settings=config.train)
+        self.strategy = build_strategy(
+            Parts(
+                name=config.train.strategy,
+                task=task if emulation.compute_ms is None else Wait(self.model, emulation.compute_ms),
+                model=self.model,
+                make_optimizer=make_optimizer,
+                clip_norm=config.train.clip_norm,
+                settings=config.dist,
+                seed=config.train.seed,
+                world=world,
+            )
+        )
+        self.num_record_bytes = 0
+        if found:
+            self._go_on(found["learner"])
+
+    def _load(self, path: Path) -> tuple[dict[str, Any], State]:
+        """The checkpoint `path` with what is this learner's own; AsrtoolError for all where one cannot be read."""
+        error = ""
+        try:
+            content, state = load_checkpoint(path)
+            if self.world.rank and state.num_learners == self.world.size:
+                content["learner"] = load_learner(path, self.world.rank)
+        except AsrtoolError as found:
+            error = found.what
+        errors = [told for told in self.world.gather(error) if told]
+        if errors:
+            raise AsrtoolError(errors[0])
+        return content, state
+
+    def _go_on(self, learner: dict[str, Any]) -> None:
+        where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
+        if self.state.num_learners == self.world.size:
+            self.strategy.load_state(learner["strategy"])
+            self.num_record_bytes = learner["num_record_bytes"]
+            logging.info("%s", where)
+        else:
+            logging.info(
+                "%s, with %d learners instead of %d: from the mean of their weights, with new optimizers",
+                where, self.world.size, self.state.num_learners,
+            )  # fmt: skip
+        self.state.num_learners = self.world.size
 
     def _fix_arithmetic(self) -> None:
         """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
-        self.state.num_threads = self.settings.num_threads or self.state.num_threads or torch.get_num_threads()
+        share = max(1, (os.cpu_count() or 1) // self.world.local_size)
+        free = torch.get_num_threads() if self.world.size == 1 else share
+        self.state.num_threads = self.settings.num_threads or self.state.num_threads or free
         torch.set_num_threads(self.state.num_threads)
         wanted = self.settings.precision
         self.precision = choose_precision(self.state.precision if wanted == "auto" else wanted)
@@ -74,10 +151,25 @@ class Training:
     def run(self) -> None:
         """Train to the end. When told to stop, a checkpoint is saved first.
 
-        Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full.
+        Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
+        learner was told to stop.
         """
+        self.state.num_learners = self.world.size
         self.clock = time.perf_counter()
-        with Stop() as self.stop, Metrics(self.out, self.state.metrics_bytes, self.state.step) as self.metrics:
+        self.interval = Interval()
+        self.reported_step = self.state.step
+        self.compute_s = 0.0  # of the last step
+        with contextlib.ExitStack() as stack:
+            self.stop = stack.enter_context(Stop())
+            self.records = stack.enter_context(Records(self.out, self.world.rank, self.num_record_bytes))
+            self.metrics = None
+            if self.world.rank == 0:
+                metrics = Metrics(self.out, self.state.metrics_bytes, self.state.step)
+                self.metrics = stack.enter_context(metrics)
+            stack.callback(self.strategy.close)
+            self.queue = Queue(self.world, self.strategy.dealing, lambda: self.stop.requested)
+            self.strategy.start()
+            self.strategy.meet()  # the mean that updates are added to
             try:
                 while self.state.epoch < self.settings.num_epochs:
                     self._train_epoch()
@@ -87,68 +179,166 @@ class Training:
                 raise
 
     def _train_epoch(self) -> None:
-        state, settings = self.state, self.settings
-        batches = self.train_set.plan_epoch(self.max_frames, settings.seed, state.epoch)
-        interval = Interval()
-        loaded = self.train_set.load(batches, first=state.batch)
-        for batch in bar(loaded, f"epoch {state.epoch + 1}", len(batches) - state.batch, "batch"):
-            loss, grad_norm = self._step(batch)
-            self._count(batch)
-            interval.add(batch, loss, grad_norm, self._lap_s())
-            is_last = state.batch == len(batches)
-            if state.step % settings.log_every_steps == 0 or is_last:
-                self._report(interval)
-                interval = Interval()
-            if state.step % settings.save_every_steps == 0 and not is_last:
+        state, every = self.state, self.settings.save_every_steps
+        self.epoch = Epoch.plan(self.train_set, self.max_frames, self.settings.seed, state.epoch)
+        num_batches = len(self.epoch.batches)
+        while state.batch < num_batches:
+            to_save = state.batch + every - state.step % every
+            stopped = self._train_until(min(to_save, num_batches))
+            if stopped:
+                raise Stopped
+            if to_save <= state.batch < num_batches:
                 self._keep(Saved(state.step, None))
-            self.stop.check()
 
-    def _step(self, batch: ExampleBatch) -> tuple[float, float]:
-        """Train on `batch`: its loss in nats and the gradient norm, both before the update.
+    def _train_until(self, end: int) -> bool:
+        """Train the batches up to `end` with all learners, and meet; whether one was told to stop."""
+        state = self.state
+        num_batches = num_frames = num_padded = 0
+        shares = self.queue.deal(state.batch, end, len(self.epoch.batches))
+        for share, batch in bar(self._load_shares(shares), f"epoch {state.epoch + 1}", None, "batch"):
+            loss, grad_norm, record = self._step(share, batch)
+            if batch is None:
+                continue
+            self.records.write({"epoch": state.epoch + 1, "batch": share.position, **record})
+            self.interval.add(batch, loss, grad_norm, self._lap_s())
+            num_batches += 1
+            num_frames += batch.frames
+            num_padded += batch.padded_frames
+            every = self.settings.log_every_steps
+            if record["step"] // every > self.reported_step // every or share.end == len(self.epoch.batches):
+                self._report(record["step"], record["samples"])
+        done = self.world.sum(num_batches, num_frames, num_padded, self.stop.requested)
+        state.step += int(done[0])
+        state.batch += int(done[0])
+        state.samples = self._num_samples(state.batch)
+        state.frames += int(done[1])
+        state.padded_frames += int(done[2])
+        self._agree(self.strategy.meet())
+        return done[3] > 0
 
-        Dropout and masks are drawn from (seed, step) alone, so they are the same after a restart.
+    def _load_shares(self, shares: Iterator[Share]) -> Iterator[tuple[Share, ExampleBatch | None]]:
+        """The shares with their batches, one read ahead; the one without a batch comes last."""
+        drawn: deque[Share] = deque()
+        without: list[Share] = []
+
+        def batches() -> Iterator[Batch]:
+            for share in shares:
+                if share.position is None:
+                    without.append(share)
+                    return
+                drawn.append(share)
+                yield self.epoch.batches[share.position]
+
+        def tell() -> None:
+            self.records.draw(self.state.epoch + 1, [share.position for share in drawn if share.position is not None])
+
+        for batch in self.train_set.load(batches(), prefetch=1):
+            tell()
+            yield drawn[0], batch
+            drawn.popleft()
+        tell()
+        for share in without:
+            yield share, None
+
+    def _step(self, share: Share, batch: ExampleBatch | None) -> tuple[float, float, dict[str, Any]]:
+        """Train on `batch`: its loss in nats and the gradient norm, both before the update, and a record of the step.
+
+        Dropout and masks are drawn from the seed and the place of the batch, so they are the same after a restart.
         """
-        random = np.random.default_rng((self.settings.seed, self.state.step))
-        torch.manual_seed(int(random.integers(2**63)))
-        mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
-        num_samples = self.state.samples + len(batch.ids)
-        set_learning_rate(self.optimizer, learning_rate(self.settings, num_samples, self.total_samples))
-        loss = batch_loss(self.model, self.criterion, batch, self.precision)
-        (loss / max(batch.num_tokens, 1)).backward()
-        nats, grad_norm = loss.item(), self.strategy.step()
-        if not (math.isfinite(nats) and math.isfinite(grad_norm)):
-            raise self._bad_batch(batch, f"loss {nats:g}, gradient norm {grad_norm:g}")
-        return nats, grad_norm
+        step = self.state.step - self.state.batch + share.end
+        began, begin = time.time(), time.perf_counter()
+        if batch is not None:
+            assert share.position is not None
+            place = self.state.step - self.state.batch + share.position
+            random = np.random.default_rng((self.settings.seed, place))
+            torch.manual_seed(int(random.integers(2**63)))
+            mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
+        num_samples = self._num_samples(share.end)
+        set_learning_rate(self.strategy.optimizer, learning_rate(self.settings, num_samples, self.total_samples))
+        loss = self.strategy.task(batch)
+        self._stretch(time.perf_counter() - begin)
+        # Learners that share their gradients take the mean of them: so each divides by its part of all tokens.
+        (loss / max(self.epoch.num_tokens(share.team) / self.strategy.dealing.team, 1)).backward()
+        nats = loss.item()
+        grad_norm, spent = self.strategy.step()
+        seconds = time.perf_counter() - begin
+        if batch is not None and not (math.isfinite(nats) and math.isfinite(grad_norm)):
+            raise self._bad_batch(batch, step, f"loss {nats:g}, gradient norm {grad_norm:g}")
+        self.compute_s = seconds - spent.comm_s - spent.wait_s
+        record = {
+            "step": step,
+            "samples": num_samples,
+            "loss": nats / max(batch.num_tokens, 1) if batch else 0.0,
+            "begin": round(began, 6),
+            "compute_s": round(self.compute_s, 6),
+            "comm_s": round(spent.comm_s, 6),
+            "wait_s": round(spent.wait_s, 6),
+            "data_s": round(batch.wait_s, 6) if batch else 0.0,
+            "staleness": spent.staleness,
+            "bytes": spent.num_bytes,
+        }
+        return nats, grad_norm, record
 
-    def _count(self, batch: ExampleBatch) -> None:
-        self.state.step += 1
-        self.state.batch += 1
-        self.state.samples += len(batch.ids)
-        self.state.frames += batch.frames
-        self.state.padded_frames += batch.padded_frames
+    def _stretch(self, forward_s: float) -> None:
+        """Emulate a slower learner, before backward, which is where others wait; that takes as long as the last one."""
+        if self.slowness > 1:
+            own_s = max(forward_s, self.compute_s / self.slowness)
+            time.sleep((self.slowness - 1) * own_s)
+
+    def _num_samples(self, position: int) -> int:
+        """Utterances of the training before this `position` of the epoch."""
+        return self.state.epoch * len(self.train_set.tokens) + int(self.epoch.samples[position])
+
+    def _agree(self, agreement: Agreement) -> None:
+        if self.world.size > 1:
+            values = {"consensus_distance": agreement.distance, "drift": agreement.drift}
+            self._tell("learners", self.state.step, {key: value for key, value in values.items() if value is not None})
 
     def _end_epoch(self) -> None:
         state = self.state
+        if self.interval.num_steps:
+            self._report(state.step, state.samples)
         with self.strategy.consensus():
-            batches = self.dev_set.plan_eval(self.max_frames)
-            loss = mean_loss(self.model, self.criterion, self.dev_set, batches, self.precision, self.stop.check)
+            loss = self._evaluate()
             state.epoch += 1
             state.batch = 0
             self._lap_s()
-            self.metrics.write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, "loss": loss})
+            self._tell("dev", state.step, {"epoch": state.epoch, "samples": state.samples, "loss": loss})
             logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self.settings.num_epochs, loss)
-            self._keep(Saved(state.step, loss))
+        self._keep(Saved(state.step, loss))
 
-    def _report(self, interval: Interval) -> None:
-        state = self.state
-        rate = self.optimizer.param_groups[0]["lr"]
-        values = {"epoch": state.epoch + 1, "samples": state.samples, "lr": rate, **interval.rates()}
-        self.metrics.write("train", state.step, {**values, "seconds": state.seconds})
-        left_s = state.seconds / state.samples * (self.total_samples - state.samples)
+    def _evaluate(self) -> float:
+        """The loss on dev in nats a token; each learner computes its part. Raises Stopped for all learners alike."""
+        batches = self.dev_set.plan_eval(self.max_frames)[self.world.rank :: self.world.size]
+        nats, num_tokens, stopped = 0.0, 0, False
+        try:
+            nats, num_tokens = sum_loss(
+                self.model, self.criterion, self.dev_set, batches, self.precision, self.stop.check
+            )
+        except Stopped:
+            self.model.train()
+            stopped = True
+        total, num_all, num_stopped = self.world.sum(nats, num_tokens, stopped)
+        if num_stopped:
+            raise Stopped
+        return total / max(num_all, 1)
+
+    def _report(self, step: int, num_samples: int) -> None:
+        state, interval = self.state, self.interval
+        self.interval = Interval()
+        self.reported_step = step
+        rate = self.strategy.optimizer.param_groups[0]["lr"]
+        values = {"epoch": state.epoch + 1, "samples": num_samples, "lr": rate, **interval.rates()}
+        self._tell("train", step, {**values, "seconds": state.seconds})
+        left_s = state.seconds / num_samples * (self.total_samples - num_samples)
         logging.info(
             "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
-            values["epoch"], self.settings.num_epochs, state.step, values["loss"], rate, values["frames_per_s"], left_s,
+            values["epoch"], self.settings.num_epochs, step, values["loss"], rate, values["frames_per_s"], left_s,
         )  # fmt: skip
+
+    def _tell(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        if self.metrics:
+            self.metrics.write(kind, step, values)
 
     def _keep(self, new: Saved) -> None:
         """Save a checkpoint that counts among the last and the best."""
@@ -157,10 +347,16 @@ class Training:
 
     def _save(self, new: Saved) -> None:
         """Save a checkpoint to go on from; the next one removes it unless it was kept."""
-        self.state.metrics_bytes = self.metrics.num_bytes
-        learner = {"weights": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        save_checkpoint(self.directory, self.info, learner, self.state)
-        remove_others(self.directory, [*self.state.saved, new])
+        learner = {"strategy": self.strategy.state(), "num_record_bytes": self.records.num_bytes}
+        if self.world.rank:
+            save_learner(self.directory, self.state.step, self.world.rank, learner)
+        self.world.barrier()
+        if self.metrics:
+            self.state.metrics_bytes = self.metrics.num_bytes
+            with self.strategy.consensus():
+                save_checkpoint(self.directory, self.info, self.model.state_dict(), learner, self.state)
+            remove_others(self.directory, [*self.state.saved, new])
+        self.world.barrier()
 
     def _lap_s(self) -> float:
         """Seconds since the last call, which are added to those of the training."""
@@ -168,8 +364,7 @@ class Training:
         self.state.seconds += self.clock - before
         return self.clock - before
 
-    def _bad_batch(self, batch: ExampleBatch, what: str) -> AsrtoolError:
-        step = self.state.step + 1
+    def _bad_batch(self, batch: ExampleBatch, step: int, what: str) -> AsrtoolError:
         path = self.out / f"bad-batch-{step:08d}.pt"
         loaded = batch.loaded
         content = {

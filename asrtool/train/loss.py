@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from asrtool.corpus.batches import Batch
 from asrtool.log import bar
@@ -13,6 +14,8 @@ from asrtool.models import AcousticModel
 from asrtool.models.criterion import Criterion
 from asrtool.train.examples import ExampleBatch, Examples
 from asrtool.train.precision import Precision
+
+EMULATED_GRADIENT = 1e-3  # of every weight
 
 
 def batch_loss(model: AcousticModel, criterion: Criterion, batch: ExampleBatch, precision: Precision) -> Tensor:
@@ -25,15 +28,53 @@ def batch_loss(model: AcousticModel, criterion: Criterion, batch: ExampleBatch, 
     return criterion(log_probs_NTV, lens_N, batch.tokens_NU.to(device), batch.token_lens_N.to(device))
 
 
-def mean_loss(
+class Task(nn.Module):
+    """A model with its loss: what strategies train. Parameters are those of `model`."""
+
+    def __init__(self, model: AcousticModel, criterion: Criterion, precision: Precision) -> None:
+        super().__init__()
+        self.model = model
+        self.criterion = criterion
+        self.precision = precision
+
+    def forward(self, batch: ExampleBatch | None) -> Tensor:
+        """The loss of a batch, summed over its utterances, in nats; for None a zero that hangs on all weights."""
+        if batch is None:
+            return zero_of(self.model)
+        return batch_loss(self.model, self.criterion, batch, self.precision)
+
+
+class Wait(nn.Module):
+    """In the place of a Task: takes `compute_ms`, and gives every weight the same small gradient."""
+
+    def __init__(self, model: nn.Module, compute_ms: float) -> None:
+        super().__init__()
+        self.model = model
+        self.compute_s = compute_ms / 1000
+
+    def forward(self, batch: ExampleBatch | None) -> Tensor:
+        """EMULATED_GRADIENT times the number of tokens, as the gradient of every weight."""
+        if batch is None:
+            return zero_of(self.model)
+        time.sleep(self.compute_s)
+        total = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum()
+        return EMULATED_GRADIENT * batch.num_tokens * (total - total.detach() + 1)
+
+
+def zero_of(model: nn.Module) -> Tensor:
+    """0, with gradients of 0 for all weights."""
+    return 0 * torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
+
+
+def sum_loss(
     model: AcousticModel,
     criterion: Criterion,
     examples: Examples,
     batches: Sequence[Batch],
     precision: Precision,
     after_batch: Callable[[], None],
-) -> float:
-    """Loss of `batches`, in nats a token, without dropout; `after_batch` may raise to end it early."""
+) -> tuple[float, int]:
+    """Loss of `batches` in nats, and their tokens, without dropout; `after_batch` may raise to end it early."""
     total, num_tokens = 0.0, 0
     model.eval()
     with torch.no_grad():
@@ -42,4 +83,4 @@ def mean_loss(
             num_tokens += batch.num_tokens
             after_batch()
     model.train()
-    return total / max(num_tokens, 1)
+    return total, num_tokens

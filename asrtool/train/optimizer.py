@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,12 +15,11 @@ from asrtool.config import Train
 FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
 
 
-def build_optimizer(model: nn.Module, settings: Train) -> torch.optim.Optimizer:
+def build_optimizer(parameters: Sequence[nn.Parameter], settings: Train) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2019) or SGD with momentum. Weight decay is for matrices, not for biases and gains.
 
     Its learning rate is set before every step from the schedule. Fused: one pass over the memory of a parameter.
     """
-    parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},

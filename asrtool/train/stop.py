@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """The process was told to stop; raised where stopping is safe."""
+    """This process, or another learner, was told to stop; raised where stopping is safe."""
 
 
 class Stop:
@@ -32,16 +32,21 @@ class Stop:
 
     def _receive(self, number: int, _: FrameType | None) -> None:
         self._received = number
+        logging.info("told to stop (%s): saving a checkpoint", signal.Signals(number).name)
         self._restore()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has come."""
+        return self._received is not None
+
     def check(self) -> None:
         """Raises Stopped when a signal has come."""
-        if self._received is not None:
-            logging.info("told to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
+        if self.requested:
             raise Stopped
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -9,32 +9,85 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config
+from asrtool.dist.environment import is_learner
+from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
+from asrtool.train.emulation import Emulation
 from asrtool.train.inputs import FINAL, describe_inputs, open_training
+from asrtool.train.stop import Stopped
 
 if TYPE_CHECKING:
+    from asrtool.dist.world import World
     from asrtool.train.loop import Training
 
 
-def train_model(features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+def train_model(features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None = None) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; go on from what is there.
 
-    A finished training of the same settings and data is left as it is, without loading torch; one of others is moved
-    to `OUT.old-N`. Raises AsrtoolError for missing or broken inputs, a full disk, and a loss that is not a number.
+    In a process that was started as one of several learners, this is its part of the training. A finished training of
+    the same settings and data is left as it is, without loading torch; one of others is moved to `OUT.old-N`. Raises
+    AsrtoolError for missing or broken inputs, a full disk, and a loss that is not a number.
     """
-    if open_training(out, describe_inputs(features, tokenizer, config)):
+    inputs = describe_inputs(features, tokenizer, config, emulation)
+    if is_learner():
+        _train_as_learner(features, tokenizer, out, config, emulation, inputs)
+    elif open_training(out, inputs):
         logging.info("%s: this training is finished", out)
-        return
-    training = _prepare(features, tokenizer, out, config)
+    else:
+        from asrtool.dist.world import World
+
+        _train(features, tokenizer, out, config, emulation, World())
+
+
+def count_learners(config: Config) -> int:
+    """How many processes train on this machine; AsrtoolError when the strategy cannot have so many."""
+    if config.train.strategy == "single":
+        if config.dist.num_learners > 1:
+            raise AsrtoolError(
+                f"train.strategy is single, dist.num_learners {config.dist.num_learners}",
+                "choose another --strategy, for example adpsgd-random",
+            )
+        return 1
+    if config.dist.num_learners:
+        return config.dist.num_learners
+    import torch
+
+    return torch.cuda.device_count() or os.cpu_count() or 1
+
+
+def _train_as_learner(
+    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, inputs: dict[str, Any]
+) -> None:
+    from asrtool.dist.learner import learner
+
+    with learner() as world:
+        finished = world.gather(world.rank == 0 and open_training(out, inputs))[0]
+        if not finished:
+            try:
+                _train(features, tokenizer, out, config, emulation, world)
+            except Stopped:  # by a signal to another learner
+                sys.exit(128 + signal.SIGTERM)
+
+
+def _train(
+    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, world: World
+) -> None:
+    training = _prepare(features, tokenizer, out, config, emulation, world)
     training.run()
-    write_text(out / FINAL, json.dumps(_summary(training), indent=1) + "\n")
+    if world.rank == 0:
+        write_text(out / FINAL, json.dumps(_summary(training), indent=1) + "\n")
 
 
-def _prepare(features: Path, tokenizer: Path, out: Path, config: Config) -> Training:
+def _prepare(
+    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, world: World
+) -> Training:
     import torch
 
     from asrtool.corpus.index import read_feature_settings
@@ -57,7 +110,7 @@ def _prepare(features: Path, tokenizer: Path, out: Path, config: Config) -> Trai
     torch.manual_seed(config.train.seed)
     model = build_model(config.model, info["num_features"], info["num_tokens"])
     train_set, dev_set = (load_examples(reader, spelling, model.output_lens) for reader in readers)
-    return Training(config, info, model, (train_set, dev_set), out)
+    return Training(config, info, model, (train_set, dev_set), out, world, emulation or Emulation())
 
 
 def _summary(training: Training) -> dict[str, Any]:
@@ -75,6 +128,8 @@ def _summary(training: Training) -> dict[str, Any]:
         "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
         "dev_loss": state.saved[-1].dev_loss,
         "best_dev_loss": min(dev_losses),
+        "strategy": training.settings.strategy,
+        "num_learners": state.num_learners,
         "num_threads": state.num_threads,
         "precision": state.precision,
         "checkpoints": [dataclasses.asdict(entry) for entry in state.saved],

@@ -57,7 +57,7 @@ class Features:
 
 
 def load(features: Features, batches: Sequence[Batch], first: int = 0, prefetch: int = 4) -> Iterator[LoadedBatch]:
-    return load_batches(cast(FeatureReader, features), batches, first, prefetch)
+    return load_batches(cast(FeatureReader, features), batches[first:], prefetch)
 
 
 lengths_lists = st.lists(st.integers(1, MAX_FRAMES), min_size=1, max_size=120)

@@ -21,13 +21,14 @@ from asrtool.train.checkpoint import (
     to_keep,
 )
 
-LEARNER = {"weights": {"w": torch.arange(3.0)}, "optimizer": {"state": {}, "param_groups": []}}
+WEIGHTS = {"w": torch.arange(3.0)}
 
 
 def save(directory: Path, *steps: int) -> None:
     for step in steps:
         saved = [Saved(step, 0.5)]
-        save_checkpoint(directory, {"model": {}}, LEARNER, State(step=step, epoch=2, seconds=1.5, saved=saved))
+        state = State(step=step, epoch=2, seconds=1.5, saved=saved)
+        save_checkpoint(directory, {"model": {}}, WEIGHTS, {"strategy": {}}, state)
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_when_no_checkpoint_can_be_read_training_does_not_begin_again_by_itself(
 
 def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("asrtool.train.checkpoint.FORMAT", 2)
+        patch.setattr("asrtool.train.checkpoint.FORMAT", 3)
         save(tmp_path, 3)
     with pytest.raises(AsrtoolError, match="none of 1 checkpoints"):
         load_newest(tmp_path)

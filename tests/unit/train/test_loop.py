@@ -16,6 +16,7 @@ from asrtool.config import Model, load_config
 from asrtool.corpus.batches import plan_epoch
 from asrtool.corpus.index import write_feature_settings
 from asrtool.corpus.reader import FeatureReader
+from asrtool.dist.dealing import Share
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models import build_model
@@ -160,16 +161,17 @@ def test_ctrl_c_saves_a_checkpoint_and_training_goes_on_from_it(train_toy, tmp_p
     out = tmp_path / "train"
     step = Training._step
 
-    def interrupted(self: Training, batch: object) -> object:
-        if self.state.step == 4:
+    def interrupted(self: Training, share: Share, batch: object) -> object:
+        if self.state.epoch == 0 and share.position == 4:
             signal.raise_signal(signal.SIGINT)
-        return step(self, batch)
+        return step(self, share, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_toy(out)
-    assert max((out / "checkpoints").iterdir()).name == "step-00000005.pt"
+    # The batch that was read ahead is trained as well.
+    assert max((out / "checkpoints").iterdir()).name == "step-00000006.pt"
     assert not (out / "train.json").exists()
     assert_same_bits(train_toy(out), undisturbed)
     names = sorted(path.name for path in (out / "checkpoints").iterdir())

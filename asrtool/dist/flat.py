@@ -1,0 +1,45 @@
+"""The weights of a model as one flat tensor on the host, which is what learners exchange."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
+
+
+class FlatWeights:
+    """`weights_P`: P float32 values, the parameters one after another.
+
+    Where the model lies on the host its parameters become views of it, so that nothing is ever copied.
+    """
+
+    def __init__(self, model: nn.Module, parts: int = 1) -> None:
+        """P is made a multiple of `parts`."""
+        self.parameters = list(model.parameters())
+        self.on_host = all(parameter.device.type == "cpu" for parameter in self.parameters)
+        sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self.parameters]
+        sizes[-1] += -sum(sizes) % parts
+        self.weights_P = torch.zeros(sum(sizes), pin_memory=not self.on_host)
+        self.views = views_of(self.weights_P, sizes, self.parameters)
+        torch._foreach_copy_(self.views, [parameter.data for parameter in self.parameters])
+        if self.on_host:
+            for parameter, view in zip(self.parameters, self.views, strict=True):
+                parameter.data = view
+
+    def fetch(self) -> Tensor:
+        """`weights_P`, being what the model has now."""
+        if not self.on_host:
+            torch._foreach_copy_(self.views, [parameter.data for parameter in self.parameters])
+        return self.weights_P
+
+    def load(self) -> None:
+        """Give the model what `weights_P` holds now."""
+        if not self.on_host:
+            torch._foreach_copy_([parameter.data for parameter in self.parameters], self.views)
+
+
+def views_of(flat_P: Tensor, sizes: list[int], parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Parts of `flat_P` of these `sizes`, each cut and shaped as its parameter."""
+    parts = flat_P.split(sizes)
+    return [part[: p.numel()].view(p.shape) for part, p in zip(parts, parameters, strict=True)]

@@ -1,0 +1,76 @@
+"""Finding out that a learner has died or hangs, also on another machine, while others compute or wait for it.
+
+A thread of each learner counts up a number in the store and watches that of the next learner. Who stands still for
+LIMIT_S is told to all through the store, and all end. (A learner that dies on this machine is noticed sooner, by the
+process that started it.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from types import TracebackType
+
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from asrtool.dist.environment import LOST
+from asrtool.dist.world import World
+
+BEAT_S = 2.0
+LIMIT_S = 20.0
+
+
+class Heartbeat:
+    """Beats while entered. Ends the process when a learner is lost, since it may wait where nothing can reach it."""
+
+    def __init__(self, world: World) -> None:
+        self.rank = world.rank
+        self.next = (world.rank + 1) % world.size
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._end.set()
+        self._thread.join(BEAT_S)
+
+    def _run(self) -> None:
+        # A client of its own: that of the computing thread is taken while it waits for something.
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        try:
+            store = TCPStore(host, port, is_master=False)
+            self._beat(PrefixStore(f"heartbeat{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store))
+        except RuntimeError as error:
+            if not self._end.is_set():
+                self._give_up(f"the process where learners meet, {host}:{port}, is gone ({_first_line(error)})")
+
+    def _beat(self, store: Store) -> None:
+        store.set(f"host{self.rank}", socket.gethostname())
+        seen, since = 0, time.monotonic()
+        while not self._end.wait(BEAT_S):
+            store.add(f"beat{self.rank}", 1)
+            count = store.add(f"beat{self.next}", 0)
+            if count > seen:
+                seen, since = count, time.monotonic()
+            elif seen and time.monotonic() - since > LIMIT_S:
+                host = store.get(f"host{self.next}").decode()
+                store.set("lost", f"learner {self.next} on {host} has given no sign of life for {LIMIT_S:g} s")
+            if store.check(["lost"]):
+                self._give_up(store.get("lost").decode())
+
+    def _give_up(self, why: str) -> None:
+        with contextlib.suppress(Exception):
+            logging.error("learner %d ends: %s", self.rank, why)
+        os._exit(LOST)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

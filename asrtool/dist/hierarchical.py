@@ -1,0 +1,106 @@
+"""Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): gradients averaged in a node, whose weights gossip with others.
+
+The learners of a node are one super-learner: they hold the same weights. Each carries a slice of them to the other nodes,
+where it meets the learner of the same place, so all links of a node share the work; then the node puts its slices together.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch.distributed as collectives
+from torch import Tensor
+
+from asrtool.config import Dist
+from asrtool.dist.adpsgd import Gossip
+from asrtool.dist.allreduce import AveragedGradients
+from asrtool.dist.dealing import Dealing
+from asrtool.dist.delay_by_one import DelayByOne
+from asrtool.dist.flat import FlatWeights
+from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
+from asrtool.dist.world import World
+from asrtool.errors import AsrtoolError
+
+
+class Sliced(Mixing):
+    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others."""
+
+    def __init__(self, weights_P: Tensor, slice_P: Tensor, node: World, outer: Mixing) -> None:
+        self.weights_P = weights_P
+        self.slice_P = slice_P
+        self.node = node
+        self.outer = outer
+
+    def start(self) -> None:
+        self.outer.start()
+
+    def mix(self) -> Spent:
+        spent = self.outer.mix()
+        begin = time.perf_counter()
+        self._put_together()
+        spent.wait_s += time.perf_counter() - begin
+        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1)
+        return spent
+
+    def finish(self) -> None:
+        self.outer.finish()
+        self._put_together()
+
+    def _put_together(self) -> None:
+        if self.node.size > 1:
+            parts = list(self.weights_P.chunk(self.node.size))
+            collectives.all_gather(parts, self.slice_P.clone(), group=self.node.group)
+
+    def state(self) -> dict[str, Any]:
+        return self.outer.state()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.outer.load_state(state)
+
+    def close(self) -> None:
+        self.outer.close()
+
+
+class SuperLearner(Replica):
+    """A learner of a node."""
+
+    def __init__(self, parts: Parts, flat: FlatWeights, mixing: Mixing, dealing: Dealing, node: World) -> None:
+        self.gradients = AveragedGradients(parts.task, node)
+        super().__init__(parts, flat, mixing, dealing, self.gradients.task)
+
+    def start(self) -> None:
+        self.gradients.start()
+        super().start()
+
+    def step(self) -> tuple[float, Spent]:
+        inner = self.gradients.spent()
+        norm, spent = super().step()
+        spent.wait_s += inner.wait_s
+        spent.num_bytes += inner.num_bytes
+        return norm, spent
+
+
+def hierarchical(parts: Parts) -> Strategy:
+    """Nodes are runs of `dist.node_size` ranks, by default the learners of a machine."""
+    world, size = parts.world, parts.settings.node_size or parts.world.local_size
+    if world.size % size:
+        raise AsrtoolError(
+            f"{world.size} learners in nodes of {size}", "choose a dist.node_size that divides the number of learners"
+        )
+    ranks = range(world.size)
+    node = world.split([ranks[first : first + size] for first in ranks[::size]])
+    others = world.split([ranks[place::size] for place in range(size)])
+    flat = FlatWeights(parts.model, parts=size)
+    slice_P = flat.weights_P.chunk(size)[node.rank]
+    outer = outer_mixing(parts.settings, slice_P, others, parts.seed)
+    lockstep = isinstance(outer, DelayByOne)
+    mixing = Sliced(flat.weights_P, slice_P, node, outer)
+    return SuperLearner(parts, flat, mixing, Dealing(team=size, lockstep=lockstep), node)
+
+
+def outer_mixing(settings: Dist, slice_P: Tensor, others: World, seed: int) -> Mixing:
+    """How nodes mix: `dist.outer`."""
+    if settings.outer == "adpsgd-d1":
+        return DelayByOne(slice_P, others)
+    return Gossip(slice_P, others, settings.outer.removeprefix("adpsgd-"), settings, seed)

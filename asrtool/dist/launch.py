@@ -1,0 +1,70 @@
+"""Starting the learners of a training on this machine, by torch's elastic launcher, and telling how they ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from asrtool.dist.drawn import read_drawn
+from asrtool.dist.environment import LOST
+from asrtool.errors import AsrtoolError
+
+# Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
+START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main()"
+STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
+SAVING_S = 30  # for a checkpoint once told to stop; then SIGKILL
+
+
+def launch_learners(words: Sequence[str], num_learners: int, out: Path) -> None:
+    """Run ``asrtool`` with the arguments `words` in `num_learners` processes that know of one another.
+
+    Raises AsrtoolError telling which learner failed first, and what it had not trained. A signal that stopped all is
+    raised again here, once they have saved a checkpoint and ended.
+    """
+    # It logs how it starts and kills processes; what matters of it is told below.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a learner chooses; saves a line of the launcher, too
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_learners,
+        run_id="asrtool",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(),
+        shutdown_timeout=SAVING_S,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-c", START, *words)
+    except SignalException as stopped:
+        signal.signal(stopped.sigval, signal.SIG_DFL)
+        signal.raise_signal(stopped.sigval)
+    except ChildFailedError as error:
+        raise _tell(error.failures, num_learners, out) from None
+
+
+def _tell(failures: dict[int, ProcessFailure], num_learners: int, out: Path) -> AsrtoolError:
+    """Name the learner that failed by itself, and before others."""
+    in_order = sorted(failures.items(), key=lambda item: (item[1].exitcode == LOST, item[1].timestamp))
+    rank, failure = in_order[0]
+    who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
+    if failure.exitcode in STOPPED:
+        return AsrtoolError(f"{who} was told to stop", "all have saved what they had; run the same command to go on")
+    how = f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with code {failure.exitcode}"
+    drawn = read_drawn(out, rank)
+    having = ""
+    if drawn and drawn["batches"]:
+        named = ", ".join(str(batch) for batch in drawn["batches"])
+        having = f" before it had trained batch {named} of epoch {drawn['epoch']}"
+    hint = "run the same command again: all since the last checkpoint is trained again"
+    return AsrtoolError(f"{who} {how}{having}", hint if failure.exitcode < 0 else f"see its message above, then {hint}")

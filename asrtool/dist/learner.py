@@ -1,0 +1,37 @@
+"""What surrounds the work of a learner: joining the others, and ending when one of them is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from asrtool.dist.environment import LOST
+from asrtool.dist.heartbeat import Heartbeat
+from asrtool.dist.world import World, join_world, leave_world
+from asrtool.parent import ending_with_parent
+
+# What gloo, the store and exchanges say when the other end is gone.
+GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
+
+
+@contextlib.contextmanager
+def learner() -> Iterator[World]:
+    """Inside, this process is one of the learners that the environment names. Where it loses another, it exits."""
+    end = ending_with_parent()
+    if end:
+        end()
+    world = join_world()
+    if world.rank:
+        logging.getLogger().setLevel(logging.WARNING)  # learner 0 tells how it goes
+    try:
+        with Heartbeat(world):
+            yield world
+            world.barrier()
+            leave_world()
+    except (RuntimeError, ConnectionError) as error:
+        if not any(sign in str(error).lower() for sign in GONE):
+            raise
+        logging.warning("learner %d ends: it has lost another (%s)", world.rank, str(error).splitlines()[0])
+        os._exit(LOST)  # threads and connections may wait for the one that is lost

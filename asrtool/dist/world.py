@@ -1,0 +1,102 @@
+"""The learners of a training: who this one is, and what all do together.
+
+torchrun, or the launcher here, tells every process its rank and where to meet in the environment. Collectives are those
+of torch.distributed: gloo for what lies on the host, NCCL for what lies on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as collectives
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from asrtool.dist.environment import is_learner
+
+Value = TypeVar("Value")
+# A learner may be a hundred times slower than another that waits for it. One that has died is found out otherwise.
+PATIENCE = timedelta(hours=2)
+
+
+@dataclass
+class World:
+    """Learners 0 to size - 1, of which this process is `rank`; alone, nothing is sent."""
+
+    rank: int = 0
+    size: int = 1
+    local_size: int = 1  # learners on this machine
+    store: Any = None  # torch.distributed.Store, None when alone
+    group: Any = None  # torch.distributed.ProcessGroup
+
+    def gather(self, value: Value) -> list[Value]:
+        """What each learner gave, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        collectives.all_gather_object(values, value, group=self.group)
+        return values
+
+    def sum(self, *values: float) -> list[float]:
+        """Sums over the learners, in the order of their ranks, so that they do not depend on timing."""
+        return [sum(column) for column in zip(*self.gather(values), strict=True)]
+
+    def barrier(self) -> None:
+        """Wait until all learners are here; RuntimeError at once when one has died."""
+        self.gather(None)
+
+    def mean(self, values_P: Tensor) -> None:
+        """Replace `values_P` by the mean over the learners."""
+        if self.size > 1:
+            collectives.all_reduce(values_P, group=self.group)
+            values_P /= self.size
+
+    def begin_sum(self, values_P: Tensor) -> Any:
+        """Begin to replace `values_P` by the sum over the learners; `wait()` on what is returned ends it."""
+        return collectives.all_reduce(values_P, group=self.group, async_op=True) if self.size > 1 else None
+
+    def split(self, parts: Sequence[Sequence[int]]) -> World:
+        """The part that this learner is in. All learners call this, with the same parts."""
+        mine = self
+        for ranks in parts:
+            group = collectives.new_group(list(ranks), timeout=PATIENCE) if self.size > 1 else None
+            if self.rank in ranks:
+                mine = World(ranks.index(self.rank), len(ranks), min(self.local_size, len(ranks)), self.store, group)
+        return mine
+
+
+def join_world() -> World:
+    """Meet the other learners; alone where the environment names none."""
+    if not is_learner():
+        return World()
+    store, rank, size = next(iter(rendezvous("env://")))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    collectives.init_process_group(
+        backend, store=PrefixStore("collectives", store), rank=rank, world_size=size, timeout=PATIENCE
+    )
+    return World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
+
+
+def leave_world() -> None:
+    """End what join_world began."""
+    if collectives.is_initialized():
+        collectives.destroy_process_group()
+
+
+def own_address() -> str:
+    """The address of this machine as the other learners see it."""
+    meeting = os.environ.get("MASTER_ADDR", "localhost")
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect((meeting, 9))  # sends nothing; chooses the interface
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -1,0 +1,55 @@
+"""What each learner does, step by step: `learners/R.jsonl` for learner R."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from asrtool.dist.drawn import Drawn
+from asrtool.files import disk_full
+
+
+class Records:
+    """One line a step, continued from `num_bytes`: later lines are dropped.
+
+    A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
+    learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
+    (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
+    (changes by others since the weights of the gradient) and ``bytes`` (sent).
+    """
+
+    def __init__(self, out: Path, rank: int, num_bytes: int) -> None:
+        self.path = out / "learners" / f"{rank}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+        self._file = open(self.path, "r+b")  # noqa: SIM115
+        self._file.truncate(min(num_bytes, self.path.stat().st_size))
+        self._file.seek(0, io.SEEK_END)
+        self._drawn = Drawn(out, rank)
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._file.close()
+        self._drawn.close()
+
+    def draw(self, epoch: int, batches: list[int]) -> None:
+        """Tell which `batches` this learner has and has not trained, so that they can be named if it dies."""
+        self._drawn.write(epoch, batches)
+
+    def write(self, values: dict[str, Any]) -> None:
+        """One line; AsrtoolError when the disk is full."""
+        try:
+            self._file.write(json.dumps(values).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise disk_full(self.path, error) from error
+
+    @property
+    def num_bytes(self) -> int:
+        """How long the file is."""
+        return self._file.tell()
