@@ -14,7 +14,7 @@ class Drawn:
         self._file = open(_path(out, rank), "wb", buffering=0)  # noqa: SIM115
 
     def write(self, epoch: int, batches: list[int]) -> None:
-        """`batches` of `epoch`, both counted from 1."""
+        """`batches` of `epoch`: epochs count from 1, batches from 0, as in the records of a learner."""
         line = json.dumps({"epoch": epoch, "batches": batches}).encode()
         self._file.seek(0)
         self._file.write(line)

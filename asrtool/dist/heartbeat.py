@@ -49,7 +49,7 @@ class Heartbeat:
             store = TCPStore(host, port, is_master=False)
             self._beat(PrefixStore(f"heartbeat{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store))
         except RuntimeError as error:
-            if not self._end.is_set():
+            if not self._end.wait(BEAT_S):  # at the end the others may be a moment quicker
                 self._give_up(f"the process where learners meet, {host}:{port}, is gone ({_first_line(error)})")
 
     def _beat(self, store: Store) -> None:

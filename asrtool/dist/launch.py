@@ -30,7 +30,9 @@ def launch_learners(words: Sequence[str], num_learners: int, out: Path) -> None:
     raised again here, once they have saved a checkpoint and ended.
     """
     # It logs how it starts and kills processes; what matters of it is told below.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a learner chooses; saves a line of the launcher, too
     config = LaunchConfig(
         min_nodes=1,
@@ -57,9 +59,9 @@ def _tell(failures: dict[int, ProcessFailure], num_learners: int, out: Path) -> 
     """Name the learner that failed by itself, and before others."""
     in_order = sorted(failures.items(), key=lambda item: (item[1].exitcode == LOST, item[1].timestamp))
     rank, failure = in_order[0]
-    who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
     if failure.exitcode in STOPPED:
-        return AsrtoolError(f"{who} was told to stop", "all have saved what they had; run the same command to go on")
+        return AsrtoolError("a learner was told to stop", "all have saved what they had; run the same command to go on")
+    who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
     how = f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with code {failure.exitcode}"
     drawn = read_drawn(out, rank)
     having = ""

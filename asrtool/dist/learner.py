@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 from asrtool.dist.environment import LOST
@@ -29,9 +30,13 @@ def learner() -> Iterator[World]:
         with Heartbeat(world):
             yield world
             world.barrier()
-            leave_world()
+    except KeyboardInterrupt:  # the launcher, which got it as well, says so once
+        raise SystemExit(128 + signal.SIGINT) from None
     except (RuntimeError, ConnectionError) as error:
         if not any(sign in str(error).lower() for sign in GONE):
             raise
-        logging.warning("learner %d ends: it has lost another (%s)", world.rank, str(error).splitlines()[0])
+        logging.warning("learner %d ends: it has lost another", world.rank)
+        logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
+    finally:
+        leave_world()

@@ -64,7 +64,7 @@ COMMON = (
         needs=("features", "tokenizer"),
         makes=("train",),
         run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
-        settings=("model", "specaugment", "train"),
+        settings=("model", "specaugment", "train", "dist"),
         resumes=True,
     ),
     Stage(
@@ -124,6 +124,7 @@ COMMON = (
             "model",
             "specaugment",
             "train",
+            "dist",
             "average",
             "nnlm",
             "decode",

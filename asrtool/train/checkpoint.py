@@ -50,6 +50,7 @@ class State:
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
     num_learners: int = 1
+    record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     saved: list[Saved] = field(default_factory=list)  # by step
 
 

@@ -106,7 +106,6 @@ class Training:
                 world=world,
             )
         )
-        self.num_record_bytes = 0
         if found:
             self._go_on(found["learner"])
 
@@ -127,8 +126,7 @@ class Training:
     def _go_on(self, learner: dict[str, Any]) -> None:
         where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
         if self.state.num_learners == self.world.size:
-            self.strategy.load_state(learner["strategy"])
-            self.num_record_bytes = learner["num_record_bytes"]
+            self.strategy.load_state(learner)
             logging.info("%s", where)
         else:
             logging.info(
@@ -161,7 +159,7 @@ class Training:
         self.compute_s = 0.0  # of the last step
         with contextlib.ExitStack() as stack:
             self.stop = stack.enter_context(Stop())
-            self.records = stack.enter_context(Records(self.out, self.world.rank, self.num_record_bytes))
+            self.records = stack.enter_context(Records(self.out, self.world, self.state.record_bytes))
             self.metrics = None
             if self.world.rank == 0:
                 metrics = Metrics(self.out, self.state.metrics_bytes, self.state.step)
@@ -347,15 +345,16 @@ class Training:
 
     def _save(self, new: Saved) -> None:
         """Save a checkpoint to go on from; the next one removes it unless it was kept."""
-        learner = {"strategy": self.strategy.state(), "num_record_bytes": self.records.num_bytes}
+        learner = self.strategy.state()
         if self.world.rank:
             save_learner(self.directory, self.state.step, self.world.rank, learner)
-        self.world.barrier()
+        self.state.record_bytes = self.world.gather(self.records.num_bytes)  # all are saved once this is known
         if self.metrics:
             self.state.metrics_bytes = self.metrics.num_bytes
             with self.strategy.consensus():
                 save_checkpoint(self.directory, self.info, self.model.state_dict(), learner, self.state)
             remove_others(self.directory, [*self.state.saved, new])
+        self.world.barrier()  # who has ended would be taken for lost
         self.world.barrier()
 
     def _lap_s(self) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from asrtool.dist.drawn import Drawn
+from asrtool.dist.world import World
 from asrtool.files import disk_full
 
 
 class Records:
-    """One line a step, continued from `num_bytes`: later lines are dropped.
+    """One line a step, continued from `num_bytes`, by learner: later lines are dropped.
 
     A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
     learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
@@ -21,14 +23,18 @@ class Records:
     (changes by others since the weights of the gradient) and ``bytes`` (sent).
     """
 
-    def __init__(self, out: Path, rank: int, num_bytes: int) -> None:
-        self.path = out / "learners" / f"{rank}.jsonl"
+    def __init__(self, out: Path, world: World, num_bytes: list[int]) -> None:
+        self.path = _path(out, world.rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
+        if world.rank == 0:  # before, there may have been more learners
+            for rank, length in enumerate(num_bytes[world.size :], world.size):
+                os.truncate(_path(out, rank), length)
         self._file = open(self.path, "r+b")  # noqa: SIM115
-        self._file.truncate(min(num_bytes, self.path.stat().st_size))
+        before = num_bytes[world.rank] if world.rank < len(num_bytes) else 0
+        self._file.truncate(min(before, self.path.stat().st_size))
         self._file.seek(0, io.SEEK_END)
-        self._drawn = Drawn(out, rank)
+        self._drawn = Drawn(out, world.rank)
 
     def __enter__(self) -> Records:
         return self
@@ -53,3 +59,7 @@ class Records:
     def num_bytes(self) -> int:
         """How long the file is."""
         return self._file.tell()
+
+
+def _path(out: Path, rank: int) -> Path:
+    return out / "learners" / f"{rank}.jsonl"

@@ -1,0 +1,199 @@
+"""Linear regression by every strategy, as learners run it and as NumPy writes the equations."""
+
+from __future__ import annotations
+
+import functools
+import unittest.mock
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asrtool.config import Dist
+from asrtool.dist import adpsgd
+from asrtool.dist.build import build_strategy
+from asrtool.dist.gossip import View
+from asrtool.dist.strategy import Parts
+from asrtool.dist.topology import EDGE_WEIGHT, RINGS, mixing_matrix
+from asrtool.dist.world import World, join_world, leave_world
+
+NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
+RATE, MOMENTUM, SEED = 0.05, 0.9, 5
+SETTINGS = Dist(node_size=2, outer="adpsgd-fixed", block_steps=3, block_momentum=0.6, block_rate=0.8)
+
+
+def data(learner: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """The minibatch of a learner and step: inputs (rows, inputs) and wanted outputs (rows, outputs)."""
+    random = np.random.default_rng((learner, step))
+    return random.standard_normal((NUM_ROWS, NUM_INPUTS)), random.standard_normal((NUM_ROWS, NUM_OUTPUTS))
+
+
+def start_weights() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((NUM_OUTPUTS, NUM_INPUTS))
+
+
+def gradient(weights: np.ndarray, learner: int, step: int) -> np.ndarray:
+    inputs, wanted = data(learner, step)
+    return (inputs @ weights.T - wanted).T @ inputs / NUM_ROWS
+
+
+class Regression(nn.Module):
+    """The same as a task of a strategy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(start_weights()).float())
+
+    def forward(self, batch: tuple[Tensor, Tensor] | None) -> Tensor:
+        if batch is None:
+            return 0 * self.weight.sum()
+        inputs, wanted = batch
+        return ((inputs @ self.weight.T - wanted) ** 2).sum() / (2 * NUM_ROWS)
+
+
+class InLockStep:
+    """An Exchanger whose exchanges all take place at once, between the same snapshots."""
+
+    def __init__(self, view: View, weight: float, host: str) -> None:
+        self.view = view
+        self.weight = weight
+        self.address = ""
+        self.num_bytes = 0
+        self.world = World()
+
+    def begin(self, neighbour: int) -> bool:
+        mine_P = self.view.v_P.clone()
+        begun = self.world.gather((neighbour, mine_P))
+        for learner, (partner, theirs_P) in enumerate(begun):
+            if learner == self.world.rank:
+                self.view.pull(mine_P, begun[partner][1], self.weight)
+            if partner == self.world.rank:
+                self.view.pull(mine_P, theirs_P, self.weight)
+        return True
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def train(name: str, num_steps: int) -> np.ndarray:
+    """A learner's own weights after each step: (steps, outputs, inputs)."""
+    world = join_world()
+    with unittest.mock.patch.object(adpsgd, "Exchanger", InLockStep):
+        weights = _train(name, num_steps, world)
+    leave_world()
+    return weights
+
+
+def _train(name: str, num_steps: int, world: World) -> np.ndarray:
+    model = Regression()
+    make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
+    strategy = build_strategy(Parts(name, model, model, make_optimizer, 1e9, SETTINGS, SEED, world))
+    strategy.start()
+    mixing = getattr(strategy, "mixing", None)
+    gossip = getattr(mixing, "outer", mixing)
+    if isinstance(gossip, adpsgd.Gossip):
+        gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
+    weights = []
+    for step in range(num_steps):
+        inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
+        strategy.task((inputs, wanted)).backward()
+        strategy.step()
+        weights.append(model.weight.detach().numpy().copy())
+    world.barrier()
+    strategy.close()
+    return np.stack(weights)
+
+
+def by_equations(name: str, num_learners: int, num_steps: int) -> np.ndarray:
+    """(steps, learners, outputs, inputs)."""
+    weights = np.stack([start_weights()] * num_learners)
+    momenta = np.zeros_like(weights)
+    rule = RULES[name](num_learners)
+    history = []
+    for step in range(num_steps):
+        gradients = np.stack([gradient(weights[i], i, step) for i in range(num_learners)])
+        weights, momenta = rule(weights, momenta, gradients, step)
+        history.append(weights)
+    return np.stack(history)
+
+
+Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+
+
+def allreduce(num_learners: int) -> Rule:
+    """w <- w - alpha m, m <- mu m + mean g."""
+
+    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
+        momenta = MOMENTUM * momenta + gradients.mean(axis=0)
+        return weights - RATE * momenta, momenta
+
+    return rule
+
+
+def mixed(matrix_of: Callable[[int], np.ndarray]) -> Rule:
+    """W <- W T - alpha M; T[i, j] is the weight of learner i in the next weights of learner j."""
+
+    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
+        momenta = MOMENTUM * momenta + gradients
+        return np.einsum("ioe,ij->joe", weights, matrix_of(step)) - RATE * momenta, momenta
+
+    return rule
+
+
+def ring(name: str, num_learners: int) -> Rule:
+    """Nothing has been exchanged before the first step."""
+
+    def matrix(step: int) -> np.ndarray:
+        return mixing_matrix(RINGS[name](num_learners, step, SEED)) if step else np.eye(num_learners)
+
+    return mixed(matrix)
+
+
+def delay_by_one(num_learners: int) -> Rule:
+    return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners))
+
+
+def hierarchical(num_learners: int) -> Rule:
+    """Pairs share their gradients; the pairs are a fixed ring."""
+    nodes = mixing_matrix(RINGS["fixed"](num_learners // 2, 0, SEED))
+    outer = np.kron(nodes, np.full((2, 2), 0.5))
+    inner = mixed(lambda step: outer if step else np.eye(num_learners))
+
+    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
+        pairs = gradients.reshape(num_learners // 2, 2, *gradients.shape[1:]).mean(axis=1)
+        return inner(weights, momenta, np.repeat(pairs, 2, axis=0), step)
+
+    return rule
+
+
+def bmuf(num_learners: int) -> Rule:
+    """Every K steps G = mean(w) - w_prev; D = eta D + zeta G; w = w_prev + D."""
+    previous, change = start_weights(), np.zeros((NUM_OUTPUTS, NUM_INPUTS))
+
+    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
+        nonlocal previous, change
+        momenta = MOMENTUM * momenta + gradients
+        weights = weights - RATE * momenta
+        if (step + 1) % SETTINGS.block_steps == 0:
+            change = SETTINGS.block_momentum * change + SETTINGS.block_rate * (weights.mean(axis=0) - previous)
+            previous = previous + change
+            weights = np.stack([previous] * num_learners)
+        return weights, momenta
+
+    return rule
+
+
+RULES: dict[str, Callable[[int], Rule]] = {
+    "allreduce": allreduce,
+    "adpsgd-fixed": functools.partial(ring, "fixed"),
+    "adpsgd-random": functools.partial(ring, "random"),
+    "adpsgd-d1": delay_by_one,
+    "h-adpsgd": hierarchical,
+    "bmuf": bmuf,
+}
+assert EDGE_WEIGHT == 1 / 3

@@ -1,0 +1,65 @@
+"""Processes that are learners, started once for many tests: each run of a function joins them anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+PATIENCE_S = 120
+
+
+class Learners:
+    """`num` processes, each of which runs what it is told with the environment of a learner."""
+
+    def __init__(self, num: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        pipes = [spawn.Pipe() for _ in range(num)]
+        self.pipes = [here for here, _ in pipes]
+        self.processes = [spawn.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
+        for process in self.processes:
+            process.start()
+
+    def run(self, function: Callable[..., Any], *args: Any, num: int | None = None) -> list[Any]:
+        """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails."""
+        pipes = self.pipes[:num]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        for rank, pipe in enumerate(pipes):
+            environment = {
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "WORLD_SIZE": len(pipes),
+                "LOCAL_WORLD_SIZE": len(pipes),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            }
+            pipe.send(({name: str(value) for name, value in environment.items()}, function, args))
+        answers = [pipe.recv() if pipe.poll(PATIENCE_S) else ("no answer", None) for pipe in pipes]
+        for rank, (failed, _) in enumerate(answers):
+            assert not failed, f"learner {rank}: {failed}"
+        return [result for _, result in answers]
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+def serve(pipe: Connection) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    while True:
+        environment, function, args = pipe.recv()
+        os.environ.update(environment)
+        try:
+            pipe.send(("", function(*args)))
+        except BaseException:
+            pipe.send((traceback.format_exc(), None))
