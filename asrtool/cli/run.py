@@ -10,7 +10,13 @@ import click
 
 @click.command()
 @click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: swbd]")
-@click.option("--config", metavar="NAME|FILE", help="Settings: a name in the recipe's conf/, or a TOML file.")
+@click.option(
+    "--config",
+    "configs",
+    metavar="NAME|FILE",
+    multiple=True,
+    help="Settings: a name in the recipe's conf/, or a TOML file; of several, later ones win.",
+)
 @click.option("--stage", metavar="N|NAME", help="First stage.")
 @click.option("--stop-stage", metavar="M|NAME", help="Last stage.")
 @click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
@@ -21,7 +27,7 @@ import click
 @click.option("--work", type=click.Path(path_type=Path), help="Where all is written.  [default: exp/ of the recipe]")
 def run(
     recipe: str | None,
-    config: str | None,
+    configs: tuple[str, ...],
     stage: str | None,
     stop_stage: str | None,
     list_: bool,
@@ -46,9 +52,10 @@ def run(
     if check:
         click.echo(check_recipe(loaded, find_entry))
         return
-    options = [("--recipe", recipe), ("--config", config), ("--work", work), *(("--set", text) for text in overrides)]
+    options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
+    options += [("--set", text) for text in overrides]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
-    settings = load_settings(loaded, config, overrides)
+    settings = load_settings(loaded, configs, overrides)
     this_run = Run(loaded, settings, (work or loaded.folder / "exp").resolve(), find_entry, invocation)
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if list_:

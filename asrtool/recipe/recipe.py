@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,8 +34,9 @@ class Recipe:
         return self.folder.name
 
     def configs(self) -> list[Path]:
-        """The configuration files it ships."""
-        return sorted((self.folder / "conf").glob("*.toml"))
+        """The configuration files it ships, those in folders last: they change parts of others."""
+        conf = self.folder / "conf"
+        return [*sorted(conf.glob("*.toml")), *sorted(conf.glob("*/*.toml"))]
 
 
 def find_recipe(given: str | None) -> Path:
@@ -89,13 +90,13 @@ def _load_module(path: Path) -> ModuleType:
     return module
 
 
-def load_settings(recipe: Recipe, config: str | None, overrides: Iterable[str]) -> Config:
-    """The settings of a run: the configuration file, then ``paths.toml`` of the site, then ``--set``.
+def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
+    """The settings of a run: the configuration files in order, then ``paths.toml`` of the site, then ``--set``.
 
-    `config` names a file of the recipe's conf folder or is a path. Paths in a file may be relative to that file, paths
+    Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths in a file may be relative to that file, paths
     in --set to the current directory; the result holds absolute ones.
     """
-    files = [_config_file(recipe, config or recipe.default_config)]
+    files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
     site = recipe.folder / "paths.toml"
     if site.is_file():
         files.append(site)
@@ -115,7 +116,7 @@ def _config_file(recipe: Recipe, config: str) -> Path:
         return named
     if Path(config).is_file():
         return Path(config).resolve()
-    names = [file.stem for file in recipe.configs()]
+    names = [file.relative_to(recipe.folder / "conf").with_suffix("").as_posix() for file in recipe.configs()]
     raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
 
 

@@ -84,12 +84,14 @@ def test_an_unknown_recipe_is_told_with_the_known_ones(tmp_path: Path, monkeypat
 
 def test_a_configuration_is_a_name_or_a_file(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("[lm]\norder = 5\n")
-    assert load_settings(recipe, None, []).lm.order == 2
-    assert load_settings(recipe, "large", []).lm.order == 4
-    assert load_settings(recipe, str(tmp_path / "own.toml"), []).lm.order == 5
-    assert load_settings(recipe, "large", ["lm.order=1"]).lm.order == 1
+    assert load_settings(recipe, [], []).lm.order == 2
+    assert load_settings(recipe, ["large"], []).lm.order == 4
+    assert load_settings(recipe, ["large", str(tmp_path / "own.toml")], []).lm.order == 5
+    assert load_settings(recipe, [str(tmp_path / "own.toml"), "large"], []).lm.order == 4
+    assert load_settings(recipe, [str(tmp_path / "own.toml")], []).lm.order == 5
+    assert load_settings(recipe, ["large"], ["lm.order=1"]).lm.order == 1
     with pytest.raises(AsrtoolError, match=r"^lagre: no such configuration in .*/conf; did you mean large\?$"):
-        load_settings(recipe, "lagre", [])
+        load_settings(recipe, ["lagre"], [])
 
 
 def test_paths_of_a_site_lie_over_the_configuration_and_under_set(
@@ -98,7 +100,7 @@ def test_paths_of_a_site_lie_over_the_configuration_and_under_set(
     monkeypatch.chdir(tmp_path)
     (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = "/conf/an4"\nldc97s62 = "/conf/swb"\n')
     (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nown_train = "data"\n')
-    paths = load_settings(recipe, None, ["paths.own_test=some/test data"]).paths
+    paths = load_settings(recipe, [], ["paths.own_test=some/test data"]).paths
     assert paths == Paths(
         ldc97s62="/conf/swb",
         an4="/site/an4",
@@ -109,7 +111,7 @@ def test_paths_of_a_site_lie_over_the_configuration_and_under_set(
 
 def test_a_home_directory_is_filled_in(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    assert load_settings(recipe, None, ["paths.an4=~/an4"]).paths.an4 == "/home/someone/an4"
+    assert load_settings(recipe, [], ["paths.an4=~/an4"]).paths.an4 == "/home/someone/an4"
 
 
 def test_stages_are_chosen_by_number_or_name(recipe: Recipe) -> None:
