@@ -93,8 +93,8 @@ def _load_module(path: Path) -> ModuleType:
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
     """The settings of a run: the configuration files in order, then ``paths.toml`` of the site, then ``--set``.
 
-    Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths in a file may be relative to that file, paths
-    in --set to the current directory; the result holds absolute ones.
+    Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths
+    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones.
     """
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
     site = recipe.folder / "paths.toml"
