@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -18,11 +20,17 @@ class FlatWeights:
         """P is made a multiple of `parts`."""
         self.parameters = list(model.parameters())
         self.on_host = all(parameter.device.type == "cpu" for parameter in self.parameters)
-        sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self.parameters]
-        sizes[-1] += -sum(sizes) % parts
-        self.weights_P = torch.zeros(sum(sizes), pin_memory=not self.on_host)
-        self.views = views_of(self.weights_P, sizes, self.parameters)
-        torch._foreach_copy_(self.views, [parameter.data for parameter in self.parameters])
+        self.sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self.parameters]
+        self.sizes[-1] += -sum(self.sizes) % parts
+        weights_P = torch.zeros(sum(self.sizes), pin_memory=not self.on_host)
+        views = views_of(weights_P, self.sizes, self.parameters)
+        torch._foreach_copy_(views, [parameter.data for parameter in self.parameters])
+        self.move(weights_P)
+
+    def move(self, weights_P: Tensor) -> None:
+        """Lie in `weights_P`, of shape (P,), from now on. A model on the host then is what that holds."""
+        self.weights_P = weights_P
+        self.views = views_of(weights_P, self.sizes, self.parameters)
         if self.on_host:
             for parameter, view in zip(self.parameters, self.views, strict=True):
                 parameter.data = view
@@ -39,7 +47,12 @@ class FlatWeights:
             torch._foreach_copy_([parameter.data for parameter in self.parameters], self.views)
 
 
-def views_of(flat_P: Tensor, sizes: list[int], parameters: list[nn.Parameter]) -> list[Tensor]:
+def views_of(flat_P: Tensor, sizes: Sequence[int], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Parts of `flat_P` of these `sizes`, each cut and shaped as its parameter."""
-    parts = flat_P.split(sizes)
+    parts = flat_P.split(list(sizes))
     return [part[: p.numel()].view(p.shape) for part, p in zip(parts, parameters, strict=True)]
+
+
+def as_bytes(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the host, to send from and receive into."""
+    return tensor.view(torch.uint8).numpy().data
