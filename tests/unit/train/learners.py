@@ -1,14 +1,22 @@
-"""Processes that are learners, started once for many tests: each run of a function joins them anew."""
+"""Processes that are learners, started once for many tests; and what learners are to have trained."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import socket
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
+
+from asrtool.config import load_config
+from asrtool.corpus.reader import FeatureReader
+from asrtool.train.epoch import Epoch
+from asrtool.train.examples import Examples
 
 PATIENCE_S = 120
 
@@ -63,3 +71,18 @@ def serve(pipe: Connection) -> None:
             pipe.send(("", function(*args)))
         except BaseException:
             pipe.send((traceback.format_exc(), None))
+
+
+def batches_trained(out: Path) -> Counter[tuple[int, int]]:
+    """How often each (epoch, batch) was, by all learners."""
+    lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
+
+
+def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
+    """Each (epoch, batch) of the training once."""
+    reader = FeatureReader(toy / "features" / "train", "none")
+    examples = Examples(reader, {i: [1] for i in range(len(reader.index))}, 0)
+    settings = load_config([config]).train
+    epochs = [Epoch.plan(examples, int(settings.batch_s * 100), settings.seed, epoch) for epoch in range(3)]
+    return Counter((number, batch) for number, epoch in enumerate(epochs, 1) for batch in range(len(epoch.batches)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -12,17 +11,15 @@ from types import FrameType
 import equations
 import numpy as np
 import pytest
-from learners import Learners
+from learners import Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.config import STRATEGIES, load_config
 from asrtool.corpus.batches import Batch
-from asrtool.corpus.reader import FeatureReader
 from asrtool.dist.drawn import read_drawn
 from asrtool.dist.learner import learner
 from asrtool.dist.world import World
 from asrtool.train.epoch import Epoch
-from asrtool.train.examples import Examples
 from asrtool.train.loop import Training
 from asrtool.train.train import _prepare, train_model
 
@@ -70,20 +67,6 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
 
 def _exit(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def batches_trained(out: Path) -> Counter[tuple[int, int]]:
-    """How often each (epoch, batch) was, by all learners."""
-    lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
-    return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
-
-
-def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
-    reader = FeatureReader(toy / "features" / "train", "none")
-    examples = Examples(reader, {i: [1] for i in range(len(reader.index))}, 0)
-    settings = load_config([config]).train
-    epochs = [Epoch.plan(examples, int(settings.batch_s * 100), settings.seed, epoch) for epoch in range(3)]
-    return Counter((number, batch) for number, epoch in enumerate(epochs, 1) for batch in range(len(epoch.batches)))
 
 
 @pytest.mark.parametrize("name", MANY)

@@ -1,0 +1,115 @@
+"""The work queue: every batch once, whatever the speeds, and all stop at the same one."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributed import HashStore
+
+from asrtool.dist.dealing import Dealing, Queue, Share
+from asrtool.dist.world import World
+
+Worlds = list[tuple[World, Dealing]]
+
+
+def deal_to_all(
+    size: int, dealing: Dealing, begin: int, end: int, last: int, told_to_stop: Callable[[int, int], bool]
+) -> list[list[Share]]:
+    """The shares of each learner; they train in threads, in step where `dealing` says so, or gradients are shared.
+
+    `told_to_stop` (learner, steps done) is asked each time one is dealt.
+    """
+    store = HashStore()
+    together = size if dealing.lockstep else dealing.team
+    waiting = [threading.Barrier(together) for _ in range(0, size, together)]
+    shares: list[list[Share]] = [[] for _ in range(size)]
+
+    def learn(rank: int) -> None:
+        mine = shares[rank]
+        queue = Queue(World(rank, size, size, store), dealing, lambda: told_to_stop(rank, len(mine)))
+        ahead = queue.deal(begin, end, last)
+        share = next(ahead, None)
+        while share:
+            following = next(ahead, None)  # dealt before the one in hand is trained
+            mine.append(share)
+            if together > 1 and len(mine) % dealing.period == 0:
+                waiting[rank // together].wait(timeout=20)
+            if random.random() < 0.2:
+                time.sleep(random.random() / 500)
+            share = following
+
+    threads = [threading.Thread(target=learn, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    return shares
+
+
+def positions(shares: list[list[Share]]) -> list[int]:
+    return sorted(share.position for mine in shares for share in mine if share.position is not None)
+
+
+dealings = st.sampled_from([Dealing(), Dealing(lockstep=True), Dealing(lockstep=True, period=3), Dealing(team=2)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([2, 4, 6]), dealings, st.integers(0, 9), st.integers(1, 30), st.integers(0, 9))
+def test_every_batch_is_dealt_once(size: int, dealing: Dealing, begin: int, num: int, beyond: int) -> None:
+    end, last = begin + num, begin + num + beyond
+    shares = deal_to_all(size, dealing, begin, end, last, lambda *_: False)
+    dealt = positions(shares)
+    assert dealt == list(range(begin, begin + len(dealt)))
+    unit = size if dealing.lockstep else dealing.team
+    assert num <= len(dealt) < num + unit  # the last round is filled where there are more batches
+    assert len(dealt) <= last - begin
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([2, 4, 6]), dealings, st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+def test_when_one_is_told_to_stop_all_stop_and_no_batch_before_is_left_out(
+    size: int, dealing: Dealing, who: int, when: int, begin: int
+) -> None:
+    end = begin + 200
+
+    def told_to_stop(rank: int, num_steps: int) -> bool:
+        return rank == who % size and num_steps >= when
+
+    shares = deal_to_all(size, dealing, begin, end, end, told_to_stop)
+    dealt = positions(shares)
+    assert dealt == list(range(begin, begin + len(dealt)))
+    if dealing.lockstep:
+        assert len({len(mine) for mine in shares}) == 1
+        assert len(shares[0]) <= when + 2 + dealing.period
+
+
+@pytest.mark.parametrize("dealing", [Dealing(team=4, lockstep=True), Dealing(team=2)])
+def test_a_team_trains_next_to_each_other_and_its_last_round_may_have_too_few(dealing: Dealing) -> None:
+    shares = deal_to_all(4, dealing, 0, 10 - dealing.team // 4, 10, lambda *_: False)
+    for team in range(0, 4, dealing.team):
+        for together in zip(*shares[team : team + dealing.team], strict=True):
+            first = together[0].position
+            assert first is not None
+            assert {share.team for share in together} == {range(first, min(first + dealing.team, 10))}
+            assert [share.position for share in together if share.position is not None] == list(together[0].team)
+    without = [share for mine in shares for share in mine if share.position is None]
+    assert len(without) == (2 if dealing.lockstep else 0)
+
+
+def test_a_learner_alone_is_dealt_all_in_order() -> None:
+    queue = Queue(World(), Dealing(), lambda: False)
+    assert [share.position for share in queue.deal(3, 9, 12)] == [3, 4, 5, 6, 7, 8]
+    assert [share.end for share in queue.deal(3, 5, 12)] == [4, 5]
+
+
+def test_two_deals_one_after_the_other_share_nothing() -> None:
+    queue = Queue(World(0, 2, 2, HashStore()), Dealing(), lambda: False)
+    assert [share.position for share in queue.deal(0, 3, 9)] == [0, 1, 2]
+    assert [share.position for share in queue.deal(3, 5, 9)] == [3, 4]

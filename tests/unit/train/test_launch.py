@@ -1,0 +1,134 @@
+"""Learners as the command starts them: whichever of them ends, the others do as well, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from learners import batches_trained, planned
+from toy_task import TOY_CONFIG
+
+NUM_LEARNERS = 3
+ENDED_S = 30
+Start = Callable[..., subprocess.Popen[str]]
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path) -> Path:
+    """As ever, with small batches."""
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9"))
+    return path
+
+
+@pytest.fixture
+def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start a training in `tmp_path`/train by the command line, with emulated computation so that it takes a while."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_with(*options: str) -> subprocess.Popen[str]:
+        asrtool = Path(sys.executable).with_name("asrtool")
+        paths = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
+        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *options]
+        process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start_with
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        assert process.stderr
+        process.stderr.close()
+
+
+def wait_for_steps(out: Path, num: int) -> None:
+    """Until each learner has done so many."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        files = list((out / "learners").glob("*.jsonl"))
+        if len(files) == NUM_LEARNERS and min(len(path.read_text().splitlines()) for path in files) >= num:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {num} steps within a minute")
+
+
+def learners_of(out: Path) -> dict[int, int]:
+    """Rank -> process number."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_text().split("\0")
+            ours = str(out) in (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
+        if ours and ranks:
+            found[int(ranks[0])] = int(folder.name)
+    return found
+
+
+def kill_one(start: Start, out: Path, strategy: str) -> None:
+    killed = start("--strategy", strategy)
+    wait_for_steps(out, 2)
+    os.kill(learners_of(out)[1], signal.SIGKILL)
+    _, told = killed.communicate(timeout=ENDED_S)
+    assert killed.returncode == 1
+    error = told.splitlines()[-1]
+    assert error.startswith(f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL")
+    assert "before it had trained batch" in error
+    assert "run the same command again" in error
+    assert not learners_of(out)
+
+
+def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named(start: Start, tmp_path: Path) -> None:
+    kill_one(start, tmp_path / "train", "allreduce")
+
+
+def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_goes_on(
+    start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    kill_one(start, out, "adpsgd-random")
+
+    stopped = start("--strategy", "adpsgd-random")
+    wait_for_steps(out, 3)
+    stopped.send_signal(signal.SIGTERM)
+    _, told = stopped.communicate(timeout=ENDED_S)
+    assert stopped.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    assert "saving a checkpoint" in told
+    assert not learners_of(out)
+    assert not (out / "train.json").exists()
+
+    last = start("--strategy", "adpsgd-random")
+    _, told = last.communicate(timeout=120)
+    assert last.returncode == 0, told
+    assert "going on after step" in told
+    assert batches_trained(out) == planned(toy, toy_config)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 72
+
+
+def test_learners_end_with_a_launcher_that_is_killed(start: Start, tmp_path: Path) -> None:
+    process = start("--strategy", "adpsgd-fixed")
+    wait_for_steps(tmp_path / "train", 2)
+    process.kill()
+    until = time.monotonic() + ENDED_S
+    while learners_of(tmp_path / "train"):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_what_is_wrong_is_told_before_learners_are_started(start: Start) -> None:
+    process = start("--strategy", "single")
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told.startswith("error: train.strategy is single, dist.num_learners 3; choose another --strategy")
