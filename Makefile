@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint test-k2 k2-python bench-decode clean
+.PHONY: setup demo test lint test-k2 k2-python bench-decode bench-dist clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,16 @@ bench-decode: demo
 	$(BIN)/python benchmarks/decode.py
 	@if [ -e $(K2_STAMP) ]; then echo "== once more in .venv-k2"; $(K2_BIN)/python benchmarks/decode.py; \
 	else echo "== k2 is left out: make test-k2 makes its environment"; fi
+
+# Distributed strategies beside other packages, in 40 minutes; some of them: make bench-dist BENCH="throughput --rounds 2"
+BENCH_STAMP := .venv/.installed-bench
+bench-dist: demo $(BENCH_STAMP)
+	$(BIN)/python benchmarks/dist.py $(BENCH)
+
+$(BENCH_STAMP): $(STAMP)
+	@echo "== installing what the strategies are compared with into .venv"
+	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev,bench]'
+	@touch $(BENCH_STAMP)
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:

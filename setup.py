@@ -40,5 +40,7 @@ setup(
             "ruff>=0.6",
             "mypy>=1.11",
         ],
+        # What benchmarks/dist.py compares the strategies with.
+        "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],
     },
 )

@@ -1,0 +1,193 @@
+"""What `benchmarks/dist.py` compares: the strategies, and other packages as their documentation sets them up."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from asrtool.config import STRATEGIES, Dist
+from asrtool.dist.build import build_strategy
+from asrtool.dist.dealing import Dealing
+from asrtool.dist.strategy import Parts
+from asrtool.dist.world import World
+from asrtool.train.loss import Wait
+
+NUM_LAYERS = 8
+NODE_SIZE = 2  # learners of a super-learner
+WARMUP_STEPS = 8  # of post-local SGD, before it averages periodically
+make_optimizer = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+
+
+def build_task(num_parameters: int, compute_ms: float) -> Wait:
+    """A model of square layers, as near to `num_parameters` as they come, that waits instead of computing."""
+    width = round(math.sqrt(num_parameters / NUM_LAYERS))
+    torch.manual_seed(1)
+    layers = [nn.Linear(width, width) for _ in range(NUM_LAYERS)]
+    return Wait(nn.Sequential(*layers), compute_ms)
+
+
+class Contestant:
+    """A way to train `task`, in one of the processes of a launch: its `module` computes the loss.
+
+    `dealing` tells how many learners step together. A step trains a batch of rank + 1 tokens, so that learners who
+    never hear of each other come apart.
+    """
+
+    optimizer: Any = None  # None where the module updates the weights during backward
+
+    def __init__(self, task: Wait, dealing: Dealing, module: nn.Module, world: World) -> None:
+        self.task = task
+        self.dealing = dealing
+        self.module = module
+        self.batch = SimpleNamespace(num_tokens=world.rank + 1)
+
+    def step(self) -> None:
+        """Compute, communicate, and update the weights."""
+        loss = self.module(self.batch)
+        loss.backward()
+        loss.item()
+        self.update()
+
+    def update(self) -> None:
+        """From the gradients of a batch."""
+        if self.optimizer:
+            self.optimizer.step()
+        self.module.zero_grad()
+
+    def rest(self) -> None:
+        """All learners call this after the same round: end what is under way."""
+
+    def close(self) -> None:
+        """End threads and processes."""
+
+    @torch.no_grad()
+    def weights_P(self) -> Tensor:
+        """The weights as they are now."""
+        return torch.cat([parameter.flatten() for parameter in self.task.model.parameters()])
+
+
+class Ours(Contestant):
+    """A strategy, built as the training loop builds it; `none` is `single` at each learner."""
+
+    def __init__(self, name: str, task: Wait, world: World, settings: Dist) -> None:
+        alone = name == "none"
+        self.strategy = build_strategy(
+            Parts(
+                name="single" if alone else name,
+                task=task,
+                model=task.model,
+                make_optimizer=make_optimizer,
+                clip_norm=1e9,
+                settings=settings,
+                seed=1,
+                world=World() if alone else world,
+            )
+        )
+        super().__init__(task, self.strategy.dealing, self.strategy.task, world)
+        self.strategy.start()
+        self.strategy.meet()
+
+    def update(self) -> None:
+        self.strategy.step()
+
+    def rest(self) -> None:
+        self.strategy.meet()
+
+    def close(self) -> None:
+        self.strategy.close()
+
+
+def torch_ddp(task: Wait, world: World) -> Contestant:
+    ddp = Contestant(task, Dealing(lockstep=True), DistributedDataParallel(task), world)
+    ddp.optimizer = make_optimizer(task.parameters())
+    return ddp
+
+
+def post_local_sgd(task: Wait, world: World) -> Contestant:
+    """Without averages of gradients after the warm-up: those of a machine are averaged by default, and this is one."""
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    period = 4
+    module = DistributedDataParallel(task)
+    state = hook.PostLocalSGDState(None, None, start_localSGD_iter=WARMUP_STEPS, post_local_gradient_allreduce=False)
+    module.register_comm_hook(state, hook.post_localSGD_hook)
+    ddp = Contestant(task, Dealing(lockstep=True, period=period), module, world)
+    averager = PeriodicModelAverager(period=period, warmup_steps=WARMUP_STEPS)
+    ddp.optimizer = PostLocalSGDOptimizer(make_optimizer(module.parameters()), averager)
+    return ddp
+
+
+def decent_dp(topology: str, task: Wait, world: World) -> Contestant:
+    from decent_dp.ddp import DecentralizedDataParallel
+    from loguru import logger
+
+    logger.remove()
+
+    def optimizer_of(named: list[tuple[str, Tensor]]) -> torch.optim.Optimizer:
+        return make_optimizer([parameter for _, parameter in named])
+
+    module = DecentralizedDataParallel(task, optim_fn=optimizer_of, topology=topology)
+    return Contestant(task, Dealing(lockstep=True), module, world)
+
+
+class Hivemind(Contestant):
+    """Local updates, and all-reduce of the weights in the background (`use_local_updates`).
+
+    Batches are those of its example: 4 samples, and an average every 4096 of all learners together. `matchmaking_time`
+    is the least that its guide names for a local network; a step waits so long for every average.
+    """
+
+    MATCHMAKING_S = 3.0
+
+    def __init__(self, task: Wait, world: World) -> None:
+        import hivemind
+
+        super().__init__(task, Dealing(), task, world)
+        first = hivemind.DHT(start=True) if world.rank == 0 else None
+        addresses = world.gather([str(address) for address in first.get_visible_maddrs()] if first else [])[0]
+        self.table = first or hivemind.DHT(initial_peers=addresses, start=True)
+        self.optimizer = hivemind.Optimizer(
+            dht=self.table,
+            run_id="bench",
+            batch_size_per_step=4,
+            target_batch_size=4096,
+            params=task.parameters(),
+            optimizer=make_optimizer,
+            use_local_updates=True,
+            matchmaking_time=self.MATCHMAKING_S,
+            averaging_timeout=4 * self.MATCHMAKING_S,
+            averager_opts={"request_timeout": self.MATCHMAKING_S / 3},
+        )
+
+    def close(self) -> None:
+        self.optimizer.shutdown()
+        self.table.shutdown()
+
+
+PEERS: dict[str, Callable[[Wait, World], Contestant]] = {
+    "torch DDP": torch_ddp,
+    "torch PostLocalSGD": post_local_sgd,
+    "decent-dp ring": functools.partial(decent_dp, "ring"),
+    "decent-dp one-peer-exp": functools.partial(decent_dp, "one-peer-exp"),
+    "hivemind": Hivemind,
+}
+OURS = ("none", *(name for name in STRATEGIES if name != "single"))
+
+
+def build_contestant(name: str, num_parameters: int, compute_ms: float, world: World) -> Contestant:
+    """The contestant `name`: one of PEERS, or one of OURS, with the type of messages behind a blank."""
+    task = build_task(num_parameters, compute_ms)
+    if name in PEERS:
+        return PEERS[name](task, world)
+    strategy, _, message_type = name.partition(" ")
+    settings = Dist(message_type=message_type or "fp32", node_size=NODE_SIZE)
+    return Ours(strategy, task, world, settings)
