@@ -13,12 +13,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from toy_task import TOY_CONFIG
+
 from asrtool.config import load_config
 from asrtool.corpus.reader import FeatureReader
 from asrtool.train.epoch import Epoch
 from asrtool.train.examples import Examples
 
 PATIENCE_S = 120
+# Batches of two utterances, so that each learner has some of them.
+MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
 
 class Learners:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from learners import batches_trained, planned
-from toy_task import TOY_CONFIG
+from learners import MANY_BATCHES, batches_trained, planned
 
 NUM_LEARNERS = 3
 ENDED_S = 30
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 def toy_config(tmp_path: Path) -> Path:
     """As ever, with small batches."""
     path = tmp_path / "toy.toml"
-    path.write_text(TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9"))
+    path.write_text(MANY_BATCHES)
     return path
 
 

@@ -11,7 +11,7 @@ from types import FrameType
 import equations
 import numpy as np
 import pytest
-from learners import Learners, batches_trained, planned
+from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.config import STRATEGIES, load_config
@@ -24,7 +24,7 @@ from asrtool.train.loop import Training
 from asrtool.train.train import _prepare, train_model
 
 NUM_LEARNERS = 4
-MANY = [name for name in STRATEGIES if name not in ("single", "ps-async", "hogwild")]
+MANY = [name for name in STRATEGIES if name != "single"]
 LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf"]
 PLAIN = ("model.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
@@ -34,6 +34,14 @@ def learners() -> Iterator[Learners]:
     started = Learners(NUM_LEARNERS)
     yield started
     started.close()
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path) -> Path:
+    """As ever, with small batches."""
+    path = tmp_path / "toy.toml"
+    path.write_text(MANY_BATCHES)
+    return path
 
 
 @pytest.mark.parametrize("name", equations.RULES)
@@ -75,7 +83,7 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
 ) -> None:
     overrides = (f"train.strategy={name}", "dist.node_size=2", "dist.block_steps=2")
     out = tmp_path / "train"
-    learners.run(train, toy, toy_config, out, overrides, (1, 4))
+    learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
     stopped_at = batches_trained(out)
     assert 0 < sum(stopped_at.values()) < sum(planned(toy, toy_config).values())
@@ -95,7 +103,7 @@ def test_with_another_number_of_learners_training_goes_on_from_the_mean(
 ) -> None:
     out = tmp_path / "train"
     overrides = ("train.strategy=adpsgd-random",)
-    learners.run(train, toy, toy_config, out, overrides, (1, 4))
+    learners.run(train, toy, toy_config, out, overrides, (1, 2))
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     learners.run(train, toy, toy_config, out, overrides, None, num=3)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_learners"] == 3
