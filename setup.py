@@ -17,6 +17,7 @@ setup(
         "torch>=2.4",
         "tensorboard>=2.14",
         "pyzmq>=26.4",
+        "matplotlib>=3.8",
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
         # lhotse imports these two without declaring them.

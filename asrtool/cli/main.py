@@ -30,6 +30,7 @@ COMMANDS = {
     "align": ("asrtool.cli.align:align", "Tell when each word of the transcripts was said."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
+    "plot": ("asrtool.cli.plot:plot", "Draw what the learners of a training did."),
     "report": ("asrtool.cli.report:report", "Write RESULTS.md."),
 }
 

@@ -14,7 +14,7 @@ from asrtool.config import Config
 @click.argument("work", type=click.Path(path_type=Path))
 @settings_options
 def report(work: Path, config: Config) -> None:
-    """Write WORK/RESULTS.md: word error rates, command, settings, commit, hours and parameters.
+    """Write WORK/RESULTS.md: word error rates, command, settings, commit, hours, parameters and figures (WORK/report).
 
     Reads score/, decode/, train/, manifests/ and config/run.json of the work directory WORK.
     """

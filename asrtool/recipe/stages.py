@@ -112,7 +112,7 @@ COMMON = (
         name="report",
         why="A number without its command, configuration and commit is no result.",
         needs=("score", "train", "decode", "manifests"),
-        makes=("RESULTS.md",),
+        makes=("RESULTS.md", "report"),
         run=(Line("asrtool report {work} --config {config}"),),
         settings=(
             "data",

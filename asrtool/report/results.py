@@ -1,7 +1,7 @@
 """RESULTS.md: what a run reached, and all that is needed to reach it again.
 
-Reads `score/`, `decode/decode.json`, `train/train.json`, `manifests/*/report.json` and `config/run.json` of a work
-directory; writes `RESULTS.md` there.
+Reads `score/`, `decode/decode.json`, `train/`, `manifests/*/report.json` and `config/run.json` of a work directory;
+writes `RESULTS.md` there, and its figures to `report/`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,31 @@ from typing import Any
 
 from asrtool.config import Config, format_toml
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import write_folder, write_text
+from asrtool.report.markdown import format_table
+from asrtool.report.plot import describe_training, draw_figures
+from asrtool.report.training import read_training
 from asrtool.score.result import Counts
 from asrtool.score.table import name_of
 
 # The corpora of Hub5 references by label, in the order papers print them; other references have only Overall.
 CORPORA = {"SW": "Switchboard", "EN": "CallHome"}
+FIGURES = "report"  # the folder of figures
 SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
 
 
 def write_results(work: Path, config: Config) -> Path:
-    """Write ``RESULTS.md`` of `work` and return its path. Raises AsrtoolError naming a missing file and its stage."""
+    """Write ``RESULTS.md`` and ``report/`` of `work`; returns the path of the first.
+
+    Raises AsrtoolError naming a missing file and its stage.
+    """
     run = _read(work / "config" / "run.json", "run")
     training = _read(work / "train" / "train.json", "train")
     decoding = _read(work / "decode" / "decode.json", "decode")
     manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in ("train", "dev", "test")}
     scores = {name: _read_scores(work, name, config.decode.methods) for name in ("test", "dev")}
     test_name = _test_name(next(iter(scores["test"].values())))
+    learners = read_training(work / "train")
     sections = [
         f"# Results of {run['recipe']}",
         f"Word error rate in percent on {test_name}; language-model weights were chosen on dev and applied once to it.",
@@ -41,11 +49,15 @@ def write_results(work: Path, config: Config) -> Path:
         "## How to get them again",
         f"```\n{run['command']}\n```",
         _facts(work, training, decoding, manifests),
+        "## Training",
+        describe_training(learners, f"{FIGURES}/"),
         "## Data",
         _data_table(manifests),
         "## Settings",
         f"```toml\n{format_toml(config, SETTINGS).strip()}\n```",
     ]
+    with write_folder(work / FIGURES, "learners.svg") as folder:
+        draw_figures(learners, folder)
     path = work / "RESULTS.md"
     write_text(path, "\n\n".join(sections) + "\n")
     return path
@@ -82,7 +94,7 @@ def _score_table(scores: Mapping[str, Mapping[str, Any]], decoding: Mapping[str,
         rates = [_rate(score["labels"][label]) for label in labels]
         counts = [overall[key] for key in ("sub", "del", "ins", "words", "segments")]
         rows.append([method, "-" if weight is None else f"{weight:g}", *rates, _rate(overall), *counts])
-    return _table(["method", "LM weight", *names, "Overall", "sub", "del", "ins", "words", "segments"], rows)
+    return format_table(["method", "LM weight", *names, "Overall", "sub", "del", "ins", "words", "segments"], rows)
 
 
 def _rate(counts: Mapping[str, int]) -> str:
@@ -118,13 +130,7 @@ def _data_table(manifests: Mapping[str, Mapping[str, Any]]) -> str:
         dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
         counts = [report[key] for key in ("num_recordings", "num_speakers", "num_utterances", "num_words")]
         rows.append([name, f"{report['speech_hours']:.2f}", *counts, dropped])
-    return _table(["set", "hours of speech", "recordings", "speakers", "utterances", "words", "left out"], rows)
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return format_table(["set", "hours of speech", "recordings", "speakers", "utterances", "words", "left out"], rows)
 
 
 def _commit() -> str:

@@ -35,6 +35,7 @@ OWNERS = {
     "kaldilm": ("asrtool/lang/", "asrtool/decode/"),
     "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
     "zmq": ("asrtool/dist/",),
+    "matplotlib": ("asrtool/report/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }
 

@@ -15,7 +15,18 @@ import pytest
 from asrtool.cli.lazy import LazyGroup
 from asrtool.cli.main import COMMANDS, cli
 
-HEAVY = ("torch", "lhotse", "numpy", "scipy", "sentencepiece", "kaldifst", "kaldilm", "kaldi_decoder", "tensorboard")
+HEAVY = (
+    "torch",
+    "matplotlib",
+    "lhotse",
+    "numpy",
+    "scipy",
+    "sentencepiece",
+    "kaldifst",
+    "kaldilm",
+    "kaldi_decoder",
+    "tensorboard",
+)
 ASRTOOL = [sys.executable, "-c", "from asrtool.cli.main import main; main()"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import write_training
 
 from asrtool.config import Config, load_config
 from asrtool.errors import AsrtoolError
@@ -30,8 +31,7 @@ def write_json(path: Path, content: Any) -> None:
 def work(tmp_path: Path) -> Path:
     """A work directory with what the report reads; greedy is wrong in 8 of 80 words, graph in 4."""
     write_json(tmp_path / "config/run.json", {"command": "asrtool run --config mini", "recipe": "swbd", "work": "exp"})
-    training = {"num_parameters": 1234567, "num_steps": 5, "num_samples": 50, "seconds": 61.4, "padding_share": 0.034}
-    write_json(tmp_path / "train/train.json", training)
+    write_training(tmp_path / "train", num_learners=1)
     rtf = {"acoustic_rtf": 0.002, "search_rtf": {"greedy": 0.0001, "graph": 0.0004}}
     methods = {"greedy": {"lm_weight": None}, "graph": {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0}}
     write_json(tmp_path / "decode/decode.json", {"methods": methods, "sets": {"dev": rtf, "test": rtf}})
@@ -85,3 +85,16 @@ def test_a_broken_file_is_named_and_no_report_is_left(work: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON"):
         write_results(work, CONFIG)
     assert not (work / "RESULTS.md").exists()
+
+
+def test_the_report_shows_the_training(work: Path) -> None:
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    assert "## Training\n\n`single`, 1 learner: 40 steps in 10 s." in text
+    assert "](report/loss.svg)" in text
+    assert {path.name for path in (work / "report").iterdir()} == {"loss.svg", "learners.svg", "timeline.svg"}
+
+
+def test_a_training_without_records_of_learners_names_the_stage_to_run_again(work: Path) -> None:
+    (work / "train/learners/0.jsonl").unlink()
+    with pytest.raises(AsrtoolError, match="run stage train again with --force"):
+        write_results(work, CONFIG)

@@ -1,0 +1,20 @@
+"""``asrtool plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("train", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+def plot(train: Path, out: Path) -> None:
+    """Draw what the learners of a training did: OUT/training.md, and the figures in it as SVG.
+
+    TRAIN is the OUT of ``asrtool train``, finished or not. OUT is written anew.
+    """
+    from asrtool.report.plot import plot_training
+
+    click.echo(plot_training(train, out))

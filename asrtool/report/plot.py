@@ -1,0 +1,80 @@
+"""A training told by figures and a table: for RESULTS.md, or by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asrtool.files import write_folder, write_text
+from asrtool.report.curves import draw_agreement, draw_loss
+from asrtool.report.figure import BETWEEN, PARTS, save_figure
+from asrtool.report.markdown import format_table
+from asrtool.report.timeline import draw_learners, draw_timeline, time_shares
+from asrtool.report.training import TrainingRun, read_training
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES: dict[str, tuple[str, Callable[[Figure, TrainingRun], None]]] = {
+    "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
+    "learners": ("Speed of the learners, and what their time went to", draw_learners),
+    "timeline": ("Steps at the begin and in the middle", draw_timeline),
+    "agreement": ("How far the learners came apart", draw_agreement),
+}
+
+
+def plot_training(train: Path, out: Path) -> Path:
+    """Write the figures of the training in `train` to `out`, with ``training.md``, whose path is returned.
+
+    Raises AsrtoolError where `train` cannot be read, and where `out` holds other files.
+    """
+    run = read_training(train)
+    with write_folder(out, "training.md") as folder:
+        draw_figures(run, folder)
+        write_text(folder / "training.md", f"# Training\n\n{describe_training(run, '')}\n")
+    return out / "training.md"
+
+
+def draw_figures(run: TrainingRun, folder: Path) -> None:
+    """Write ``NAME.svg`` to `folder` for each figure that `run` has something to show in."""
+    for name in _figure_names(run):
+        save_figure(FIGURES[name][1], run, folder / f"{name}.svg")
+
+
+def describe_training(run: TrainingRun, folder: str) -> str:
+    """Markdown: how the training went, a row a learner, and the figures, which lie in `folder` ("" or "NAME/")."""
+    num_learners = len(run.learners)
+    facts = [
+        f"`{run.strategy}`, {num_learners} learner{'s' if num_learners > 1 else ''}: {run.num_steps} steps"
+        f" in {run.seconds:.0f} s{'' if run.finished else ', not finished'}."
+    ]
+    if run.emulated:
+        facts.append("Computation was a wait, so there is no loss to show.")
+    figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
+    return "\n\n".join([" ".join(facts), _learner_table(run), *figures])
+
+
+def _figure_names(run: TrainingRun) -> list[str]:
+    empty = {"loss": run.emulated, "agreement": not run.differ}
+    return [name for name in FIGURES if not empty.get(name)]
+
+
+def _learner_table(run: TrainingRun) -> str:
+    """Shares in percent: of the batches of all learners, and of the learner's time."""
+    rows = []
+    for rank, steps in run.learners.items():
+        num = len(steps)
+        shares = time_shares(run, rank)
+        means = [f"{steps['staleness'].mean():.2f}", f"{steps['bytes'].mean() / 1e6:.3g}"] if num else ["-", "-"]
+        rows.append(
+            [
+                rank,
+                num,
+                f"{100 * num / run.num_steps:.1f}",
+                *(f"{100 * share:.1f}" for share in shares.values()),
+                *means,
+            ]
+        )
+    head = ["learner", "steps", "% of batches", *(f"% {part}" for part in (*PARTS, BETWEEN))]
+    return format_table([*head, "mean staleness", "MB sent a step"], rows)

@@ -1,0 +1,145 @@
+"""What a training left behind, as arrays: the steps of its learners, losses, and how far the learners came apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.errors import AsrtoolError
+
+COUNTS = ("step", "samples", "staleness", "bytes")
+STEP = np.dtype(
+    [(name, "i8") for name in COUNTS]
+    + [(name, "f8") for name in ("loss", "begin", "compute_s", "comm_s", "wait_s", "data_s")]
+)
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training, finished or under way. Samples are utterances, losses nats a token, seconds those of training."""
+
+    strategy: str
+    emulated: bool  # whether computation was a wait, so that the losses mean nothing
+    finished: bool
+    seconds: float
+    learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
+    clock: Floats  # (.., 2): samples, the seconds they took; both grow
+    dev: Floats  # (.., 2): samples, loss
+    agreement: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
+
+    @property
+    def differ(self) -> bool:
+        """Whether the learners ever had different weights."""
+        return bool((self.agreement[:, 1] > 0).any())
+
+    @property
+    def num_steps(self) -> int:
+        """Of all learners."""
+        return sum(map(len, self.learners.values()))
+
+    def seconds_at(self, samples: Floats) -> Floats:
+        """When so many samples were trained, between two lines of the metrics by a straight line."""
+        return np.interp(samples, self.clock[:, 0], self.clock[:, 1])
+
+    def all_steps(self) -> NDArray[np.void]:
+        """The steps of all learners, in the order in which their batches were dealt."""
+        steps = np.concatenate(list(self.learners.values()))
+        return steps[np.argsort(steps["step"], kind="stable")]
+
+
+def read_training(train: Path) -> TrainingRun:
+    """Read the directory `train` that ``asrtool train`` writes.
+
+    Holds 80 bytes a step. Raises AsrtoolError for a missing file, a line that is no record, and a training without a
+    step.
+    """
+    inputs = _read_json(train / "inputs.json")["settings"]
+    learners = {rank: _read_steps(path) for rank, path in _find_learners(train / "learners").items()}
+    if not any(map(len, learners.values())):
+        raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training go on")
+    finished = (train / "train.json").exists()
+    lines = list(_read_lines(train / "metrics.jsonl"))
+    clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
+    seconds = _read_json(train / "train.json")["seconds"] if finished else clock[-1][1]
+    if len(clock) == 1:  # learner 0 tells the time, and may have had no batch
+        clock.append((max(float(steps["samples"].max(initial=0)) for steps in learners.values()), seconds))
+    return TrainingRun(
+        strategy=inputs["train"]["strategy"],
+        emulated="compute_ms" in inputs.get("emulation", {}),
+        finished=finished,
+        seconds=seconds,
+        learners=learners,
+        clock=np.array(clock),
+        dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
+        agreement=_read_agreement(lines, learners),
+    )
+
+
+def _find_learners(folder: Path) -> dict[int, Path]:
+    files = {int(path.stem): path for path in folder.glob("*.jsonl") if path.stem.isdecimal()}
+    if not files:
+        raise AsrtoolError(
+            f"{folder}: no steps of learners, expected 0.jsonl and so on",
+            "run stage train again with --force, or asrtool train with another OUT",
+        )
+    return dict(sorted(files.items()))
+
+
+def _read_steps(path: Path) -> NDArray[np.void]:
+    assert STEP.names
+    try:
+        return np.fromiter((tuple(line[name] for name in STEP.names) for line in _read_lines(path)), STEP)
+    except (KeyError, TypeError, ValueError) as error:
+        raise AsrtoolError(
+            f"{path}: a line is no step of a learner: {error}", "train again into another OUT"
+        ) from error
+
+
+def _read_agreement(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:
+    """The learners meet after a step that is one's last; its record tells the samples."""
+    values = _columns(lines, "learners", "step", "consensus_distance", "drift")
+    agreement = np.array(values, dtype=float).reshape(-1, 3)
+    pairs = np.concatenate([steps[["step", "samples"]] for steps in learners.values()])
+    pairs.sort(order="step")
+    agreement[:, 0] = np.interp(agreement[:, 0], pairs["step"], pairs["samples"])
+    return agreement
+
+
+def _columns(lines: list[dict[str, Any]], kind: str, *names: str) -> list[tuple[float, ...]]:
+    """The values of `names` in the lines of a `kind`; NaN where a line does not have one."""
+    return [tuple(line.get(name, np.nan) for name in names) for line in lines if line.get("kind") == kind]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise AsrtoolError(f"{path} is missing", "run stage train first, or name the OUT of asrtool train") from error
+    except ValueError as error:
+        raise AsrtoolError(f"{path}: broken JSON: {error}", "run stage train again with --force") from error
+    assert isinstance(content, dict), f"{path} holds {type(content)}"
+    return content
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file, without a last line that is still being written."""
+    if not path.exists():
+        raise AsrtoolError(f"{path} is missing", "run stage train first, or name the OUT of asrtool train")
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                content = json.loads(line)
+            except ValueError as error:
+                raise AsrtoolError(
+                    f"{path}: line {number}: broken JSON: {error}", "remove the line, or train again into another OUT"
+                ) from error
+            yield content

@@ -1,0 +1,79 @@
+"""Figures of a training, and the table beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from run_files import write_training
+
+from asrtool.errors import AsrtoolError
+from asrtool.report.plot import plot_training
+
+
+def texts(path: Path) -> list[str]:
+    """What is written in an SVG file."""
+    return [element.text or "" for element in ElementTree.parse(path).iter() if element.tag.endswith("}text")]
+
+
+def test_each_figure_says_what_its_axes_are(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    out = plot_training(tmp_path / "train", tmp_path / "out").parent
+    for name, told in {
+        "loss": ["utterances trained", "seconds of training", "loss, nats a token", "train", "dev"],
+        "learners": ["steps a second", "percent of its time", "compute", "wait", "comm", "data", "between steps"],
+        "timeline": ["seconds since the first step", "compute", "wait", "comm", "data"],
+        "agreement": ["consensus distance / |mean|", "drift of the mean / |mean|", "utterances trained"],
+    }.items():
+        assert set(told) <= set(texts(out / f"{name}.svg")), name
+
+
+def test_the_table_tells_what_each_learner_did(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
+    assert "`adpsgd-random`, 2 learners: 40 steps in 5 s.\n" in text
+    assert "| 0 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 0.00 | 0 |" in text
+    assert "| 1 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 1.00 | 1 |" in text
+
+
+def test_every_figure_is_linked_and_no_other_file_lies_there(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    path = plot_training(tmp_path / "train", tmp_path / "out")
+    linked = re.findall(r"\]\((\S+)\)", path.read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(file.name for file in path.parent.glob("*.svg"))
+    assert len(list(path.parent.iterdir())) == 5
+
+
+def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_training(tmp_path / "train", num_learners=3)
+    for name in ("a", "b"):
+        plot_training(tmp_path / "train", tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_a_single_learner_has_no_figure_of_agreement(tmp_path: Path) -> None:
+    write_training(tmp_path / "train", num_learners=1, num_steps=1)
+    out = plot_training(tmp_path / "train", tmp_path / "out").parent
+    assert {path.stem for path in out.glob("*.svg")} == {"loss", "learners", "timeline"}
+
+
+def test_a_training_that_only_waits_shows_no_loss(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    settings = {"train": {"strategy": "allreduce"}, "emulation": {"compute_ms": 30.0}}
+    (tmp_path / "train/inputs.json").write_text(json.dumps({"settings": settings}))
+    path = plot_training(tmp_path / "train", tmp_path / "out")
+    assert "Computation was a wait" in path.read_text(encoding="utf-8")
+    assert not (path.parent / "loss.svg").exists()
+
+
+def test_figures_are_drawn_anew_but_never_in_a_folder_of_other_files(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    plot_training(tmp_path / "train", tmp_path / "out")
+    plot_training(tmp_path / "train", tmp_path / "out")
+    with pytest.raises(AsrtoolError, match="holds other files"):
+        plot_training(tmp_path / "train", tmp_path / "train")
+    assert (tmp_path / "train/train.json").exists()

@@ -1,0 +1,164 @@
+"""A training read into arrays, and what is drawn of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_files import write_training
+
+from asrtool.errors import AsrtoolError
+from asrtool.report.curves import MAX_POINTS, smooth
+from asrtool.report.figure import BETWEEN, PARTS
+from asrtool.report.timeline import step_spans, time_shares, timeline_windows
+from asrtool.report.training import STEP, TrainingRun, read_training
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    write_training(tmp_path)
+    return tmp_path
+
+
+def test_the_steps_of_all_learners_are_read_in_the_order_of_their_batches(train: Path) -> None:
+    run = read_training(train)
+    assert list(run.learners) == [0, 1]
+    assert run.learners[1]["step"].tolist() == list(range(2, 41, 2))
+    assert run.all_steps()["step"].tolist() == list(range(1, 41))
+    assert (run.num_steps, run.strategy, run.finished, run.emulated) == (40, "adpsgd-random", True, False)
+
+
+def test_eleven_learners_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=11)
+    assert list(read_training(tmp_path).learners) == list(range(11))
+
+
+def test_seconds_lie_on_lines_between_those_of_the_metrics(train: Path) -> None:
+    run = read_training(train)  # 40 of the 80 utterances took 3.75 of the 5 s
+    assert run.seconds_at(np.array([0.0, 20, 40, 60, 80])) == pytest.approx([0, 1.875, 3.75, 4.375, 5])
+
+
+def test_where_the_learners_met_is_told_in_utterances(train: Path) -> None:
+    run = read_training(train)
+    assert run.agreement[:, :2].tolist() == [[40, 0.01], [80, 0.001]]
+    assert np.isnan(run.agreement[0, 2])
+    assert run.agreement[1, 2] == 1e-7
+    assert run.differ
+
+
+def test_a_training_without_other_learners_has_nothing_to_agree_on(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=1)
+    run = read_training(tmp_path)
+    assert run.agreement.shape == (0, 3)
+    assert not run.differ
+
+
+def test_a_training_under_way_is_read_as_far_as_it_has_come(train: Path) -> None:
+    (train / "train.json").unlink()
+    with open(train / "learners/1.jsonl", "a") as file:
+        file.write('{"epoch": 1, "ba')
+    run = read_training(train)
+    assert not run.finished
+    assert run.seconds == 5
+    assert run.num_steps == 40
+
+
+def test_a_learner_0_without_a_batch_leaves_the_time_to_the_summary(train: Path) -> None:
+    (train / "learners/0.jsonl").write_text("")
+    (train / "metrics.jsonl").write_text("")
+    run = read_training(train)
+    assert run.seconds_at(np.array([40.0])) == pytest.approx([2.5])
+    assert time_shares(run, 0) == {**dict.fromkeys(PARTS, 0.0), BETWEEN: 1.0}
+
+
+def test_a_training_without_records_of_its_learners_names_what_to_run(train: Path) -> None:
+    for path in (train / "learners").iterdir():
+        path.unlink()
+    with pytest.raises(AsrtoolError, match=r"learners: no steps of learners.*run stage train again with --force"):
+        read_training(train)
+
+
+def test_a_training_without_a_step_is_told(train: Path) -> None:
+    for path in (train / "learners").iterdir():
+        path.write_text("")
+    with pytest.raises(AsrtoolError, match="no learner has finished a step"):
+        read_training(train)
+
+
+def test_a_folder_that_holds_no_training_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"inputs\.json is missing; run stage train first"):
+        read_training(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("{broken", r"0\.jsonl: line 21: broken JSON"), ('{"step": 1}', r"0\.jsonl: a line is no step"), ("3", "no step")],
+)
+def test_a_line_that_is_no_record_is_told(train: Path, line: str, told: str) -> None:
+    with open(train / "learners/0.jsonl", "a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(AsrtoolError, match=told):
+        read_training(train)
+
+
+def test_shares_of_the_time_sum_to_one(train: Path) -> None:
+    (train / "train.json").write_text(json.dumps({"seconds": 6.25}))
+    expected = {"compute": 0.4, "wait": 0.2, "comm": 0.1, "data": 0.1, BETWEEN: 0.2}
+    assert time_shares(read_training(train), 1) == pytest.approx(expected)
+
+
+def test_steps_longer_than_the_training_leave_nothing_between_them(train: Path) -> None:
+    (train / "train.json").write_text(json.dumps({"seconds": 1.0}))
+    assert time_shares(read_training(train), 0)[BETWEEN] == pytest.approx(0)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=3000))
+def test_smoothing_keeps_the_mean_and_the_order(losses: list[float]) -> None:
+    steps = np.zeros(len(losses), STEP)
+    steps["loss"] = losses
+    steps["samples"] = np.arange(len(losses)) * 8
+    samples, loss = smooth(steps)
+    assert 1 <= len(samples) == len(loss) <= MAX_POINTS
+    assert (np.diff(samples) > 0).all()
+    begins = np.arange(len(loss)) * len(losses) // len(loss)
+    expected = [np.mean(part) for part in np.split(np.array(losses), begins[1:])]
+    assert loss == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.floats(0, 6), st.floats(0.01, 6))
+def test_spans_of_a_window_fill_it_as_a_learner_without_pauses_does(begin: float, length: float) -> None:
+    steps = np.zeros(20, STEP)
+    steps["begin"] = 0.0625 + 0.25 * np.arange(20)
+    for part, seconds in (("data", 0.0625), ("compute", 0.125), ("comm", 0.0625)):
+        steps[f"{part}_s"] = seconds
+    spans = np.concatenate(list(step_spans(steps, begin, begin + length).values()))
+    assert np.sum(spans[:, 1] - spans[:, 0]) == pytest.approx(max(0, min(begin + length, 5) - begin))
+    assert ((begin <= spans[:, 0]) & (spans[:, 1] <= begin + length)).all()
+    ordered = spans[np.argsort(spans[:, 0])]
+    assert ordered[1:, 0] == pytest.approx(ordered[:-1, 1])
+
+
+def test_a_long_training_is_drawn_by_its_first_steps_and_those_in_the_middle(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=2, num_steps=400)
+    first, middle = timeline_windows(read_training(tmp_path))
+    assert first == pytest.approx((1e9, 1e9 + 12 * 0.25))
+    assert middle == pytest.approx((1e9 + 100 * 0.25, 1e9 + 112 * 0.25))
+
+
+def test_a_short_training_is_drawn_to_its_end(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=1, num_steps=3)
+    first, middle = timeline_windows(read_training(tmp_path))
+    assert first == pytest.approx((1e9, 1e9 + 0.75))
+    assert middle == pytest.approx((1e9 + 0.25, 1e9 + 0.75))
+
+
+def test_many_learners_make_no_larger_drawing(tmp_path: Path) -> None:
+    write_training(tmp_path, num_learners=64, num_steps=64 * 30)
+    run: TrainingRun = read_training(tmp_path)
+    begin, end = timeline_windows(run)[0]
+    begins = run.all_steps()["begin"]
+    assert 350 <= ((begins >= begin) & (begins < end)).sum() <= 450
