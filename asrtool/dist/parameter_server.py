@@ -117,6 +117,7 @@ class Client:
 
     def __init__(self, context: zmq.Context[Any], addresses: Sequence[str]) -> None:
         self.sockets = [context.socket(zmq.DEALER) for _ in addresses]
+        self.ends = [socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) for socket in self.sockets]
         for socket, address in zip(self.sockets, addresses, strict=True):
             socket.connect(address)
         self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
@@ -133,10 +134,15 @@ class Client:
             socket.send(PULL)
 
     def wait(self) -> None:
-        """Until all have answered; ConnectionError when one does not."""
-        for number, socket in enumerate(self.sockets):
-            if not socket.poll(PATIENCE_S * 1000):
-                raise ConnectionError(f"server {number} has not answered for {PATIENCE_S:g} s")
+        """Until all have answered; ConnectionError when one does not, at once where its process has died."""
+        for number, (socket, end) in enumerate(zip(self.sockets, self.ends, strict=True)):
+            poller = zmq.Poller()
+            poller.register(socket, zmq.POLLIN)
+            poller.register(end, zmq.POLLIN)
+            ready = dict(poller.poll(int(PATIENCE_S * 1000)))
+            if socket not in ready:
+                fault = "has ended its connection" if ready else f"has not answered for {PATIENCE_S:g} s"
+                raise ConnectionError(f"server {number} {fault}")
 
     def receive(self, weights: Sequence[Tensor]) -> int:
         """Put the answers into the parts of `weights`; how many steps a server made since its last one, at most."""

@@ -143,13 +143,23 @@ def test_more_servers_than_learners_are_refused() -> None:
         build("ps-async", worlds(2)[0], Net(), Dist(num_servers=3))
 
 
-def test_a_server_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [Net() for _ in range(2)]
     learners = started("ps-async", models, Dist(num_servers=2))
-    monkeypatch.setattr(parameter_server, "PATIENCE_S", 0.2)
-    learners[1].server.close()  # type: ignore[attr-defined]
+    monkeypatch.setattr(parameter_server, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(learners[1].server, "_answer", lambda: time.sleep(0.01))  # type: ignore[attr-defined]
     give_gradients(models[0], np.random.default_rng(0))
     with pytest.raises(ConnectionError, match="server 1 has not answered"):
+        learners[0].step()
+    close(learners)
+
+
+def test_a_server_that_is_gone_is_named_at_once() -> None:
+    models = [Net() for _ in range(2)]
+    learners = started("ps-async", models, Dist(num_servers=2))
+    learners[1].server.close()  # type: ignore[attr-defined]
+    give_gradients(models[0], np.random.default_rng(0))
+    with pytest.raises(ConnectionError, match="server 1 has ended its connection"):
         learners[0].step()
     close(learners)
 
@@ -157,7 +167,6 @@ def test_a_server_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_goes_wrong_in_a_server_is_raised_by_its_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Net()
     (learner,) = started("ps-async", [model])
-    monkeypatch.setattr(parameter_server, "PATIENCE_S", 0.2)
     monkeypatch.setattr(learner.server, "_step", lambda rate: 1 / 0)  # type: ignore[attr-defined]
     give_gradients(model, np.random.default_rng(0))
     with pytest.raises(ZeroDivisionError):
