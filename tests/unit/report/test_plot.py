@@ -77,3 +77,13 @@ def test_figures_are_drawn_anew_but_never_in_a_folder_of_other_files(tmp_path: P
     with pytest.raises(AsrtoolError, match="holds other files"):
         plot_training(tmp_path / "train", tmp_path / "train")
     assert (tmp_path / "train/train.json").exists()
+
+
+def test_a_learner_without_a_step_and_a_drift_that_is_not_known_yet_are_drawn(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    (tmp_path / "train/learners/1.jsonl").write_text("")
+    meeting = {"kind": "learners", "step": 20, "consensus_distance": 0.01}
+    (tmp_path / "train/metrics.jsonl").write_text(json.dumps(meeting) + "\n")
+    path = plot_training(tmp_path / "train", tmp_path / "out")
+    assert "| 1 | 0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 100.0 | - | - |" in path.read_text(encoding="utf-8")
+    assert len(list(path.parent.glob("*.svg"))) == 4
