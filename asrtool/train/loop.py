@@ -26,22 +26,12 @@ from asrtool.dist.build import build_strategy
 from asrtool.dist.dealing import Queue, Share
 from asrtool.dist.strategy import Agreement, Parts
 from asrtool.dist.world import World
-from asrtool.errors import AsrtoolError
 from asrtool.log import bar
 from asrtool.models import AcousticModel
 from asrtool.models.criterion import choose_criterion
-from asrtool.models.torch_file import write_torch
-from asrtool.train.checkpoint import (
-    Saved,
-    State,
-    load_checkpoint,
-    load_learner,
-    load_newest,
-    remove_others,
-    save_checkpoint,
-    save_learner,
-    to_keep,
-)
+from asrtool.train.bad_batch import bad_batch
+from asrtool.train.checkpoint import Saved, State, to_keep
+from asrtool.train.checkpoints import Checkpoints
 from asrtool.train.emulation import Emulation
 from asrtool.train.epoch import Epoch
 from asrtool.train.examples import ExampleBatch, Examples
@@ -53,8 +43,6 @@ from asrtool.train.records import Records
 from asrtool.train.schedule import learning_rate
 from asrtool.train.specaugment import mask_features
 from asrtool.train.stop import Stop, Stopped
-
-NUM_NAMED = 5  # utterances named in a message
 
 
 class Training:
@@ -83,11 +71,11 @@ class Training:
         self.train_set, self.dev_set = sets
         self.total_samples = self.settings.num_epochs * len(self.train_set.tokens)
         self.out = out
-        self.directory = out / "checkpoints"
         self.world = world
+        self.checkpoints = Checkpoints(out / "checkpoints", info, world)
         self.slowness = emulation.slow.get(world.rank, 1.0)
 
-        found, self.state = load_newest(self.directory, self._load) or (None, State())
+        found, self.state = self.checkpoints.load() or (None, State())
         self._fix_arithmetic()
         self.model = model.to(self.precision.device)
         if found:
@@ -108,20 +96,6 @@ class Training:
         )
         if found:
             self._go_on(found["learner"])
-
-    def _load(self, path: Path) -> tuple[dict[str, Any], State]:
-        """The checkpoint `path` with what is this learner's own; AsrtoolError for all where one cannot be read."""
-        error = ""
-        try:
-            content, state = load_checkpoint(path)
-            if self.world.rank and state.num_learners == self.world.size:
-                content["learner"] = load_learner(path, self.world.rank)
-        except AsrtoolError as found:
-            error = found.what
-        errors = [told for told in self.world.gather(error) if told]
-        if errors:
-            raise AsrtoolError(errors[0])
-        return content, state
 
     def _go_on(self, learner: dict[str, Any]) -> None:
         where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
@@ -261,7 +235,7 @@ class Training:
         grad_norm, spent = self.strategy.step()
         seconds = time.perf_counter() - begin
         if batch is not None and not (math.isfinite(nats) and math.isfinite(grad_norm)):
-            raise self._bad_batch(batch, step, f"loss {nats:g}, gradient norm {grad_norm:g}")
+            raise bad_batch(batch, step, f"loss {nats:g}, gradient norm {grad_norm:g}", self.out)
         self.compute_s = seconds - spent.comm_s - spent.wait_s
         record = {
             "step": step,
@@ -345,38 +319,13 @@ class Training:
 
     def _save(self, new: Saved) -> None:
         """Save a checkpoint to go on from; the next one removes it unless it was kept."""
-        learner = self.strategy.state()
-        if self.world.rank:
-            save_learner(self.directory, self.state.step, self.world.rank, learner)
-        self.state.record_bytes = self.world.gather(self.records.num_bytes)  # all are saved once this is known
+        self.state.record_bytes = self.world.gather(self.records.num_bytes)
         if self.metrics:
             self.state.metrics_bytes = self.metrics.num_bytes
-            with self.strategy.consensus():
-                save_checkpoint(self.directory, self.info, self.model.state_dict(), learner, self.state)
-            remove_others(self.directory, [*self.state.saved, new])
-        self.world.barrier()  # who has ended would be taken for lost
-        self.world.barrier()
+        self.checkpoints.save(self.model, self.strategy, self.state, new)
 
     def _lap_s(self) -> float:
         """Seconds since the last call, which are added to those of the training."""
         before, self.clock = self.clock, time.perf_counter()
         self.state.seconds += self.clock - before
         return self.clock - before
-
-    def _bad_batch(self, batch: ExampleBatch, step: int, what: str) -> AsrtoolError:
-        path = self.out / f"bad-batch-{step:08d}.pt"
-        loaded = batch.loaded
-        content = {
-            "step": step,
-            "ids": batch.ids,
-            "texts": [utterance.text for utterance in loaded.utterances],
-            "feats_NTF": torch.from_numpy(loaded.feats_NTF),
-            "feat_lens_N": torch.from_numpy(loaded.feat_lens_N),
-        }
-        write_torch(path, content)
-        named = ", ".join(batch.ids[:NUM_NAMED]) + (", ..." if len(batch.ids) > NUM_NAMED else "")
-        found = "" if np.isfinite(loaded.feats_NTF).all() else "; its features are not finite"
-        return AsrtoolError(
-            f"step {step}: {what}{found}; the batch of {len(batch.ids)} utterances ({named}) is saved in {path}",
-            "remove bad utterances and make the features again, or lower train.peak_lr or train.clip_norm",
-        )
