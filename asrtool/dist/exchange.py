@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import torch
 import zmq
-from torch import Tensor
 
+from asrtool.dist.flat import as_bytes
 from asrtool.dist.gossip import View
 
 STOP = b"stop"  # other orders are the number of a neighbour
@@ -109,25 +109,21 @@ class Exchanger:
             self.poller.register(socket, zmq.POLLIN)
         self.asked = neighbour
         self.view.snapshot(self.mine_P)
-        self.requests[neighbour].send(_bytes(self.mine_P), copy=False)
+        self.requests[neighbour].send(as_bytes(self.mine_P), copy=False)
         self.num_bytes += self.mine_P.nbytes
 
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
-        socket.recv_into(_bytes(self.theirs_P))
+        socket.recv_into(as_bytes(self.theirs_P))
         self.view.pull(self.mine_P, self.theirs_P, self.weight)
         self.num_exchanges += 1
         self.idle.set()
 
     def _answer(self) -> None:
         learner = self.answers.recv()
-        self.answers.recv_into(_bytes(self.theirs_P))
+        self.answers.recv_into(as_bytes(self.theirs_P))
         if self.answered:
             self.answered.wait()  # ZeroMQ may still read the last answer
         self.view.answer(self.theirs_P, self.answer_P, self.weight)
         self.answers.send(learner, zmq.SNDMORE)
-        self.answered = self.answers.send(_bytes(self.answer_P), copy=False, track=True)
+        self.answered = self.answers.send(as_bytes(self.answer_P), copy=False, track=True)
         self.num_bytes += self.answer_P.nbytes
-
-
-def _bytes(tensor_P: Tensor) -> memoryview:
-    return tensor_P.view(torch.uint8).numpy().data
