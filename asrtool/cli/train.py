@@ -38,22 +38,15 @@ def train(
     command goes on where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
     [model], [specaugment], [train], [dist].
     """
-    from asrtool.dist.environment import is_learner
     from asrtool.train.emulation import Emulation
-    from asrtool.train.train import count_learners, train_model
+    from asrtool.train.train import start_training
 
     if strategy:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, strategy=strategy))
     if num_learners:
         config = dataclasses.replace(config, dist=dataclasses.replace(config.dist, num_learners=num_learners))
     emulation = Emulation(dict(map(_slowness, slow)), compute_ms)
-    number = count_learners(config)
-    if number == 1 or is_learner():
-        train_model(features, tokenizer, out, config, emulation)
-    else:
-        from asrtool.dist.launch import launch_learners
-
-        launch_learners(sys.argv[1:], number, out)
+    start_training(features, tokenizer, out, config, emulation, sys.argv[1:])
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from asrtool.train.loop import Training
 
 
+FINISHED = "%s: this training is finished"
+
+
 def train_model(features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None = None) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; go on from what is there.
 
@@ -39,11 +43,29 @@ def train_model(features: Path, tokenizer: Path, out: Path, config: Config, emul
     if is_learner():
         _train_as_learner(features, tokenizer, out, config, emulation, inputs)
     elif open_training(out, inputs):
-        logging.info("%s: this training is finished", out)
+        logging.info(FINISHED, out)
     else:
         from asrtool.dist.world import World
 
         _train(features, tokenizer, out, config, emulation, World())
+
+
+def start_training(
+    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation, words: Sequence[str]
+) -> None:
+    """Train here where there is one learner, else start learners that run ``asrtool`` with the arguments `words`.
+
+    Raises AsrtoolError as `train_model` does, and when a learner ends before its time.
+    """
+    num_learners = count_learners(config)
+    if num_learners == 1 or is_learner():
+        train_model(features, tokenizer, out, config, emulation)
+    elif open_training(out, describe_inputs(features, tokenizer, config, emulation)):
+        logging.info(FINISHED, out)
+    else:
+        from asrtool.dist.launch import launch_learners
+
+        launch_learners(words, num_learners, out)
 
 
 def count_learners(config: Config) -> int:
