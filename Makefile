@@ -68,7 +68,7 @@ bench-decode: demo
 
 # Distributed strategies beside other packages, in 40 minutes; some of them: make bench-dist BENCH="throughput --rounds 2"
 BENCH_STAMP := .venv/.installed-bench
-bench-dist: demo $(BENCH_STAMP)
+bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
 
 $(BENCH_STAMP): $(STAMP)

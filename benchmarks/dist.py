@@ -29,7 +29,6 @@ AT_100 = ("none", "allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "ps
           "decent-dp ring")  # fmt: skip
 HIDDEN = ("none", "adpsgd-fixed", "adpsgd-fixed bf16", "adpsgd-d1")
 SIZES = ((5_000_000, 250.0), (20_000_000, 500.0), (43_000_000, 1000.0))  # parameters, ms of computation
-SCALE = [32, 64]  # learners
 LAUNCH_S = 1800  # longer than any launch takes
 
 Line = dict[str, Any]
@@ -44,6 +43,7 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("recipes/swbd/exp"), help="what `make demo` leaves, for scale"
     )
+    parser.add_argument("--scale", type=int, nargs="+", default=[32, 64], metavar="N", help="learners of scale")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contestants; none is always one")
     options = parser.parse_args()
     names = ["none", *(name for name in (*OURS[1:], *PEERS) if not options.only or name in options.only)]
@@ -57,7 +57,7 @@ def main() -> None:
     )
     for point in options.points or (*POINTS, "scale"):
         if point == "scale":
-            measure_scale(options.work, SCALE)
+            measure_scale(options.scale)
         else:
             POINTS[point](case)
 

@@ -21,6 +21,7 @@ from asrtool.train.loss import Wait
 
 NUM_LAYERS = 8
 NODE_SIZE = 2  # learners of a super-learner
+CLIP_NORM = 1e9  # never reached: all clip, so that all do the same work
 WARMUP_STEPS = 8  # of post-local SGD, before it averages periodically
 make_optimizer = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
 
@@ -58,6 +59,7 @@ class Contestant:
     def update(self) -> None:
         """From the gradients of a batch."""
         if self.optimizer:
+            nn.utils.clip_grad_norm_(self.task.parameters(), CLIP_NORM)
             self.optimizer.step()
         self.module.zero_grad()
 
@@ -84,7 +86,7 @@ class Ours(Contestant):
                 task=task,
                 model=task.model,
                 make_optimizer=make_optimizer,
-                clip_norm=1e9,
+                clip_norm=CLIP_NORM,
                 settings=settings,
                 seed=1,
                 world=World() if alone else world,
@@ -135,7 +137,7 @@ def decent_dp(topology: str, task: Wait, world: World) -> Contestant:
     def optimizer_of(named: list[tuple[str, Tensor]]) -> torch.optim.Optimizer:
         return make_optimizer([parameter for _, parameter in named])
 
-    module = DecentralizedDataParallel(task, optim_fn=optimizer_of, topology=topology)
+    module = DecentralizedDataParallel(task, optim_fn=optimizer_of, topology=topology, grad_clip_norm=CLIP_NORM)
     return Contestant(task, Dealing(lockstep=True), module, world)
 
 

@@ -1,7 +1,7 @@
 """Start-up, threads, sockets and memory of many learners, and how they stop: a part of `benchmarks/dist.py`.
 
-`asrtool train` on what `make demo` leaves, with a tiny model that waits instead of computing. It is stopped by SIGTERM
-in the middle, and then runs to its end.
+`asrtool train` with a tiny model that waits instead of computing, on utterances of noise. It is stopped by SIGTERM in
+the middle, and then runs to its end.
 """
 
 from __future__ import annotations
@@ -16,13 +16,25 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from asrtool.config import Features
+from asrtool.corpus.cmvn import Moments, write_cmvn
+from asrtool.corpus.index import Utterance, write_feature_settings, write_index
+from asrtool.corpus.shard import write_shard
+from asrtool.lang.tokenizer import train_tokenizer
+
+FEATURES = Features(num_mel_bins=8, cmvn="none", speeds=(1.0,))
+NUM_FRAMES = 100  # of an utterance, which is a batch
+TEXT = "one two three"
 ASRTOOL = (sys.executable, "-c", "from asrtool.cli.main import main; main()")
 COMPUTE_MS = 2000
 SETTINGS = (
-    "model.num_layers=1", "model.hidden_size=8", "train.num_epochs=1", "train.batch_s=20", "train.cache_gib=0",
-    "train.save_every_steps=1000000", "train.log_every_steps=1000000", "train.precision=fp32", "train.num_threads=1",
+    "model.num_layers=1", "model.hidden_size=8", "train.num_epochs=1", "train.batch_s=1",
+    "train.save_every_steps=1000000", "train.log_every_steps=1000000", "train.precision=fp32",
 )  # fmt: skip
-MIDDLE_STEPS = 4  # of each learner, before what it holds is counted
+NUM_STEPS = 12  # of each learner, on average
+MIDDLE_STEPS = 4  # of each, before what it holds is counted
 LIMIT_S = 600
 
 
@@ -35,19 +47,38 @@ class Held:
     own_bytes: int  # of memory, with its share of what it has in common with others
 
 
-def measure_scale(work: Path, numbers: list[int]) -> None:
+def measure_scale(numbers: list[int]) -> None:
     """Print a table with a row for each number of learners."""
-    print(
-        "\n| learners | s to the first step of the last | threads | sockets | MiB | GiB of all | s to stop | s to end |"
-    )
+    print("\n| learners | s to start | threads | sockets | MiB | GiB of all | s to stop | s to end |")
     print("|---|---|---|---|---|---|---|---|")
     for number in numbers:
         with tempfile.TemporaryDirectory() as folder:
-            print(measure(work, Path(folder) / "train", number), flush=True)
+            write_task(Path(folder), NUM_STEPS * number)
+            print(measure(Path(folder), number), flush=True)
 
 
-def measure(work: Path, out: Path, number: int) -> str:
+def write_task(work: Path, num_batches: int) -> None:
+    """Features and a tokenizer, as small as they can be."""
+    write_set(work / "features" / "train", num_batches)
+    write_set(work / "features" / "dev", 64)
+    write_feature_settings(work / "features", FEATURES)
+    sentences = work / "sentences.txt"
+    sentences.write_text(TEXT + "\n")
+    train_tokenizer(sentences, work / "tokenizer", 40)
+
+
+def write_set(directory: Path, number: int) -> None:
+    directory.mkdir(parents=True)
+    feats_TF = np.random.default_rng(1).standard_normal((NUM_FRAMES, FEATURES.num_mel_bins)).astype(np.float32)
+    names = [f"{directory.name}-{i}" for i in range(number)]
+    utterances = [Utterance(name, name, "A", 0.0, 1.0, name, TEXT, 0, NUM_FRAMES) for name in names]
+    write_index(directory, write_shard(directory, 0, [(utterance, feats_TF) for utterance in utterances], FEATURES))
+    write_cmvn(directory, {}, Moments.of(feats_TF))
+
+
+def measure(work: Path, number: int) -> str:
     """A row: of what a learner holds, the most that one does. RuntimeError when a training does not end well."""
+    out = work / "train"
     words = ["train", str(work / "features"), str(work / "tokenizer"), str(out), "--strategy", "adpsgd-random"]
     options = [f"--num-learners={number}", f"--compute-ms={COMPUTE_MS}", *(f"--set={setting}" for setting in SETTINGS)]
     command = [*ASRTOOL, *words, *options]
