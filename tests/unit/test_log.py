@@ -74,10 +74,22 @@ def test_nothing_to_do_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages[0].startswith("reading: 0/0 files")
 
 
+SHOW_BAR = """
+import logging
+from asrtool.log import progress, setup_logging
+setup_logging(logging.{})
+list(progress(range(3), 'reading', unit='file'))
+"""
+
+
 def test_a_terminal_shows_a_bar() -> None:
-    shown = on_a_terminal("from asrtool.log import progress; list(progress(range(3), 'reading', unit='file'))")
+    shown = on_a_terminal(SHOW_BAR.format("INFO"))
     assert "\rreading: " in shown
     assert "0/3 [" in shown
+
+
+def test_who_tells_warnings_alone_shows_no_bar() -> None:
+    assert "reading" not in on_a_terminal(SHOW_BAR.format("WARNING"))
 
 
 def test_a_log_line_does_not_tear_the_bar() -> None:

@@ -25,7 +25,7 @@ from asrtool.train.train import _prepare, train_model
 
 NUM_LEARNERS = 4
 MANY = [name for name in STRATEGIES if name != "single"]
-LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf"]
+LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
 PLAIN = ("model.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
@@ -77,11 +77,13 @@ def _exit(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
 def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    overrides = (f"train.strategy={name}", "dist.node_size=2", "dist.block_steps=2")
+    strategy, _, outer = name.partition(" by ")
+    settings = (f"train.strategy={strategy}", f"dist.outer={outer or 'adpsgd-random'}")
+    overrides = (*settings, "dist.node_size=2", "dist.block_steps=2")
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
@@ -90,7 +92,7 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     learners.run(train, toy, toy_config, out, overrides, None)
     assert batches_trained(out) == planned(toy, toy_config)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    assert (final["strategy"], final["num_learners"], final["num_samples"]) == (name, NUM_LEARNERS, 72)
+    assert (final["strategy"], final["num_learners"], final["num_samples"]) == (strategy, NUM_LEARNERS, 72)
     assert [read_drawn(out, rank)["batches"] for rank in range(NUM_LEARNERS)] == [[]] * NUM_LEARNERS
     if name in LOCKSTEP:
         undisturbed = tmp_path / "undisturbed"
