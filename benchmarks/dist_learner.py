@@ -33,7 +33,7 @@ class Case:
     compute_ms: float
     slowness: float = 1.0  # of learner 0: how many times longer it computes
     rounds: int = 5
-    round_s: float = 4.0  # of computing alone; at least one step
+    round_s: float = 3.0  # of computing alone; at least one step
 
 
 def main() -> None:
@@ -44,9 +44,11 @@ def main() -> None:
         contestants = {name: start(name, case, world) for name in case.contestants}
         for number in range(case.rounds):
             for name, contestant in contestants.items():
-                lines = world.gather(run_round(contestant, case, world))
+                learners = world.gather(run_round(contestant, case, world))
+                line = {"contestant": name, "round": number, "learners": learners}
+                waiting = case.slowness > 1 and contestant.dealing.lockstep
                 if world.rank == 0:
-                    write_line(Path(sys.argv[2]), {"contestant": name, "round": number, "learners": lines})
+                    write_line(Path(sys.argv[2]), {**line, "waiting": waiting})
         for name, contestant in contestants.items():
             distance = consensus_distance(contestant.weights_P(), world)
             peaks = world.gather(peak_bytes())
@@ -69,13 +71,14 @@ def start(name: str, case: Case, world: World) -> Contestant:
 def run_round(contestant: Contestant, case: Case, world: World) -> dict[str, Any]:
     """What this learner did: so many steps in so many seconds, with so much time of the processor.
 
-    Those who wait for one another make as many steps as the slowest of them; others make as many as they can. They
-    begin one after the other, as learners that have run for long, and with one step that is not counted.
+    Those who step together make as many steps as the slowest of them; others make as many as they can, and begin one
+    after the other, as learners do that have run for long. A first step is not counted.
     """
-    compute_s = case.compute_ms / 1000
+    dealing, compute_s = contestant.dealing, case.compute_ms / 1000
     world.barrier()
     contestant.task.compute_s = compute_s
-    time.sleep(compute_s * world.rank / world.size)
+    if not dealing.lockstep:
+        time.sleep(compute_s * (world.rank // dealing.team * dealing.team) / world.size)
     contestant.step()
     contestant.task.compute_s = compute_s * (case.slowness if world.rank == 0 else 1)
     num_steps = count_steps(contestant, case, world)
