@@ -130,7 +130,7 @@ class Replica(Strategy):
         self.optimizer = parts.make_optimizer(list(parts.model.parameters()))
         self.flat = flat
         self.mixing = mixing
-        self.mean_P = flat.weights_P  # of all learners, at the last meeting
+        self.mean_P = flat.weights_P  # of all learners, from a meeting to the next step
         self.updates_S = torch.zeros(len(self._sample(flat.weights_P)), dtype=torch.float64)
         self.mean_S: Tensor | None = None
 
@@ -138,6 +138,7 @@ class Replica(Strategy):
         self.mixing.start()
 
     def step(self) -> tuple[float, Spent]:
+        self.mean_P = self.flat.weights_P  # gives the last one's memory back
         before_S = self._sample(self.flat.weights_P)
         norm = local_step(self.model, self.optimizer, self.clip_norm)
         self.updates_S += self._sample(self.flat.fetch()) - before_S
