@@ -33,7 +33,6 @@ from asrtool.decode.path import find_spans
 from asrtool.decode.search import Search
 from asrtool.decode.trial import Trial
 from asrtool.decode.tune import count_errors
-from asrtool.decode.words import find_words
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
@@ -53,7 +52,7 @@ NUM_SENTENCES = 40_000
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "er", "is", "on", "ut")]
 
 
-Found = list[str] | np.ndarray | None  # words, or a path of one token a frame
+Found = list[str] | list[int] | None  # words, or a path of one token a frame
 
 
 @dataclass
@@ -176,11 +175,9 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
 
 def to_words(found: Found, posteriors: Posteriors, search: Search) -> list[str]:
     """What a method found as words."""
-    if not isinstance(found, np.ndarray):
+    if not found or isinstance(found[0], str):
         return found or []
-    log_probs_TV = posteriors.log_probs_TV
-    words = find_words(find_spans(found, log_probs_TV), search.pieces, search.frame_s, len(log_probs_TV))
-    return [word.text for word in words]
+    return [word for word, _ in search.pieces.group(find_spans(found, posteriors.log_probs_TV))]
 
 
 if __name__ == "__main__":

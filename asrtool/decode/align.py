@@ -20,8 +20,8 @@ from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.forward import compute_posteriors
 from asrtool.decode.inputs import check_num_tokens, load_acoustic_model, open_features
 from asrtool.decode.parallel import num_cores, process_pool
-from asrtool.decode.path import find_spans, viterbi_path
-from asrtool.decode.words import Word, is_spoken, place_words
+from asrtool.decode.path import Span, find_spans, viterbi_path
+from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer
@@ -60,12 +60,11 @@ class Aligner:
         groups = [(text, list(islice(spans, len(spelling)))) for text, spelling in spelled]
         groups = [(text, group) for text, group in groups if is_spoken(text)]
         words = place_words(groups, self.frame_s, len(log_probs_TV))
-        said = [
-            Word(self.pieces[span.token], span.begin * self.frame_s, span.end * self.frame_s, min(1.0, span.confidence))
-            for _, group in groups
-            for span in group
-        ]
-        return Aligned(tuple(words), tuple(said))
+        return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
+
+    def _place(self, span: Span) -> Word:
+        token, begin, end, _ = span
+        return Word(self.pieces[token], begin * self.frame_s, end * self.frame_s, to_confidence([span]))
 
 
 def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:

@@ -19,21 +19,24 @@ class GraphSearch:
         self.graph = graph  # kept, because the decoder does not
         self.max_active = max_active
         self.decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions())
+        self._beam: float | None = None  # that the decoder was told
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> np.ndarray | None:
-        """The best path, shape (T,); None when the graph accepts no path.
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
+        """The best path; None when the graph accepts no path.
 
         The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead. `beam`
         is a range of log probability in the scale of the language model.
         """
-        self.decoder.set_options(kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active))
+        if beam != self._beam:
+            self.decoder.set_options(kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active))
+            self._beam = beam
         self.decoder.decode(kaldi_decoder.DecodableCtc(np.divide(log_probs_TV, lm_weight, dtype=np.float32)))
         found, path = self.decoder.get_best_path()
         if not found:
             return None
         _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)
         assert len(labels) == len(log_probs_TV), f"{len(labels)} labels on {len(log_probs_TV)} frames"
-        return np.array(labels, dtype=np.int64) - 1
+        return [label - 1 for label in labels]
 
 
 def add_word_penalty(graph: Any, word_penalty: float, num_symbols: int) -> Any:

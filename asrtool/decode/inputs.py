@@ -18,7 +18,7 @@ from asrtool.decode.lattice import LatticeSearch
 from asrtool.decode.prefix_beam import PrefixBeam
 from asrtool.decode.search import Search
 from asrtool.decode.word_parse import WordParser
-from asrtool.decode.words import opens_word
+from asrtool.decode.words import WordPieces, opens_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
 from asrtool.lang.lexicon import read_lexicon
@@ -80,19 +80,19 @@ def load_search(
     """
     pieces = Tokenizer.load(work / "tokenizer").pieces
     check_num_tokens(work / "tokenizer", len(pieces), acoustic)
-    search = Search(pieces, acoustic.frame_s)
+    search = Search(WordPieces(pieces), acoustic.frame_s)
     if not any(map(opens_word, pieces)):
         search.parser = _open_parser(work, settings, pieces)
     if "beam" in settings.methods:
         words = read_symbols(work / "lang" / "words.txt", "lang")
         search.beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words)
     if "graph" in settings.methods:
+        check_graph_tokens(work / "graph" / "tokens.txt", pieces)
         _open_graphs(search, work / "graph", settings, word_penalties)
     return search
 
 
 def _open_graphs(search: Search, directory: Path, settings: Decode, word_penalties: Collection[float]) -> None:
-    check_graph_tokens(directory / "tokens.txt", search.pieces)
     search.symbols = read_symbols(directory / "words.txt", "graph")
     if settings.backend == "k2":
         require_k2("decode.backend = k2")

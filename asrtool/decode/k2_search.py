@@ -28,8 +28,8 @@ class K2Search:
         self.graph = k2.create_fsa_vec([load_fsa(directory, word_penalty)])
         self.max_active = max_active
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> np.ndarray | None:
-        """The best path, shape (T,), or None: one into a final state where the beam keeps such, as GraphSearch does."""
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
+        """The best path, or None: one into a final state where the beam keeps such, as GraphSearch does."""
         scaled_TV = torch.from_numpy((log_probs_TV / lm_weight).astype(np.float32))
         dense = k2.DenseFsaVec(scaled_TV[None], torch.tensor([[0, 0, len(log_probs_TV)]], dtype=torch.int32))
         labels = self._search(self.graph, dense, beam)
@@ -38,7 +38,7 @@ class K2Search:
         if len(labels) == 0:
             return None
         assert len(labels) == len(log_probs_TV) + 1, f"{len(labels)} labels on {len(log_probs_TV)} frames"
-        return labels[:-1].numpy().astype(np.int64)
+        return list(labels[:-1].tolist())
 
     def _search(self, graph: Any, dense: Any, beam: float) -> torch.Tensor:
         lattice = k2.intersect_dense_pruned(

@@ -29,7 +29,7 @@ class Path:
     """A sentence of a lattice and the best path that spells it; scores are natural logarithms, not scaled."""
 
     words: tuple[int, ...]  # output labels of the graph
-    tokens_T: np.ndarray  # one token a frame
+    tokens: list[int]  # one token a frame
     acoustic: float  # ln p of the path
     lm: float  # ln of the graph's weight, without word penalties
 
@@ -107,10 +107,10 @@ class LatticeSearch:
             return []
         paths = []
         for entry in self._join(frames).find_nbest(self.num_paths, self.lattice_beam):
-            tokens_T = np.array(entry.labels(), dtype=np.int64) - 1
-            assert len(tokens_T) == len(log_probs_TV), f"{len(tokens_T)} labels on {len(log_probs_TV)} frames"
-            acoustic = float(log_probs_TV[np.arange(len(tokens_T)), tokens_T].sum(dtype=np.float64))
-            paths.append(Path(entry.words, tokens_T, acoustic, -entry.graph))
+            tokens = [label - 1 for label in entry.labels()]
+            assert len(tokens) == len(log_probs_TV), f"{len(tokens)} labels on {len(log_probs_TV)} frames"
+            acoustic = float(log_probs_TV[np.arange(len(tokens)), tokens].sum(dtype=np.float64))
+            paths.append(Path(entry.words, tokens, acoustic, -entry.graph))
         return paths
 
     def _advance(self, before: Frame, row_V: np.ndarray, trial: Trial) -> Frame:

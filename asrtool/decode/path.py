@@ -1,4 +1,4 @@
-"""CTC paths: one token id a frame, and the spans of tokens that a path holds.
+"""CTC paths: lists of one token id a frame, and the spans of tokens that a path holds.
 
 Shapes: T frames, V tokens, U tokens of a sequence; token 0 is the blank.
 """
@@ -6,29 +6,22 @@ Shapes: T frames, V tokens, U tokens of a sequence; token 0 is the blank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 BLANK = 0
+# Token, the frames in which a path emits it, begin and end (exclusive), and its highest log posterior there. A plain
+# tuple: an utterance has dozens, and named ones take longer to make than all else that words take after the search.
+Span = tuple[int, int, int, float]
 
 
-class Span(NamedTuple):
-    """Frames `begin` to `end` (exclusive) in which a path emits `token`; `confidence` is its peak posterior there."""
-
-    token: int
-    begin: int
-    end: int
-    confidence: float
+def greedy_path(log_probs_TV: np.ndarray) -> list[int]:
+    """The most probable token of each frame."""
+    return list(log_probs_TV.argmax(axis=1).tolist())
 
 
-def greedy_path(log_probs_TV: np.ndarray) -> np.ndarray:
-    """The most probable token of each frame, shape (T,)."""
-    return log_probs_TV.argmax(axis=1)
-
-
-def viterbi_path(log_probs_TV: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-    """The most probable path, shape (T,), that spells `tokens`.
+def viterbi_path(log_probs_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
+    """The most probable path that spells `tokens`.
 
     States are blank, token 1, blank, ... token U, blank; from one a path stays, goes on, or skips a blank between two
     different tokens (Graves et al. 2006, section 4.1, with max instead of sum).
@@ -55,7 +48,7 @@ def viterbi_path(log_probs_TV: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
     if num_states > 1 and score[2 + state - 1] > score[2 + state]:
         state -= 1
     assert np.isfinite(score[2 + state]), f"{len(tokens)} tokens do not fit {num_frames} frames"
-    return labels[_trace(moves_TS, state)]
+    return list(labels[_trace(moves_TS, state)].tolist())
 
 
 def _trace(moves_TS: np.ndarray, state: int) -> np.ndarray:
@@ -66,15 +59,19 @@ def _trace(moves_TS: np.ndarray, state: int) -> np.ndarray:
     return states
 
 
-def find_spans(path_T: np.ndarray, log_probs_TV: np.ndarray) -> list[Span]:
+def find_spans(path: Sequence[int], log_probs_TV: np.ndarray) -> list[Span]:
     """The tokens of a path in order: runs of equal ids, blanks left out."""
-    if not len(path_T):
-        return []
-    begins = np.concatenate(([0], np.flatnonzero(path_T[1:] != path_T[:-1]) + 1))
-    peaks = np.exp(np.maximum.reduceat(log_probs_TV[np.arange(len(path_T)), path_T], begins)).tolist()
-    tokens, edges = path_T[begins].tolist(), [*begins.tolist(), len(path_T)]
-    return [
-        Span(token, edges[i], edges[i + 1], peak)
-        for i, (token, peak) in enumerate(zip(tokens, peaks, strict=True))
-        if token != BLANK
-    ]
+    # A loop: for the length of an utterance NumPy's calls take twice as long.
+    log_prob = log_probs_TV.item
+    spans: list[Span] = []
+    last, begin, peak = BLANK, 0, 0.0
+    for t, token in enumerate(path):
+        if token != last:
+            if last != BLANK:
+                spans.append((last, begin, t, peak))
+            last, begin, peak = token, t, log_prob(t, token)
+        elif token != BLANK and (score := log_prob(t, token)) > peak:
+            peak = score
+    if last != BLANK:
+        spans.append((last, begin, len(path), peak))
+    return spans

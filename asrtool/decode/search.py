@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from asrtool.decode.prefix_beam import PrefixBeam
 from asrtool.decode.rescore import Candidate
 from asrtool.decode.trial import Trial
 from asrtool.decode.word_parse import WordParser
-from asrtool.decode.words import Word, find_words, place_words
+from asrtool.decode.words import Word, WordPieces, place_words
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What a search found in an utterance, and the processor seconds it took.
 
     `candidates` are the n-best list of method rescore, best first; their words are not chosen yet.
@@ -33,19 +32,19 @@ class Found:
 class PathSearch(Protocol):
     """Search on a graph that holds the language model at weight 1."""
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> np.ndarray | None:
-        """The best path, a token a frame, shape (T,); None when there is none."""
+    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
+        """The best path, a token a frame; None when there is none."""
 
 
 @dataclass
 class Search:
     """The trials to make on every utterance, with what they search in.
 
-    `pieces` are the tokens of the posteriors' columns, `frame_s` the time from one row to the next. `graphs` are given
-    by the word penalty they hold, and `symbols` are the words of their output labels.
+    `pieces` read the tokens of the posteriors' columns as words, `frame_s` is the time from one row to the next.
+    `graphs` are given by the word penalty they hold, and `symbols` are the words of their output labels.
     """
 
-    pieces: Sequence[str]
+    pieces: WordPieces
     frame_s: float
     beam: PrefixBeam | None = None
     graphs: Mapping[float, PathSearch] | None = None
@@ -68,11 +67,11 @@ class Search:
         if len(log_probs_TV) and trial.method == "rescore":
             candidates = self._find_candidates(trial, log_probs_TV)
         elif len(log_probs_TV):
-            path_T = self._find_path(trial, log_probs_TV)
-            words = () if path_T is None else self._find_words(path_T, log_probs_TV, trial)
+            path = self._find_path(trial, log_probs_TV)
+            words = () if path is None else self._find_words(path, log_probs_TV, trial)
         return Found(words, time.thread_time() - start_s, candidates)
 
-    def _find_path(self, trial: Trial, log_probs_TV: np.ndarray) -> np.ndarray | None:
+    def _find_path(self, trial: Trial, log_probs_TV: np.ndarray) -> list[int] | None:
         if trial.method == "beam":
             assert self.beam is not None, "no prefix beam was set up"
             return viterbi_path(log_probs_TV, self.beam.search(log_probs_TV, trial).tokens)
@@ -85,7 +84,7 @@ class Search:
         assert self.lattice is not None, "no lattices were set up"
         return tuple(
             Candidate(
-                self._find_words(path.tokens_T, log_probs_TV, trial, path.words),
+                self._find_words(path.tokens, log_probs_TV, trial, path.words),
                 tuple(self.symbols[word] for word in path.words),
                 path.acoustic,
                 path.lm,
@@ -94,11 +93,13 @@ class Search:
         )
 
     def _find_words(
-        self, path_T: np.ndarray, log_probs_TV: np.ndarray, trial: Trial, said: Sequence[int] | None = None
+        self, path: Sequence[int], log_probs_TV: np.ndarray, trial: Trial, said: Sequence[int] | None = None
     ) -> tuple[Word, ...]:
         """The words of a path, which are `said` (output labels) if given."""
-        spans, num_frames = find_spans(path_T, log_probs_TV), len(log_probs_TV)
+        spans, num_frames = find_spans(path, log_probs_TV), len(log_probs_TV)
         if self.parser is None:
-            return tuple(find_words(spans, self.pieces, self.frame_s, num_frames))
-        words = None if said is None else [self.symbols[label] for label in said]
-        return tuple(place_words(self.parser.group(spans, trial.word_penalty, words), self.frame_s, num_frames))
+            groups = self.pieces.group(spans)
+        else:
+            words = None if said is None else [self.symbols[label] for label in said]
+            groups = self.parser.group(spans, trial.word_penalty, words)
+        return tuple(place_words(groups, self.frame_s, num_frames))

@@ -48,7 +48,7 @@ class WordParser:
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
         """The words of `spans` but the tags, each with its own spans: `words` if given, else the most probable ones."""
-        tokens = [span.token for span in spans]
+        tokens = [token for token, _, _, _ in spans]
         parsed = self._parse(tokens, self.lm if words is None else Said(words), word_penalty)
         ends = list(itertools.accumulate(length for _, length in parsed))
         return [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from asrtool.decode.path import Span
@@ -31,31 +31,46 @@ def is_spoken(piece: str) -> bool:
     return piece[:1] not in ("[", "<")
 
 
-def find_words(spans: Sequence[Span], pieces: Sequence[str], frame_s: float, num_frames: int) -> list[Word]:
-    """Words of an utterance whose `pieces` mark where a word begins; see place_words."""
-    groups: list[tuple[list[str], list[Span]]] = []
-    for span in spans:
-        piece = pieces[span.token]
-        if not groups or opens_word(piece):
-            groups.append(([], []))
-        if is_spoken(piece):
-            groups[-1][0].append(piece)
-            groups[-1][1].append(span)
-    spelled = (("".join(spoken).replace(WORD_MARK, ""), group) for spoken, group in groups)
-    return place_words([(text, group) for text, group in spelled if text], frame_s, num_frames)
+class WordPieces:
+    """Reads tokens as words by `pieces`, which mark where a word begins."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._opens = [opens_word(piece) for piece in pieces]
+        self._texts = [piece.removeprefix(WORD_MARK) if is_spoken(piece) else "" for piece in pieces]
+
+    def group(self, spans: Sequence[Span]) -> list[tuple[str, Sequence[Span]]]:
+        """The words of `spans` but the tags, each with its own spans."""
+        groups: list[tuple[str, Sequence[Span]]] = []
+        text, group = "", list[Span]()
+        for span in spans:
+            token = span[0]
+            if self._opens[token]:
+                if text:
+                    groups.append((text, group))
+                text, group = self._texts[token], [span]
+            elif self._texts[token]:
+                text += self._texts[token]
+                group.append(span)
+        return [*groups, (text, group)] if text else groups
 
 
-def place_words(groups: Iterable[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
+def to_confidence(group: Sequence[Span]) -> float:
+    """The lowest posterior of these tokens, each at its peak."""
+    return math.exp(min(0.0, *[log_prob for _, _, _, log_prob in group]))
+
+
+def place_words(groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
     """Words of an utterance, in order and without overlap, times from its begin; `groups` are words and their tokens.
 
     A word runs from the begin of its first token to the end of its last, and at most MARGIN_S further on either side:
     to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
-    Its confidence is the lowest among its tokens.
     """
-    placed = [(text, group, group[0].begin * frame_s, group[-1].end * frame_s) for text, group in groups]
-    middles = [(left[3] + right[2]) / 2 for left, right in pairwise(placed)]
-    lows, highs = [0.0, *middles], [*middles, num_frames * frame_s]
-    return [
-        Word(text, max(low, begin_s - MARGIN_S), min(high, end_s + MARGIN_S), min(1.0, *[s.confidence for s in group]))
-        for (text, group, begin_s, end_s), low, high in zip(placed, lows, highs, strict=False)
-    ]
+    words: list[Word] = []
+    low_s, last = 0.0, len(groups) - 1
+    for i, (text, group) in enumerate(groups):
+        begin, end = group[0][1], group[-1][2]
+        high_s = frame_s * (num_frames if i == last else (end + groups[i + 1][1][0][1]) / 2)
+        begin_s, end_s = max(low_s, begin * frame_s - MARGIN_S), min(high_s, end * frame_s + MARGIN_S)
+        words.append(Word(text, begin_s, end_s, to_confidence(group)))
+        low_s = high_s
+    return words

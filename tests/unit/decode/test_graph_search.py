@@ -52,7 +52,7 @@ def test_the_path_found_is_the_cheapest_of_all(
     best = min(
         cost(path, log_probs_TV, lm_weight, word_penalty) for path in itertools.product(range(3), repeat=num_frames)
     )
-    assert cost(tuple(found.tolist()), log_probs_TV, lm_weight, word_penalty) == pytest.approx(best, abs=1e-3)
+    assert cost(tuple(found), log_probs_TV, lm_weight, word_penalty) == pytest.approx(best, abs=1e-3)
 
 
 def test_a_heavier_language_model_takes_the_cheaper_word(graph: object) -> None:

@@ -106,9 +106,9 @@ def test_the_viterbi_path_is_the_best_of_all_paths_that_spell_the_tokens(log_pro
         score = sum(float(log_probs_TV[t, v]) for t, v in enumerate(path))
         best[collapse(path)] = max(score, best.get(collapse(path), -math.inf))
     for tokens, score in best.items():
-        path_T = viterbi_path(log_probs_TV, tokens)
-        assert collapse(tuple(path_T.tolist())) == tokens
-        assert float(log_probs_TV[np.arange(num_frames), path_T].sum()) == pytest.approx(score, abs=1e-4)
+        path = viterbi_path(log_probs_TV, tokens)
+        assert collapse(tuple(path)) == tokens
+        assert float(log_probs_TV[np.arange(num_frames), path].sum()) == pytest.approx(score, abs=1e-4)
 
 
 def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, trial: Trial) -> tuple[int, ...]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.decode.path import Span
-from asrtool.decode.words import MARGIN_S, find_words
+from asrtool.decode.words import MARGIN_S, Word, WordPieces, place_words
 
 PIECES = ("<blk>", "<unk>", "[noise]", "\u2581", "\u2581hi", "\u2581the", "re", "\u2581th", "-")
 
 
 def spans(*items: tuple[str, int, int]) -> list[Span]:
-    return [Span(PIECES.index(piece), begin, end, 0.9) for piece, begin, end in items]
+    return [(PIECES.index(piece), begin, end, -0.1) for piece, begin, end in items]
+
+
+def find_words(found: list[Span], num_frames: int) -> list[Word]:
+    return place_words(WordPieces(PIECES).group(found), 0.03, num_frames)
 
 
 def texts(*items: tuple[str, int, int]) -> list[str]:
-    return [word.text for word in find_words(spans(*items), PIECES, 0.03, 100)]
+    return [word.text for word in find_words(spans(*items), 100)]
 
 
 def test_a_word_begins_at_the_mark_and_joins_its_pieces() -> None:
@@ -33,23 +39,23 @@ def test_tags_and_unknown_pieces_are_no_words() -> None:
 
 
 def test_a_word_reaches_a_margin_past_its_pieces_but_not_past_the_middle_of_a_gap_or_the_ends() -> None:
-    words = find_words(spans(("\u2581hi", 1, 2), ("\u2581the", 4, 5), ("re", 7, 8)), PIECES, 0.03, 20)
+    words = find_words(spans(("\u2581hi", 1, 2), ("\u2581the", 4, 5), ("re", 7, 8)), 20)
     assert (words[0].begin_s, words[0].end_s) == pytest.approx((0.0, 0.09))
     assert (words[1].begin_s, words[1].end_s) == pytest.approx((0.09, 0.24 + MARGIN_S))
 
 
 def test_confidence_is_that_of_the_weakest_piece() -> None:
-    pieces = [Span(5, 0, 1, 0.8), Span(6, 1, 2, 0.3)]
-    assert find_words(pieces, PIECES, 0.03, 5)[0].confidence == 0.3
+    pieces = [(5, 0, 1, math.log(0.8)), (6, 1, 2, math.log(0.3))]
+    assert find_words(pieces, 5)[0].confidence == pytest.approx(0.3)
 
 
 @given(st.lists(st.tuples(st.sampled_from(range(1, len(PIECES))), st.integers(0, 3), st.integers(1, 3)), max_size=12))
 def test_words_are_in_order_never_overlap_and_lie_in_the_utterance(runs: list[tuple[int, int, int]]) -> None:
-    cursor, found = 0, []
+    cursor, found = 0, list[Span]()
     for token, gap, length in runs:
-        found.append(Span(token, cursor + gap, cursor + gap + length, 0.5))
+        found.append((token, cursor + gap, cursor + gap + length, -0.5))
         cursor += gap + length
-    words = find_words(found, PIECES, 0.03, cursor)
+    words = find_words(found, cursor)
     edges = [edge for word in words for edge in (word.begin_s, word.end_s)]
     assert edges == sorted(edges)
     assert all(word.end_s > word.begin_s for word in words)
