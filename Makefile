@@ -66,10 +66,12 @@ bench-decode: demo
 	@if [ -e $(K2_STAMP) ]; then echo "== once more in .venv-k2"; $(K2_BIN)/python benchmarks/decode.py; \
 	else echo "== k2 is left out: make test-k2 makes its environment"; fi
 
-# Distributed strategies beside other packages, in 40 minutes; some of them: make bench-dist BENCH="throughput --rounds 2"
+# Distributed strategies beside other packages, and convergence against batch, in 90 minutes. Some of the former:
+# make bench-dist BENCH="throughput --rounds 2"
 BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
+	@test -n "$(BENCH)" || $(BIN)/python benchmarks/convergence.py recipes/swbd/exp-convergence
 
 $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-BATCH_S, RATE = 50.0, 0.1  # of all learners together, at scale 1
+BATCH_S, RATE = 25.0, 0.1  # of all learners together, at scale 1
 SETTINGS = {
     "model.num_layers": 2,
     "model.hidden_size": 96,
