@@ -1,6 +1,6 @@
 """Utterances and seconds to a loss on dev, by strategy and global batch, on the mini corpus.
 
-    .venv/bin/python benchmarks/convergence.py WORK [--strategies NAME,...] [--scales 1,4,16,64] [--loss 1.0]
+    .venv/bin/python benchmarks/convergence.py WORK [--strategies NAME,...] [--scales 1,4,16,64] [--rate 0.1]
 
 Each training has the same learners and epochs. The learning rate is scaled with the batch (linear scaling) and warmed
 up along a line over the first quarter; then it stays. A training that is finished in WORK is not run again.
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-BATCH_S, RATE = 25.0, 0.1  # of all learners together, at scale 1
+BATCH_S = 25.0  # of all learners together, at scale 1
 SETTINGS = {
     "model.num_layers": 2,
     "model.hidden_size": 96,
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--strategies", default="allreduce,adpsgd-fixed,adpsgd-random,adpsgd-d1,bmuf")
     parser.add_argument("--scales", default="1,4,16,64")
+    parser.add_argument("--rate", type=float, default=0.1, help="learning rate at scale 1")
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--learners", type=int, default=4)
     parser.add_argument("--loss", type=float, default=1.0)
@@ -56,10 +57,10 @@ def main() -> None:
 
 def train(strategy: str, scale: int, options: argparse.Namespace) -> Path:
     """Where the training lies; one whose loss was no number has no end, but losses up to there."""
-    out: Path = options.work / f"{strategy}-{scale}"
+    out: Path = options.work / f"{strategy}-{scale}-{options.rate}"
     settings = SETTINGS | {
         "train.batch_s": BATCH_S * scale / options.learners,
-        "train.peak_lr": RATE * scale,
+        "train.peak_lr": options.rate * scale,
         "train.num_epochs": options.epochs,
     }
     sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -40,9 +40,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a contestant in a round")
     parser.add_argument("--num-learners", type=int, default=8)
-    parser.add_argument(
-        "--work", type=Path, default=Path("recipes/swbd/exp"), help="what `make demo` leaves, for scale"
-    )
     parser.add_argument("--scale", type=int, nargs="+", default=[32, 64], metavar="N", help="learners of scale")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contestants; none is always one")
     options = parser.parse_args()
