@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 import zmq
+from torch import Tensor
 
 from asrtool.dist.flat import as_bytes
 from asrtool.dist.gossip import View
@@ -27,9 +28,7 @@ class Exchanger:
         """Listen on a free port of `host`; `weight` is that of an exchange, the same for all learners."""
         self.view = view
         self.weight = weight
-        self.mine_P, self.theirs_P, self.answer_P = (
-            torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(3)
-        )
+        self.mine_P, self.answer_P = (torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(2))
         self.num_exchanges = 0
         self.num_bytes = 0  # sent
         self.asked = -1
@@ -113,17 +112,20 @@ class Exchanger:
         self.num_bytes += self.mine_P.nbytes
 
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
-        socket.recv_into(as_bytes(self.theirs_P))
-        self.view.pull(self.mine_P, self.theirs_P, self.weight)
+        self.view.pull(self.mine_P, self._receive(socket), self.weight)
         self.num_exchanges += 1
         self.idle.set()
 
+    def _receive(self, socket: zmq.Socket[bytes]) -> Tensor:
+        """A snapshot, in the memory of the message."""
+        return torch.frombuffer(socket.recv(copy=False).buffer, dtype=self.view.message_type)
+
     def _answer(self) -> None:
         learner = self.answers.recv()
-        self.answers.recv_into(as_bytes(self.theirs_P))
+        theirs_P = self._receive(self.answers)
         if self.answered:
             self.answered.wait()  # ZeroMQ may still read the last answer
-        self.view.answer(self.theirs_P, self.answer_P, self.weight)
+        self.view.answer(theirs_P, self.answer_P, self.weight)
         self.answers.send(learner, zmq.SNDMORE)
         self.answered = self.answers.send(as_bytes(self.answer_P), copy=False, track=True)
         self.num_bytes += self.answer_P.nbytes

@@ -9,7 +9,8 @@ each other, and one that computes still answers.
 Messages may be bf16: then both ends use the rounded snapshots, and the changes still cancel.
 
 Of P parameters a learner keeps, beside its model: v and the base of the next update in float32; and for messages, in
-their format, a snapshot sent, one received, and one answered with.
+their format, a snapshot sent and one answered with. A snapshot received is read in the memory of the message, for as long
+as it is read.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ class View:
     def pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
         """v += weight (theirs - mine)."""
         with self.lock:
-            self._pull(mine_P, theirs_P, weight)
+            self.num_pulls += 1
+            for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
+                _pull(v, mine, theirs, weight)
 
     def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float) -> None:
         """Snapshot into `out_P` and pull towards `theirs_P`, in one step."""
         with self.lock:
-            out_P.copy_(self.v_P)
-            self._pull(out_P, theirs_P, weight)
+            self.num_pulls += 1
+            for v, out, theirs in _chunks(self.v_P, out_P, theirs_P):
+                out.copy_(v)
+                _pull(v, out, theirs, weight)
 
     def update(self, weights_P: Tensor) -> None:
         """Add what the learner changed since the last update, and load the outcome into its `weights_P`.
@@ -62,10 +67,9 @@ class View:
                 base.copy_(weights)
             self.num_pulls = 0
 
-    def _pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
-        self.num_pulls += 1
-        for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
-            v.add_(theirs.float() - mine.float(), alpha=weight)
+
+def _pull(v: Tensor, mine: Tensor, theirs: Tensor, weight: float) -> None:
+    v.add_(theirs.float() - mine.float(), alpha=weight)
 
 
 def _chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
