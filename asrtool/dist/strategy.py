@@ -18,7 +18,7 @@ from asrtool.dist.dealing import Dealing
 from asrtool.dist.flat import FlatWeights
 from asrtool.dist.world import World
 
-NUM_SAMPLED = 4096  # weights whose updates are added up, to see whether any is lost
+NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are added up, to see whether any is lost
 
 
 @dataclass
@@ -188,7 +188,10 @@ class Replica(Strategy):
 
     @staticmethod
     def _sample(weights_P: Tensor) -> Tensor:
-        return weights_P[:: max(1, len(weights_P) // NUM_SAMPLED)].double()
+        """Runs of neighbours, from all over: single ones would each take a line of the cache, at every step."""
+        num_P = len(weights_P)
+        apart = min(num_P, max(LEN_RUN, num_P // NUM_RUNS))
+        return weights_P[: num_P // apart * apart].view(-1, apart)[:, :LEN_RUN].double().flatten()
 
 
 class Together(Strategy):
