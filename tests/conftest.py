@@ -13,6 +13,10 @@ import pytest
 # Each core has a process of tests; threads of torch that wait for one another would slow them down many times.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A shell has what it runs in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
