@@ -71,7 +71,7 @@ bench-decode: demo
 BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
-	@test -n "$(BENCH)" || $(BIN)/python benchmarks/convergence.py recipes/swbd/exp-convergence
+	$(if $(BENCH),,$(BIN)/python benchmarks/convergence.py recipes/swbd/exp-convergence)
 
 $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"
