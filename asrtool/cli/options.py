@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

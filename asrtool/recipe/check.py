@@ -7,7 +7,8 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from asrtool.config import TRAIN_CORPORA, Config, check_conflicts, load_config, select
+from asrtool.config import TRAIN_CORPORA, Config, check_conflicts
+from asrtool.config_file import load_config, select
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry, code_digests

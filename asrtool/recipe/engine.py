@@ -11,7 +11,7 @@ import shlex
 import time
 from typing import BinaryIO
 
-from asrtool.config import format_toml
+from asrtool.config_file import format_toml
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
 from asrtool.recipe.lock import locked

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 import asrtool
-from asrtool.config import Config, check_conflicts, load_config
+from asrtool.config import Config, check_conflicts
+from asrtool.config_file import load_config
 from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage

@@ -21,7 +21,8 @@ from asrtool.errors import AsrtoolError
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool", "local", "utils")
 FRAME = frozenset(
-    {"asrtool.config", "asrtool.config_value", "asrtool.errors", "asrtool.files", "asrtool.log"}
+    {"asrtool.config", "asrtool.config_file", "asrtool.config_value"}
+    | {"asrtool.errors", "asrtool.files", "asrtool.log"}
     | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options"}
 )
 

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config, select
+from asrtool.config import Config
+from asrtool.config_file import select
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, code_digests

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config, format_toml
+from asrtool.config import Config
+from asrtool.config_file import format_toml
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.report.markdown import format_table

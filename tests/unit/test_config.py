@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import SECTIONS, Config, Paths, check_conflicts, format_toml, load_config
+from asrtool.config import Config, Paths, check_conflicts
+from asrtool.config_file import SECTIONS, format_toml, load_config
 from asrtool.errors import AsrtoolError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8

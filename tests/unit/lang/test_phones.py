@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from asrtool.cli.tokenizer import tokenizer as command
-from asrtool.config import check_conflicts, load_config
+from asrtool.config import check_conflicts
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.phones import TOKENS, PhoneTokenizer, write_phones

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.config import Config, load_config
+from asrtool.config import Config
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan

@@ -12,7 +12,7 @@ from asrtool.recipe import source
 from asrtool.recipe.source import Entry, code_digests
 
 COMMANDS = '''
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 from asrtool.shared import TABLE
 
 SIZE = 3
@@ -33,6 +33,7 @@ def two():
 FILES = {
     "asrtool/__init__.py": "",
     "asrtool/config.py": "x = 1",
+    "asrtool/config_file.py": "x = 1",
     "asrtool/shared.py": "TABLE = 1",
     "asrtool/cli/__init__.py": "",
     "asrtool/cli/both.py": COMMANDS,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from run_files import write_training
 
-from asrtool.config import Config, load_config
+from asrtool.config import Config
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.report.results import write_results
 

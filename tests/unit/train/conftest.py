@@ -9,7 +9,7 @@ import pytest
 import torch
 from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts, write_set
 
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.train.train import train_model

@@ -15,7 +15,7 @@ from typing import Any
 
 from toy_task import TOY_CONFIG
 
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 from asrtool.corpus.reader import FeatureReader
 from asrtool.train.epoch import Epoch
 from asrtool.train.examples import Examples

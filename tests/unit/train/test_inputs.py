@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.train.inputs import describe_inputs, open_training
 

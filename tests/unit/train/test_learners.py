@@ -14,7 +14,8 @@ import pytest
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config import STRATEGIES, load_config
+from asrtool.config import STRATEGIES
+from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
 from asrtool.dist.drawn import read_drawn
 from asrtool.dist.learner import learner

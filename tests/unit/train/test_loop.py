@@ -12,7 +12,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy_task import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 
-from asrtool.config import Model, load_config
+from asrtool.config import Model
+from asrtool.config_file import load_config
 from asrtool.corpus.batches import plan_epoch
 from asrtool.corpus.index import write_feature_settings
 from asrtool.corpus.reader import FeatureReader

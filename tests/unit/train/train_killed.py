@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  the optimizers import it when they are first used
 
-from asrtool.config import load_config
+from asrtool.config_file import load_config
 from asrtool.models import torch_file
 from asrtool.train import loop  # noqa: F401  imported once for all children
 from asrtool.train.train import train_model
