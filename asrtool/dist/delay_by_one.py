@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 
-import torch
 from torch import Tensor
 
 from asrtool.dist.dealing import Dealing
-from asrtool.dist.flat import FlatWeights
+from asrtool.dist.flat import FlatWeights, chunks
 from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
 
@@ -34,9 +33,10 @@ class DelayByOne(Mixing):
         begin = time.perf_counter()
         self._wait()
         waited = time.perf_counter()
-        self.weights_P += torch.sub(self.sum_P.div_(self.world.size), self.base_P, out=self.sum_P)
-        self.base_P.copy_(self.weights_P)
-        self.sum_P.copy_(self.weights_P)
+        for weights, base, total in chunks(self.weights_P, self.base_P, self.sum_P):
+            weights += total.div_(self.world.size).sub_(base)
+            base.copy_(weights)
+            total.copy_(weights)
         self.under_way = self.world.begin_sum(self.sum_P)
         return Spent(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.sum_P, self.world))
 
