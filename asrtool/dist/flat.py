@@ -20,10 +20,10 @@ class FlatWeights:
     def __init__(self, model: nn.Module, parts: int = 1) -> None:
         """P is made a multiple of `parts`."""
         self.parameters = list(model.parameters())
-        self.on_host = all(parameter.device.type == "cpu" for parameter in self.parameters)
+        self.on_host = are_on_host(self.parameters)
         self.sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self.parameters]
         self.sizes[-1] += -sum(self.sizes) % parts
-        weights_P = torch.zeros(sum(self.sizes), pin_memory=not self.on_host)
+        weights_P = torch.zeros(sum(self.sizes), pin_memory=not self.on_host and torch.cuda.is_available())
         views = views_of(weights_P, self.sizes, self.parameters)
         torch._foreach_copy_(views, [parameter.data for parameter in self.parameters])
         self.move(weights_P)
@@ -46,6 +46,11 @@ class FlatWeights:
         """Give the model what `weights_P` holds now."""
         if not self.on_host:
             torch._foreach_copy_([parameter.data for parameter in self.parameters], self.views)
+
+
+def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether the host has them in its memory, and no GPU."""
+    return all(parameter.device.type == "cpu" for parameter in parameters)
 
 
 def views_of(flat_P: Tensor, sizes: Sequence[int], parameters: Sequence[nn.Parameter]) -> list[Tensor]:

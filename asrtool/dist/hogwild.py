@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from asrtool.dist.dealing import Dealing
-from asrtool.dist.flat import FlatWeights
+from asrtool.dist.flat import FlatWeights, are_on_host
 from asrtool.dist.strategy import Agreement, Parts, Spent, Strategy, Together
 from asrtool.dist.world import World
 from asrtool.errors import AsrtoolError
@@ -81,7 +81,7 @@ def hogwild(parts: Parts) -> Strategy:
             f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
             "they share its memory: start all on one machine, or choose another --strategy, for example ps-async",
         )
-    if any(parameter.device.type != "cpu" for parameter in parts.model.parameters()):
+    if not are_on_host(parts.model.parameters()):
         raise AsrtoolError(
             "strategy hogwild where torch sees a GPU",
             "learners share the memory of the host: set CUDA_VISIBLE_DEVICES= to train on the processor",

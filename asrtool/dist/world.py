@@ -77,12 +77,19 @@ def join_world() -> World:
     """Meet the other learners; alone where the environment names none."""
     if not is_learner():
         return World()
+    if torch.cuda.is_available():
+        choose_gpu()
     store, rank, size = next(iter(rendezvous("env://")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     collectives.init_process_group(
         backend, store=PrefixStore("collectives", store), rank=rank, world_size=size, timeout=PATIENCE
     )
     return World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
+
+
+def choose_gpu() -> None:
+    """Take another GPU than the other learners of this machine, as far as there are enough."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
 
 def leave_world() -> None:
