@@ -14,7 +14,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint test-k2 k2-python bench-decode bench-dist clean
+.PHONY: setup demo test lint test-k2 k2-python bench-decode bench-dist bench-gpu clean
 
 setup: $(STAMP)
 
@@ -77,6 +77,10 @@ $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev,bench]'
 	@touch $(BENCH_STAMP)
+
+# A learner on a GPU and one on the processor, where torch sees a GPU.
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:

@@ -1,0 +1,138 @@
+"""A learner on a GPU that gossips on the host with one on the processor: what copies and gossip take of its step.
+
+    .venv/bin/python benchmarks/gpu.py [--seconds 20] [--device cuda] [--layers 6] [--hidden 512 1024]
+
+Two learners by `adpsgd-fixed`, each at its own pace, on the same made-up batch: an acoustic model of the recipe's kind,
+CTC loss, SGD. Copies are those of all weights from the device and back at each step; gossip is what the computing
+thread does for it. With `--device cpu` both are on the processor, where nothing is copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asrtool.config import Dist, Model
+from asrtool.dist.build import build_strategy
+from asrtool.dist.learner import learner
+from asrtool.dist.strategy import Parts, Replica
+from asrtool.dist.world import World
+from asrtool.models.build import build_model
+from asrtool.models.criterion import ctc_loss
+from asrtool.train.loss import Task
+from asrtool.train.precision import Precision
+
+NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES, NUM_TOKENS, LEN_TEXT = 16, 500, 40, 500, 20
+WARMUP_STEPS = 3
+make_optimizer = functools.partial(torch.optim.SGD, lr=1e-4, momentum=0.9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--device", default="cuda", help="of the first learner")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[512, 1024], help="cells of a layer and direction")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        measure_all(options)
+    elif options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("error: torch sees no GPU; run this where it sees one, or see with --device cpu that the rest works")
+    else:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *sys.argv]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2))}
+        sys.exit(subprocess.run(command, env=environment).returncode)
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    with learner() as world:
+        if world.rank == 0:
+            print("parameters messages device  steps ms/step  copies  gossip")
+        for hidden_size in options.hidden:
+            for message_type in ("fp32", "bf16"):
+                settings = Model(num_layers=options.layers, hidden_size=hidden_size)
+                rows = world.gather(measure(settings, message_type, options, world))
+                if world.rank == 0:
+                    print(*rows, sep="\n", flush=True)
+
+
+def measure(settings: Model, message_type: str, options: argparse.Namespace, world: World) -> str:
+    """A row of the table: steps of this learner, and the shares of them that copies and gossip took."""
+    device = torch.device(options.device if world.rank == 0 else "cpu")
+    torch.manual_seed(1)
+    model = build_model(settings, NUM_FEATURES, NUM_TOKENS).to(device)
+    task = Task(model, ctc_loss, Precision(device, "fp32"))
+    dist = Dist(message_type=message_type)
+    strategy = build_strategy(Parts("adpsgd-fixed", task, model, make_optimizer, 5.0, dist, 1, world))
+    assert isinstance(strategy, Replica)
+    copies = Copies(strategy, device)
+    strategy.start()
+    batch = made_up_batch()
+    for _ in range(WARMUP_STEPS):
+        train(strategy, batch)
+    strategy.meet()
+    copies.seconds, gossip_s, num_steps, begin = 0.0, 0.0, 0, time.perf_counter()
+    while time.perf_counter() - begin < options.seconds:
+        gossip_s += train(strategy, batch)
+        num_steps += 1
+    seconds = time.perf_counter() - begin
+    strategy.meet()
+    strategy.close()
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    row = f"{millions:8.1f} M {message_type:>8} {device.type:>6} {num_steps:6d} {1000 * seconds / num_steps:7.1f}"
+    return f"{row} {copies.seconds / seconds:7.1%} {gossip_s / seconds:7.1%}"
+
+
+class Copies:
+    """Seconds that the copies between the device and the host take, without what the device still computes before."""
+
+    def __init__(self, strategy: Replica, device: torch.device) -> None:
+        self.seconds = 0.0
+        self.synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+        strategy.flat.fetch = self.timed(strategy.flat.fetch)  # type: ignore[method-assign]
+        strategy.flat.load = self.timed(strategy.flat.load)  # type: ignore[method-assign]
+
+    def timed(self, copy: Callable[[], Any]) -> Callable[[], Any]:
+        def copy_in_time() -> Any:
+            self.synchronize()
+            begin = time.perf_counter()
+            copied = copy()
+            self.synchronize()
+            self.seconds += time.perf_counter() - begin
+            return copied
+
+        return copy_in_time
+
+
+def made_up_batch() -> Any:
+    """What a Task reads of a batch: random features and texts of equal lengths."""
+    rng = np.random.default_rng(1)
+    loaded = SimpleNamespace(
+        feats_NTF=rng.standard_normal((NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES), dtype=np.float32),
+        feat_lens_N=np.full(NUM_UTTERANCES, NUM_FRAMES),
+    )
+    tokens_NU = torch.from_numpy(rng.integers(1, NUM_TOKENS, (NUM_UTTERANCES, LEN_TEXT)))
+    return SimpleNamespace(loaded=loaded, tokens_NU=tokens_NU, token_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT))
+
+
+def train(strategy: Replica, batch: Any) -> float:
+    """One step; returns the seconds of the computing thread for gossip."""
+    loss: Tensor = strategy.task(batch)
+    (loss / (NUM_UTTERANCES * LEN_TEXT)).backward()
+    _, spent = strategy.step()
+    return spent.comm_s
+
+
+if __name__ == "__main__":
+    main()
