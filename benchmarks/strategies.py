@@ -21,7 +21,7 @@ from typing import Any
 from asrtool.config import STRATEGIES
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
-RATES = "0.0015,0.003,0.006"  # train.peak_lr; the second is the recipe's
+RATES = "0.0015,0.003,0.006,0.012"  # train.peak_lr; the second is the recipe's
 METHODS = ("greedy", "beam", "graph")
 QUARTER = ("train.batch_s=12.5", "dist.num_learners=4", "dist.node_size=2", "dist.num_servers=2")
 
