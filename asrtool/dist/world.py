@@ -89,7 +89,7 @@ def join_world() -> World:
 
 def choose_gpu() -> None:
     """Take another GPU than the other learners of this machine, as far as there are enough."""
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 
 
 def leave_world() -> None:
