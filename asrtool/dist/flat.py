@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
-CHUNK = 2**17  # values worked on at a time, so that what is read again is still in the cache
+CHUNK = 2**18  # values worked on at a time, so that what is read again is still in the cache
 
 
 class FlatWeights:
