@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/mixing.py
 
-The gossip view's update, pull and answer, and the mean of delay-by-one; one process, one thread. Sizes of pieces take
-turns, and other memory is read between, as a step in training would. Medians.
+The gossip view's update, pull and answer; one process, one thread. Sizes of pieces take turns, and other memory is read
+between, as a step in training would. Medians.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from asrtool.dist import flat
-from asrtool.dist.delay_by_one import DelayByOne
-from asrtool.dist.gossip import View
-from asrtool.dist.world import World
+from asrtool.dist import gossip
 
 NUM_PARAMETERS = (500_000, 5_000_000, 43_000_000)
 PIECES = (2**15, 2**16, 2**17, 2**18, 2**19, 2**30)  # the last is all at once
@@ -31,14 +28,13 @@ def main() -> None:
     print("|---" * (3 + len(PIECES)) + "|")
     for num_parameters in NUM_PARAMETERS:
         for name, message_type in MESSAGES.items():
-            for operation, function in gossip(num_parameters, message_type).items():
+            for operation, function in operations(num_parameters, message_type).items():
                 print_row(num_parameters, name, operation, function)
-        print_row(num_parameters, "", "delay-by-one", delay_by_one(num_parameters))
 
 
-def gossip(num_parameters: int, message_type: torch.dtype) -> dict[str, Callable[[], object]]:
+def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Callable[[], object]]:
     weights_P = torch.randn(num_parameters)
-    view = View(weights_P, message_type)
+    view = gossip.View(weights_P, message_type)
     mine_P, theirs_P = (torch.randn(num_parameters).to(message_type) for _ in range(2))
     return {
         "update": lambda: view.update(weights_P),
@@ -47,19 +43,13 @@ def gossip(num_parameters: int, message_type: torch.dtype) -> dict[str, Callable
     }
 
 
-def delay_by_one(num_parameters: int) -> Callable[[], object]:
-    mixing = DelayByOne(torch.randn(num_parameters), World())
-    mixing.start()
-    return mixing.mix
-
-
 def print_row(num_parameters: int, messages: str, operation: str, function: Callable[[], object]) -> None:
     other = torch.randn(8_000_000)
     taken: dict[int, list[float]] = {piece: [] for piece in PIECES}
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(taken[PIECES[0]]) < 5:
         for piece in PIECES:
-            flat.CHUNK = piece
+            gossip.CHUNK = piece
             other.add_(1)
             begin = time.perf_counter()
             function()

@@ -50,10 +50,13 @@ class Gossip(Mixing):
         self.num_steps += 1
         if self.exchanger is None:
             return Spent()
-        ring = self.ring(self.world.size, self.num_steps, self.seed)
-        self.exchanger.begin(right_neighbour(ring, self.world.rank))
         before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
         return Spent(time.perf_counter() - begin, 0.0, self.num_bytes - before, staleness)
+
+    def begin(self) -> None:
+        if self.exchanger:
+            ring = self.ring(self.world.size, self.num_steps, self.seed)
+            self.exchanger.begin(right_neighbour(ring, self.world.rank))
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for

@@ -1,44 +1,45 @@
 """Delay-by-one (Zhang et al., arXiv 2110.11199): the mean over all learners, taken while they compute.
 
-w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the update u that the optimizer
-makes from the gradient at w_k is added to the mean. All step together; the communication hides behind the computation.
+w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the optimizer then makes its
+update u of the mean, from the gradient at w_k. All step together; the communication hides behind the computation.
 """
 
 from __future__ import annotations
 
 import time
 
+import torch
 from torch import Tensor
 
 from asrtool.dist.dealing import Dealing
-from asrtool.dist.flat import FlatWeights, chunks
+from asrtool.dist.flat import FlatWeights
 from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
 
 
 class DelayByOne(Mixing):
-    """Keeps, of P weights each, those of the step's begin and the sum over the learners that is under way."""
+    """Keeps, beside P weights, as many values: what this learner gives to their mean, and then that mean."""
+
+    before_update = True
 
     def __init__(self, weights_P: Tensor, world: World) -> None:
         self.weights_P = weights_P
         self.world = world
 
     def start(self) -> None:
-        self.base_P = self.weights_P.clone()
-        self.sum_P = self.weights_P.clone()
-        self.under_way = self.world.begin_sum(self.sum_P)
+        self.mean_P = torch.empty_like(self.weights_P)
+        self.begin()
 
     def mix(self) -> Spent:
-        """Written as w + (mean - base), which leaves the weights of a learner alone as they are, bit for bit."""
         begin = time.perf_counter()
         self._wait()
         waited = time.perf_counter()
-        for weights, base, total in chunks(self.weights_P, self.base_P, self.sum_P):
-            weights += total.div_(self.world.size).sub_(base)
-            base.copy_(weights)
-            total.copy_(weights)
-        self.under_way = self.world.begin_sum(self.sum_P)
-        return Spent(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.sum_P, self.world))
+        self.weights_P.copy_(self.mean_P)
+        return Spent(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
+
+    def begin(self) -> None:
+        torch.mul(self.weights_P, 1 / self.world.size, out=self.mean_P)
+        self.under_way = self.world.begin_sum(self.mean_P)
 
     def finish(self) -> None:
         self._wait()

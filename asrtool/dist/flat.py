@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
-CHUNK = 2**18  # values worked on at a time, so that what is read again is still in the cache
 
 
 class FlatWeights:
@@ -57,11 +56,6 @@ def views_of(flat_P: Tensor, sizes: Sequence[int], parameters: Sequence[nn.Param
     """Parts of `flat_P` of these `sizes`, each cut and shaped as its parameter."""
     parts = flat_P.split(list(sizes))
     return [part[: p.numel()].view(p.shape) for part, p in zip(parts, parameters, strict=True)]
-
-
-def chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    """The same CHUNK values of each of these flat tensors, then the next."""
-    return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)
 
 
 def as_bytes(tensor: Tensor) -> memoryview:

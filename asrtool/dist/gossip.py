@@ -16,11 +16,12 @@ as it is read.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from asrtool.dist.flat import chunks
+CHUNK = 2**18  # values worked on at a time, so that what is read again is still in the cache
 
 
 class View:
@@ -69,3 +70,8 @@ class View:
 
 def _pull(v: Tensor, mine: Tensor, theirs: Tensor, weight: float) -> None:
     v.add_(theirs.float() - mine.float(), alpha=weight)
+
+
+def chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """The same CHUNK values of each of these flat tensors, then the next."""
+    return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)

@@ -31,6 +31,7 @@ class Sliced(Mixing):
         self.slice_P = slice_P
         self.node = node
         self.outer = outer
+        self.before_update = outer.before_update
 
     def start(self) -> None:
         self.outer.start()
@@ -42,6 +43,9 @@ class Sliced(Mixing):
         spent.wait_s += time.perf_counter() - begin
         spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1)
         return spent
+
+    def begin(self) -> None:
+        self.outer.begin()
 
     def finish(self) -> None:
         self.outer.finish()

@@ -95,14 +95,19 @@ class Strategy(ABC):
 
 
 class Mixing(ABC):
-    """What becomes of a learner's weights after its own update, with those of others: the rule of a strategy."""
+    """What becomes of a learner's weights, beside its own update, with those of others: the rule of a strategy."""
+
+    before_update = False  # whether a step mixes before the learner's own update
 
     def start(self) -> None:
         """Before the first step."""
 
     @abstractmethod
     def mix(self) -> Spent:
-        """Between two steps: bring the flat weights together with those of others."""
+        """Once a step: bring the flat weights together with those of others."""
+
+    def begin(self) -> None:
+        """At the end of a step: begin what goes on while the next one computes."""
 
     def finish(self) -> None:
         """All learners are here: finish what is under way."""
@@ -139,12 +144,27 @@ class Replica(Strategy):
 
     def step(self) -> tuple[float, Spent]:
         self.mean_P = self.flat.weights_P  # gives the last one's memory back
+        if self.mixing.before_update:
+            spent = self._mix()
+            norm = self._update()
+        else:
+            norm = self._update()
+            spent = self._mix()
+        begin = time.perf_counter()
+        self.mixing.begin()
+        spent.comm_s += time.perf_counter() - begin
+        return norm, spent
+
+    def _mix(self) -> Spent:
+        spent = self.mixing.mix()
+        self.flat.load()
+        return spent
+
+    def _update(self) -> float:
         before_S = self._sample(self.flat.weights_P)
         norm = local_step(self.model, self.optimizer, self.clip_norm)
         self.updates_S += self._sample(self.flat.fetch()) - before_S
-        spent = self.mixing.mix()
-        self.flat.load()
-        return norm, spent
+        return norm
 
     def meet(self) -> Agreement:
         self.mixing.finish()
