@@ -7,6 +7,7 @@ update u of the mean, from the gradient at w_k. All step together; the communica
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,19 +23,25 @@ class DelayByOne(Mixing):
 
     before_update = True
 
-    def __init__(self, weights_P: Tensor, world: World) -> None:
+    def __init__(self, weights_P: Tensor, world: World, move: Callable[[Tensor], None] | None = None) -> None:
+        """`move` makes the weights lie in another tensor; without it the mean is copied to where they are."""
         self.weights_P = weights_P
         self.world = world
+        self.move = move
 
     def start(self) -> None:
-        self.mean_P = torch.empty_like(self.weights_P)
+        self.mean_P = torch.empty_like(self.weights_P, pin_memory=self.weights_P.is_pinned())
         self.begin()
 
     def mix(self) -> Spent:
         begin = time.perf_counter()
         self._wait()
         waited = time.perf_counter()
-        self.weights_P.copy_(self.mean_P)
+        if self.move:
+            self.move(self.mean_P)
+            self.weights_P, self.mean_P = self.mean_P, self.weights_P
+        else:
+            self.weights_P.copy_(self.mean_P)
         return Spent(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
 
     def begin(self) -> None:
@@ -57,5 +64,5 @@ def all_reduce_bytes(values: Tensor, world: World) -> int:
 
 def delay_by_one(parts: Parts) -> Strategy:
     flat = FlatWeights(parts.model)
-    mixing = DelayByOne(flat.weights_P, parts.world)
+    mixing = DelayByOne(flat.weights_P, parts.world, flat.move)
     return Replica(parts, flat, mixing, Dealing(lockstep=True), parts.task)

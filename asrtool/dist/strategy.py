@@ -136,7 +136,7 @@ class Replica(Strategy):
         self.flat = flat
         self.mixing = mixing
         self.mean_P = flat.weights_P  # of all learners, from a meeting to the next step
-        self.updates_S = torch.zeros(len(self._sample(flat.weights_P)), dtype=torch.float64)
+        self.updates_S = torch.zeros_like(self._sample(flat.weights_P))
         self.mean_S: Tensor | None = None
 
     def start(self) -> None:
@@ -211,7 +211,7 @@ class Replica(Strategy):
         """Runs of neighbours, from all over: single ones would each take a line of the cache, at every step."""
         num_P = len(weights_P)
         apart = min(num_P, max(LEN_RUN, num_P // NUM_RUNS))
-        return weights_P[: num_P // apart * apart].view(-1, apart)[:, :LEN_RUN].double().flatten()
+        return weights_P.as_strided((num_P // apart, min(LEN_RUN, apart)), (apart, 1)).double()
 
 
 class Together(Strategy):
