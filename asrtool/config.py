@@ -263,6 +263,7 @@ class Dist:
     """Learners that train together, by train.strategy."""
 
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
+    lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
     message_type: str = "fp32"  # or bf16: weights that gossip exchanges
     node_size: int = 0  # learners of a super-learner of h-adpsgd; 0 is all of a machine
     outer: str = "adpsgd-random"  # how super-learners exchange; or adpsgd-fixed, adpsgd-d1
@@ -277,8 +278,9 @@ class Dist:
         _at_least(0, "dist", self, "num_learners", "node_size")
         _at_least(1, "dist", self, "block_steps", "num_servers")
         _between("dist.block_momentum", self.block_momentum, 0, 0.99)
-        if not self.block_rate > 0:
-            raise ValueError(f"dist.block_rate is {self.block_rate}, expected more than 0")
+        for name in ("block_rate", "lr_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"dist.{name} is {getattr(self, name)}, expected more than 0")
 
 
 @dataclass(frozen=True)

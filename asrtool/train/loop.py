@@ -64,6 +64,7 @@ class Training:
         there are checkpoints but none can be read, and when these learners cannot train by `train.strategy`.
         """
         self.settings = config.train
+        self.lr_scale = config.dist.lr_scale
         self.criterion = choose_criterion(config.train.criterion)
         self.specaugment = config.specaugment
         self.max_frames = int(config.train.batch_s * 1000 / info["features"]["frame_shift_ms"])
@@ -226,7 +227,8 @@ class Training:
             torch.manual_seed(int(random.integers(2**63)))
             mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
         num_samples = self._num_samples(share.end)
-        set_learning_rate(self.strategy.optimizer, learning_rate(self.settings, num_samples, self.total_samples))
+        rate = self.lr_scale * learning_rate(self.settings, num_samples, self.total_samples)
+        set_learning_rate(self.strategy.optimizer, rate)
         loss = self.strategy.task(batch)
         self._stretch(time.perf_counter() - begin)
         # Learners that share their gradients take the mean of them: so each divides by its part of all tokens.

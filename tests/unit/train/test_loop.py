@@ -72,6 +72,11 @@ def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path:
         torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
 
 
+def test_the_learning_rate_of_a_strategy_is_a_multiple_of_that_of_the_schedule(train_toy, tmp_path: Path) -> None:
+    scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "dist.lr_scale=0.5")
+    assert_same_bits(scaled, train_toy(tmp_path / "plain", *PLAIN, "train.peak_lr=0.01"))
+
+
 def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path) -> None:
     for name in ("train", "dev"):
         write_set(tmp_path / "features" / name, make_texts(4, seed=1), seed=1)
