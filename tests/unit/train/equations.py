@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import unittest.mock
 from collections.abc import Callable
@@ -92,7 +93,9 @@ def train(name: str, num_steps: int) -> np.ndarray:
 def _train(name: str, num_steps: int, world: World) -> np.ndarray:
     model = Regression()
     make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
-    strategy = build_strategy(Parts(name, model, model, make_optimizer, 1e9, SETTINGS, SEED, world))
+    name, _, outer = name.partition(" by ")
+    settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
+    strategy = build_strategy(Parts(name, model, model, make_optimizer, 1e9, settings, SEED, world))
     strategy.start()
     mixing = getattr(strategy, "mixing", None)
     gossip = getattr(mixing, "outer", mixing)
@@ -158,15 +161,14 @@ def delay_by_one(num_learners: int) -> Rule:
     return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners))
 
 
-def hierarchical(num_learners: int) -> Rule:
-    """Pairs share their gradients; the pairs are a fixed ring."""
-    nodes = mixing_matrix(RINGS["fixed"](num_learners // 2, 0, SEED))
-    outer = np.kron(nodes, np.full((2, 2), 0.5))
-    inner = mixed(lambda step: outer if step else np.eye(num_learners))
+def hierarchical(outer_of: Callable[[int], Rule], num_learners: int) -> Rule:
+    """Pairs share their gradients; the pairs mix by another rule."""
+    outer = outer_of(num_learners // 2)
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
         pairs = gradients.reshape(num_learners // 2, 2, *gradients.shape[1:]).mean(axis=1)
-        return inner(weights, momenta, np.repeat(pairs, 2, axis=0), step)
+        new_weights, new_momenta = outer(weights[::2], momenta[::2], pairs, step)
+        return np.repeat(new_weights, 2, axis=0), np.repeat(new_momenta, 2, axis=0)
 
     return rule
 
@@ -193,7 +195,8 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "adpsgd-fixed": functools.partial(ring, "fixed"),
     "adpsgd-random": functools.partial(ring, "random"),
     "adpsgd-d1": delay_by_one,
-    "h-adpsgd": hierarchical,
+    "h-adpsgd": functools.partial(hierarchical, functools.partial(ring, "fixed")),
+    "h-adpsgd by adpsgd-d1": functools.partial(hierarchical, delay_by_one),
     "bmuf": bmuf,
 }
 assert EDGE_WEIGHT == 1 / 3
