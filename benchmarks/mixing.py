@@ -2,21 +2,19 @@
 
     .venv/bin/python benchmarks/mixing.py
 
-The gossip view's update, pull and answer, and delay-by-one, which has no pieces; one process, one thread. Sizes of
-pieces take turns, and other memory is read between, as a step in training would. Medians.
+The gossip view's update, pull and answer; one process, one thread. Sizes of pieces take turns, and other memory is read
+between, as a step in training would. Medians.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from asrtool.dist import gossip
-from asrtool.dist.delay_by_one import DelayByOne
-from asrtool.dist.world import World
 
 NUM_PARAMETERS = (500_000, 5_000_000, 43_000_000)
 PIECES = (2**15, 2**16, 2**17, 2**18, 2**19, 2**30)  # the last is all at once
@@ -33,8 +31,7 @@ def main() -> None:
     for num_parameters in NUM_PARAMETERS:
         for name, message_type in MESSAGES.items():
             for operation, function in operations(num_parameters, message_type).items():
-                print_row(num_parameters, name, operation, function, PIECES)
-        print_row(num_parameters, "", "delay-by-one", delay_by_one(num_parameters), PIECES[-1:])
+                print_row(num_parameters, name, operation, function)
 
 
 def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Call]:
@@ -48,30 +45,18 @@ def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Call
     }
 
 
-def delay_by_one(num_parameters: int) -> Call:
-    mixing = DelayByOne(torch.randn(num_parameters), World())
-    mixing.start()
-
-    def step() -> None:
-        mixing.mix()
-        mixing.begin()
-
-    return step
-
-
-def print_row(num_parameters: int, messages: str, operation: str, function: Call, pieces: Sequence[int]) -> None:
+def print_row(num_parameters: int, messages: str, operation: str, function: Call) -> None:
     other = torch.randn(8_000_000)
-    taken: dict[int, list[float]] = {piece: [] for piece in pieces}
+    taken: dict[int, list[float]] = {piece: [] for piece in PIECES}
     end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(taken[pieces[0]]) < 5:
-        for piece in pieces:
+    while time.perf_counter() < end or len(taken[PIECES[0]]) < 5:
+        for piece in PIECES:
             gossip.CHUNK = piece
             other.add_(1)
             begin = time.perf_counter()
             function()
             taken[piece].append(time.perf_counter() - begin)
     cells = [f"{1000 * statistics.median(seconds):.2f}" for seconds in taken.values()]
-    cells = [""] * (len(PIECES) - len(pieces)) + cells
     print(f"| {num_parameters / 1e6:g} M | {messages} | {operation} |", " | ".join(cells), "|", flush=True)
 
 
