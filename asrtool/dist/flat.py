@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -54,8 +55,9 @@ def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
 
 def views_of(flat_P: Tensor, sizes: Sequence[int], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Parts of `flat_P` of these `sizes`, each cut and shaped as its parameter."""
-    parts = flat_P.split(list(sizes))
-    return [part[: p.numel()].view(p.shape) for part, p in zip(parts, parameters, strict=True)]
+    starts = itertools.accumulate(sizes, initial=int(flat_P.storage_offset()))
+    # One operation each, not a cut and a change of shape: some strategies do it in every step.
+    return [flat_P.as_strided(p.shape, p.stride(), start) for start, p in zip(starts, parameters, strict=False)]
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
