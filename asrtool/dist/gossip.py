@@ -44,14 +44,14 @@ class View:
         """v += weight (theirs - mine)."""
         with self.lock:
             self.num_pulls += 1
-            for v, mine, theirs in chunks(self.v_P, mine_P, theirs_P):
+            for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
                 _pull(v, mine, theirs, weight)
 
     def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float) -> None:
         """Snapshot into `out_P` and pull towards `theirs_P`, in one step."""
         with self.lock:
             self.num_pulls += 1
-            for v, out, theirs in chunks(self.v_P, out_P, theirs_P):
+            for v, out, theirs in _chunks(self.v_P, out_P, theirs_P):
                 out.copy_(v)
                 _pull(v, out, theirs, weight)
 
@@ -61,7 +61,7 @@ class View:
         Written as weights + (v - base), which leaves the weights as they are, bit for bit, where nobody exchanged.
         """
         with self.lock:
-            for v, base, weights in chunks(self.v_P, self.base_P, weights_P):
+            for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
                 weights += v.sub_(base)
                 v.copy_(weights)
                 base.copy_(weights)
@@ -72,6 +72,6 @@ def _pull(v: Tensor, mine: Tensor, theirs: Tensor, weight: float) -> None:
     v.add_(theirs.float() - mine.float(), alpha=weight)
 
 
-def chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
+def _chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
     """The same CHUNK values of each of these flat tensors, then the next."""
     return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)
