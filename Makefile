@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# k2 on PyPI works with Python 3.10 only: one on PATH, else one of pyenv, else none.
+# The wheel of k2 that constraints/k2-wheel.txt names is for Python 3.10: one on PATH, else one of pyenv, else none.
 K2_PYTHON ?= $(firstword $(foreach python,python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python),$(shell \
 	$(python) -c 'import sys; sys.version_info[:2] == (3, 10) and print(sys.executable)' 2> /dev/null)))
 K2_BIN := .venv-k2/bin
@@ -47,13 +47,17 @@ lint: setup
 test-k2: $(K2_STAMP)
 	$(K2_BIN)/python -m pytest $(K2_TESTS)
 
-$(K2_STAMP): setup.py constraints/k2.txt
+$(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt
 	@test -n "$(K2_PYTHON)" || { echo "error: no Python 3.10 found, which k2 needs; name one: make test-k2 K2_PYTHON=/path/to/python3.10" >&2; exit 1; }
-	@echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and what else setup.py names; minutes, and about 4 GB"
-	@$(K2_PYTHON) -m venv --clear .venv-k2
+	@if [ -e $(K2_STAMP) ]; then echo "== updating .venv-k2"; \
+	else echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and what else setup.py names; minutes, and about 4 GB"; \
+	$(K2_PYTHON) -m venv --clear .venv-k2; fi
+	@rm -f $(K2_STAMP)
 	@$(K2_BIN)/python -m pip install --quiet --no-deps --editable .
 	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r for r in requires("asrtool") if not r.startswith("torch>") and "extra ==" not in r), sep="\n")' > .venv-k2/requirements.txt
 	@$(K2_BIN)/python -m pip install --quiet --no-warn-conflicts -r constraints/k2.txt -r .venv-k2/requirements.txt
+	@$(K2_BIN)/python -m pip install --quiet --force-reinstall --no-deps -r constraints/k2-wheel.txt
+	@$(K2_BIN)/python -c 'import k2' || { echo "error: .venv-k2 is made, but k2 cannot be imported there, and its tests would be skipped" >&2; exit 1; }
 	@touch $(K2_STAMP)
 
 # Prints the Python 3.10 that test-k2 would use, nothing where there is none.
