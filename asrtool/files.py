@@ -13,18 +13,43 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 
+_LEFTOVER = re.compile(r"\.(?P<process>\d+)\.(tmp|old)\.(?P<name>.*)", re.DOTALL)
+
 
 @contextlib.contextmanager
 def write_beside(path: Path | str) -> Iterator[Path]:
     """Yield a temporary name beside `path`; on success it replaces `path` in one step.
 
-    The caller creates the file (or directory) under the yielded name. The name keeps the suffixes of `path`, because
+    The caller creates the file (or link) under the yielded name. The name keeps the suffixes of `path`, because
     writers choose their format by them. On any exception the temporary is removed and `path` stays as it was; what a
-    killed process left beside it is removed by the next one. Raises AsrtoolError when the disk is full.
+    killed process left beside it is removed by the next one. Raises AsrtoolError where `path` is a folder or cannot be
+    written, and when the disk is full.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
+    check_file_name(path)
+    with _beside(Path(path)) as temporary:
+        yield temporary
+
+
+def check_file_name(path: Path | str) -> None:
+    """AsrtoolError where `path` is a folder, whose place no file takes; a link to one is a name like any other."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise AsrtoolError(f"{path}: is a folder, expected a file name", "name a file in it or another place")
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of `path` where there is none; raises AsrtoolError when it cannot be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        no_folder = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = " is not a folder" if no_folder else f": {_reason(error)}"
+        raise AsrtoolError(f"{path}: cannot be written, {path.parent}{reason}", "choose another place") from error
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    make_folder_of(path)
+    remove_leftovers(path.parent, path.name)
     temporary = path.with_name(f".{os.getpid()}.tmp.{path.name}")
     try:
         yield temporary
@@ -32,6 +57,8 @@ def write_beside(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise disk_full(path, error) from error
+        if error.filename is not None and Path(error.filename) == temporary:
+            raise AsrtoolError(f"{path}: cannot be written, {_reason(error)}", "choose another place") from error
         raise
     finally:
         _remove(temporary)
@@ -54,7 +81,7 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
             f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
             "choose another folder",
         )
-    with write_beside(path) as temporary:
+    with _beside(path) as temporary:
         temporary.mkdir()
         yield temporary
 
@@ -68,6 +95,14 @@ def move_aside(path: Path) -> Path:
     return old
 
 
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left in `folder` in place of the file or folder `name`, or of any."""
+    for entry in os.scandir(folder):
+        match = _LEFTOVER.fullmatch(entry.name)
+        if match and name in (None, match["name"]) and not _is_alive(int(match["process"])):
+            _remove(Path(entry.path))
+
+
 def write_text(path: Path | str, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
     with write_beside(path) as temporary:
@@ -77,13 +112,17 @@ def write_text(path: Path | str, text: str) -> None:
 def disk_full(path: Path | str, error: OSError) -> AsrtoolError:
     """The error for a write that found no room."""
     return AsrtoolError(
-        f"{path}: cannot be written, {(error.strerror or 'no room').lower()}",
+        f"{path}: cannot be written, {_reason(error)}",
         "free some space or choose another place with --work, then run the same command again",
     )
 
 
+def _reason(error: OSError) -> str:
+    return (error.strerror or "no room").lower()
+
+
 def _replace(temporary: Path, path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
+    if temporary.is_dir() and path.is_dir() and not path.is_symlink():
         # A directory cannot be replaced in one step: the old one steps aside first, and a reader sees one or none.
         old = path.with_name(f".{os.getpid()}.old.{path.name}")
         path.rename(old)
@@ -94,14 +133,6 @@ def _replace(temporary: Path, path: Path) -> None:
         temporary.rename(path)
     else:
         temporary.replace(path)
-
-
-def _remove_leftovers(path: Path) -> None:
-    pattern = re.compile(r"\.(\d+)\.(tmp|old)\." + re.escape(path.name))
-    for entry in os.scandir(path.parent):
-        match = pattern.fullmatch(entry.name)
-        if match and not _is_alive(int(match[1])):
-            _remove(Path(entry.path))
 
 
 def _is_alive(process_id: int) -> bool:

@@ -12,7 +12,7 @@ from asrtool.config import Config
 
 @click.command()
 @click.argument("train_dir", metavar="TRAIN", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @settings_options
 def average(train_dir: Path, out: Path, config: Config) -> None:
     """Average checkpoints of TRAIN into one model file OUT. Settings: [average]."""

@@ -32,7 +32,13 @@ from asrtool.config import Config
 @click.option(
     "--words", type=click.Path(path_type=Path), help="words.txt; others become <unk>. Default: all words of the text."
 )
-@click.option("--arpa", type=click.Path(path_type=Path), required=True, metavar="OUT", help="ARPA file to write.")
+@click.option(
+    "--arpa",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="OUT",
+    help="ARPA file to write.",
+)
 @click.option("--order", type=click.IntRange(1, 6), help="Longest n-gram; lm.order if not given.")
 @settings_options
 def lm(

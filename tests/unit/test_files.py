@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,8 +55,7 @@ def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path, e
 
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     for generation in ("one", "two"):
-        with write_beside(tmp_path / "out") as temporary:
-            temporary.mkdir()
+        with write_folder(tmp_path / "out", "*") as temporary:
             (temporary / generation).touch()
     assert names(tmp_path / "out") == ["two"]
     assert names(tmp_path) == ["out"]
@@ -64,10 +65,31 @@ def test_a_folder_takes_the_place_of_a_link_and_what_it_pointed_to_stays(tmp_pat
     (tmp_path / "release").mkdir()
     (tmp_path / "release" / "precious.sph").touch()
     (tmp_path / "out").symlink_to(tmp_path / "release")
-    with write_beside(tmp_path / "out") as temporary:
-        temporary.mkdir()
+    with write_folder(tmp_path / "out", "*.sph"):
+        pass
     assert not (tmp_path / "out").is_symlink()
     assert names(tmp_path / "release") == ["precious.sph"]
+
+
+@pytest.mark.parametrize("place", ["thesis", ".", "..", "thesis/.."])
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    (tmp_path / "here" / "thesis").mkdir(parents=True)
+    (tmp_path / "here" / "thesis" / "thesis.tex").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(AsrtoolError, match=rf"^{re.escape(place)}: is a folder, expected a file name"):
+        write_text(place, "text")
+    assert names(tmp_path / "here" / "thesis") == ["thesis.tex"]
+
+
+def test_a_folder_made_while_a_file_is_written_stays(tmp_path: Path) -> None:
+    def write() -> None:
+        with write_beside(tmp_path / "out") as temporary:
+            temporary.touch()
+            (tmp_path / "out").mkdir()
+
+    with pytest.raises(AsrtoolError, match="out: cannot be written, is a directory"):
+        write()
+    assert names(tmp_path) == ["out"]
 
 
 def test_a_link_takes_the_place_of_a_link(tmp_path: Path) -> None:
@@ -104,6 +126,26 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path: Path)
         " then run the same command again\n"
     )
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["a.txt/b.txt", "a.txt/new/b.txt"])
+def test_a_place_in_a_file_is_one_line(tmp_path: Path, place: str) -> None:
+    write_text(tmp_path / "a.txt", "text")
+    with pytest.raises(AsrtoolError, match=r"b\.txt: cannot be written, .* is not a folder; choose another place"):
+        write_text(tmp_path / place, "other")
+    assert (tmp_path / "a.txt").read_text() == "text"
+
+
+def test_a_place_that_may_not_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(AsrtoolError, match=r"b\.txt: cannot be written, permission denied; choose another place"):
+        write_text(tmp_path / "a" / "b.txt", "text")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(AsrtoolError, match=r"b\.txt: cannot be written, .*a: permission denied; choose another place"):
+        write_text(tmp_path / "a" / "b.txt", "text")
 
 
 def test_an_error_reads_as_what_is_wrong_and_what_to_do() -> None:
