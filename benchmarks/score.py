@@ -1,11 +1,11 @@
-"""Time `asrtool score hub5` and SCTK's hubscr.pl on a pair of the size of Hub5'00, in turns.
+"""Time `asrtool score hub5`, compiled and in Python alone, and SCTK's hubscr.pl on a pair of the size of Hub5'00.
 
     python benchmarks/score.py GLM [--repeats 5]
 
 Makes an stm of 80 sides, 4,459 segments and 42,989 words, and a ctm with about 13 % errors, in a temporary folder:
 words by Zipf's law, one in twenty a hesitation or a back-channel, one in twenty the start of a contraction, which the
-rules of the GLM (one that comes with SCTK) map; one in twenty optional. Prints the median wall-clock and processor
-seconds of both, and whether the counts agree.
+rules of the GLM (one that comes with SCTK) map; one in twenty optional. Runs the commands in turns and prints their
+median wall-clock and processor seconds, and whether the counts agree.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from asrtool.score.hub5 import compiled
+
 NUM_SEGMENTS, NUM_WORDS, NUM_TYPES, WORD_S = 4459, 42989, 5000, 0.3
 HEADER = ['LABEL "O" "Overall" ""', 'LABEL "EN" "Callhome" ""', 'LABEL "SW" "Switchboard" ""']
 CONTRACTIONS = {
@@ -38,6 +40,7 @@ CONTRACTIONS = {
 }
 HESITATIONS = ["uh", "um", "uh-huh", "mhm", "huh"]
 SCTK = "/usr/lib/sctk/bin"
+PYTHON_ALONE = "from asrtool.cli.main import main; from asrtool.score import hub5; hub5.compiled = None; main()"
 
 
 def main() -> None:
@@ -45,13 +48,15 @@ def main() -> None:
     parser.add_argument("glm", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
+    print(f"compiled scorer: {'there' if compiled else 'NOT there'}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_pair(folder, random.Random(2000))
         (folder / "g.glm").write_text(arguments.glm.read_text(encoding="utf-8"), encoding="utf-8")
-        ours = [str(Path(sys.executable).with_name("asrtool")), "score", "hub5"]
+        files = ["score", "hub5", "--ref", "r.stm", "--hyp", "h.ctm", "--glm", "g.glm"]
         commands = {
-            "asrtool": [*ours, *["--ref", "r.stm", "--hyp", "h.ctm", "--glm", "g.glm", "--out", "out"]],
+            "asrtool": [str(Path(sys.executable).with_name("asrtool")), *files, "--out", "out"],
+            "in Python": [sys.executable, "-c", PYTHON_ALONE, *files, "--out", "out-python"],
             "hubscr.pl": ["hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "g.glm", "-r", "r.stm", "h.ctm"],
         }
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
@@ -59,7 +64,8 @@ def main() -> None:
             for name, command in commands.items():
                 seconds[name].append(run(command, folder))
         report(seconds)
-        print(f"counts equal: {our_counts(folder) == counts_of_sctk(folder)}")
+        same = our_counts(folder / "out") == our_counts(folder / "out-python") == counts_of_sctk(folder)
+        print(f"counts equal: {same}")
 
 
 def make_pair(folder: Path, rng: random.Random) -> None:
@@ -125,12 +131,15 @@ def report(seconds: dict[str, list[tuple[float, float]]]) -> None:
     medians = {name: [statistics.median(times) for times in zip(*runs, strict=True)] for name, runs in seconds.items()}
     for name, (wall, processor) in medians.items():
         print(f"{name:<10} wall {wall:.3f} s, processor {processor:.3f} s")
-    ratios = [theirs / ours for theirs, ours in zip(medians["hubscr.pl"], medians["asrtool"], strict=True)]
-    print(f"asrtool is {ratios[0]:.1f} times as fast by the clock, {ratios[1]:.1f} times in processor time")
+    for name in ("asrtool", "in Python"):
+        clock, processor = (theirs / ours for theirs, ours in zip(medians["hubscr.pl"], medians[name], strict=True))
+        print(
+            f"{name:<10} {clock:.1f} times as fast as hubscr.pl by the clock, {processor:.1f} times in processor time"
+        )
 
 
-def our_counts(folder: Path) -> list[int]:
-    counts = json.loads((folder / "out" / "score.json").read_text(encoding="utf-8"))["overall"]
+def our_counts(out: Path) -> list[int]:
+    counts = json.loads((out / "score.json").read_text(encoding="utf-8"))["overall"]
     return list(counts.values())
 
 

@@ -42,13 +42,14 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     """Score by the rules of Hub5, with the counts of NIST's hubscr.pl."""
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.output import format_json, write_result
-    from asrtool.score.sctk import check_sctk
     from asrtool.score.table import format_table
 
     result = score_hub5(ref, hyp, glm)
     write_result(result, out, hyp.name)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
     if sctk:
+        from asrtool.score.sctk import check_sctk
+
         check_sctk(result, ref, hyp, glm)
 
 

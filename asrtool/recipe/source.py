@@ -52,7 +52,11 @@ def code_digests(entries: Iterable[Entry]) -> dict[str, str]:
         module = waiting.pop()
         name = _file_name(module)
         if module not in FRAME and name not in digests:
-            status = (ROOT / name).stat()
+            path = ROOT / name
+            if path.suffix == ".cpp":
+                digests[name] = _compiled_digest(path)
+                continue
+            status = path.stat()
             digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported
     return digests
@@ -62,6 +66,12 @@ def code_digests(entries: Iterable[Entry]) -> dict[str, str]:
 def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
     tree = _parse(module)
     return _digest(tree.body), tuple(_imports(module, tree.body))
+
+
+def _compiled_digest(path: Path) -> str:
+    """The digest of the source of a compiled module and of the headers in the folder cpp beside it."""
+    sources = (path, *sorted(path.parent.glob("cpp/*.h")))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def _parse(module: str) -> ast.Module:
@@ -81,7 +91,7 @@ def _file_name(module: str) -> str:
 
 def _find(module: str) -> str | None:
     stem = module.replace(".", "/")
-    for name in (f"{stem}/__init__.py", f"{stem}.py"):
+    for name in (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.cpp"):
         if (ROOT / name).is_file():
             return name
     return None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from asrtool.score.lines import Place, Side, read_bare_lines, split, to_number, upper
+from asrtool.score.lines import Place, Side, check_end, read_text, split, to_lines, to_number, upper
 
 ALT_BEGIN, ALT, ALT_END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 _NUMBER = r"\d{1,9}(?:\.\d*)?|\.\d+"
@@ -47,9 +48,10 @@ class Ctm:
 
 def read_ctm(path: Path | str) -> Ctm:
     """Read a ctm; raises AsrtoolError naming file and line of what is malformed."""
-    path, mark, fullmatch = Path(path), "", _LINE.fullmatch
+    path, text, fullmatch = Path(path), read_text(path), _LINE.fullmatch
+    lines, has_alternatives = to_lines(text), False
     sides: defaultdict[tuple[str, str, str], list[CtmWord]] = defaultdict(list)  # by file, gap and channel
-    for number, line in enumerate(read_bare_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         match = fullmatch(line)
         if not match:
             line = line.strip(" \t")
@@ -58,11 +60,26 @@ def read_ctm(path: Path | str) -> Ctm:
             match = fullmatch(_MARK_TIMES.sub(r"\1 0 0 ", line)) or _explain(Place(path, number), split(line))
         file, gap, channel, start, duration, word, confidence = match.groups("")
         if word[0] == "<" and _is_mark(word):
-            mark = _next_mark(Place(path, number), mark, upper(word))
+            has_alternatives = True
         sides[file, gap, channel].append(CtmWord(number, float(start), float(duration), word, confidence))
+    check_end(path, text, lambda: _is_moved(sides, len(lines)))
+    return Ctm(path, {Side(*key): words for key, words in sides.items()}, has_alternatives)
+
+
+def check_blocks(path: Path, words: Sequence[CtmWord]) -> None:
+    """Raise AsrtoolError for a mark out of place among the `words` of a channel, which are in the order of time."""
+    mark = ""
+    for word in words:
+        if _is_mark(word.word):
+            mark = _next_mark(Place(path, word.line), mark, upper(word.word))
     if mark in (ALT_BEGIN, ALT):
-        Place(path, max(words[-1].line for words in sides.values())).fail("alternatives without end", ALT_END)
-    return Ctm(path, {Side(*key): words for key, words in sides.items()}, bool(mark))
+        Place(path, words[-1].line).fail("alternatives without end", ALT_END)
+
+
+def _is_moved(sides: Mapping[tuple[str, str, str], Sequence[CtmWord]], line: int) -> bool:
+    """Whether this line, the last one of the file, is a word but not the last one by side and time."""
+    words = [(key, word.start_s, word.line) for key, words in sides.items() for word in words]
+    return any(number == line for *_, number in words) and max(words)[2] != line
 
 
 def _explain(place: Place, fields: list[str]) -> NoReturn:
@@ -84,5 +101,5 @@ def _is_mark(word: str) -> bool:
 
 def _next_mark(place: Place, last: str, mark: str) -> str:
     if mark not in _MAY_FOLLOW[last]:
-        place.fail(f"{mark} out of place", " or ".join(_MAY_FOLLOW[last]))
+        place.fail(f"{mark} out of place in the order of time", " or ".join(_MAY_FOLLOW[last]))
     return mark

@@ -8,7 +8,8 @@ is applied, and the search goes on behind its source; contexts are those of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ _QUOTED = re.compile(r"""["']([^"']*)["']""")
 
 
 class Rule(NamedTuple):
+    """_hub5.cpp reads the fields in this order."""
+
     source: str
     target: str
     left: str
@@ -51,51 +54,30 @@ class _Options(NamedTuple):
 
 
 class RuleSet:
-    """The rules that apply to one input; `apply` is the filter."""
+    """The rules that apply to one input; `apply` is the filter. `rules` are in upper case where case does not count."""
 
     def __init__(self, rules: Sequence[Rule], case_sensitive: bool) -> None:
-        self._rules = rules
-        self._fold: Callable[[str], str] = str if case_sensitive else upper
-        self._literals = [self._fold(rule.left + rule.source + rule.right) for rule in rules]
-        # A rule fits only where all of its literal stands, so it is looked for in texts with one word of that alone:
-        # a whole one, or else NUM_LETTERS letters of a part of one, or else any.
-        self._by_word: dict[str, list[int]] = {}
-        self._by_letters: dict[str, list[int]] = {}
-        self._anywhere: list[int] = []
-        for number, literal in enumerate(self._literals):
-            words = literal.split(" ")
-            whole, part = max(words[1:-1], key=len, default=""), max(words[0], words[-1], key=len)
-            if whole:
-                self._by_word.setdefault(whole, []).append(number)
-            elif len(part) >= NUM_LETTERS:
-                self._by_letters.setdefault(part[:NUM_LETTERS], []).append(number)
-            else:
-                self._anywhere.append(number)
-        self._known: dict[str, list[int]] = {}
+        fold = self._fold = str if case_sensitive else upper
+        self.rules = [Rule(fold(rule.source), rule.target, fold(rule.left), fold(rule.right)) for rule in rules]
 
     def apply(self, text: str) -> str:
         """Rewrite `text`, which begins and ends with a space."""
         folded = self._fold(text)
-        candidates = {number for number in self._anywhere if self._literals[number] in folded}
-        for word in folded.split(" "):
-            numbers = self._known.get(word)
-            if numbers is None:
-                numbers = self._known[word] = self._of_word(word)
-            if numbers:
-                candidates.update(numbers)
-        return self._rewrite(text, folded, sorted(candidates)) if candidates else text
+        numbers = self._index.find(folded)
+        return self._rewrite(text, folded, sorted(numbers)) if numbers else text
 
-    def _of_word(self, word: str) -> list[int]:
-        """The rules that may fit a text with `word` in it."""
-        numbers = [*self._by_word.get(word, ())]
-        for start in range(len(word) - NUM_LETTERS + 1):
-            numbers += self._by_letters.get(word[start : start + NUM_LETTERS], ())
-        return numbers
+    @cached_property
+    def _literals(self) -> list[str]:
+        return [rule.left + rule.source + rule.right for rule in self.rules]
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self._literals)
 
     def _rewrite(self, text: str, folded: str, numbers: list[int]) -> str:
         fitting: dict[int, Rule] = {}  # by where the source begins
         for number in numbers:
-            rule, literal = self._rules[number], self._literals[number]
+            rule, literal = self.rules[number], self._literals[number]
             position = folded.find(literal)
             while position >= 0:
                 fitting.setdefault(position + len(rule.left), rule)
@@ -106,6 +88,45 @@ class RuleSet:
                 pieces += [text[done:start], rule.target]
                 done = start + len(rule.source)
         return "".join([*pieces, text[done:]])
+
+
+class _Index:
+    """Finds the rules that may fit a text, by a word or letters that all that a rule looks for has."""
+
+    def __init__(self, literals: Sequence[str]) -> None:
+        self._literals = literals
+        # A rule is looked for in texts with one word of its literal alone: a whole one, or else NUM_LETTERS letters of
+        # a part of one, or else any.
+        self._by_word: dict[str, list[int]] = {}
+        self._by_letters: dict[str, list[int]] = {}
+        self._anywhere: list[int] = []
+        for number, literal in enumerate(literals):
+            words = literal.split(" ")
+            whole, part = max(words[1:-1], key=len, default=""), max(words[0], words[-1], key=len)
+            if whole:
+                self._by_word.setdefault(whole, []).append(number)
+            elif len(part) >= NUM_LETTERS:
+                self._by_letters.setdefault(part[:NUM_LETTERS], []).append(number)
+            else:
+                self._anywhere.append(number)
+        self._known: dict[str, list[int]] = {}
+
+    def find(self, text: str) -> set[int]:
+        """The numbers of the rules."""
+        candidates = {number for number in self._anywhere if self._literals[number] in text}
+        for word in text.split(" "):
+            numbers = self._known.get(word)
+            if numbers is None:
+                numbers = self._known[word] = self._of_word(word)
+            if numbers:
+                candidates.update(numbers)
+        return candidates
+
+    def _of_word(self, word: str) -> list[int]:
+        numbers = [*self._by_word.get(word, ())]
+        for start in range(len(word) - NUM_LETTERS + 1):
+            numbers += self._by_letters.get(word[start : start + NUM_LETTERS], ())
+        return numbers
 
 
 def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
@@ -131,12 +152,19 @@ def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Place
     applies = True
     for place, line in read_lines(path):
         if section := _SECTION.match(line):
-            kind = section[1].lower()
-            if not re.fullmatch("[a-z]+", kind):
-                place.fail(f"INPUT_DEPENDENT_APPLICATION is {section[1]!r}", "stm, ctm, ref or hyp")
-            applies = any(kind in name for name in inputs)
+            applies = any(_kind(place, section[1]).search(name) for name in inputs)
         if applies:
             yield place, line.rstrip(" \t")
+
+
+def _kind(place: Place, text: str) -> re.Pattern[str]:
+    """Which inputs a section is for; NIST's filter takes it for a regular expression of Perl."""
+    try:
+        if re.fullmatch(r"[A-Za-z|.*+?^$()]+", text):  # these mean the same to Python
+            return re.compile(text.lower())
+    except re.error:
+        pass
+    return place.fail(f"INPUT_DEPENDENT_APPLICATION is {text!r}", "stm, ctm, ref, hyp, or several with | between")
 
 
 def _is_true(value: str) -> bool:

@@ -63,25 +63,33 @@ def _numbers(result: Result) -> Iterator[tuple[int, str]]:
     return iter(enumerate(result.speakers))
 
 
+_escape = functools.lru_cache(1 << 16)(escape)
+
+
+class _Cells(dict[Pair, str]):
+    def __missing__(self, pair: Pair) -> str:
+        kind, ref, hyp = pair
+        words = f"<i>{_escape(ref)}</i><i>{_escape(hyp)}</i>"
+        self[pair] = cell = (
+            f"<span>{words}</span>" if kind == "C" else f'<span class="{kind}">{words}<i>{kind}</i></span>'
+        )
+        return cell
+
+
 def _segments(result: Result) -> Iterator[str]:
+    cells = _Cells()
     numbers = {speaker: number for number, speaker in _numbers(result)}
     by_speaker = sorted(result.segments, key=lambda segment: numbers[segment.speaker])
     for speaker, group in groupby(by_speaker, key=lambda segment: segment.speaker):
         yield f'<h2 id="speaker-{numbers[speaker]}">{escape(speaker)}</h2>\n'
-        yield from map(_segment, group)
+        for segment in group:
+            yield _segment(segment, cells)
 
 
-def _segment(segment: Segment) -> str:
+def _segment(segment: Segment, cells: _Cells) -> str:
     counts = segment.alignment.counts
-    facts = [] if segment.start_s is None else [f"{segment.start_s:.2f} to {segment.end_s:.2f} s"]
-    facts += [", ".join(segment.labels)] if segment.labels else []
-    facts.append(f"{counts.corr} C, {counts.sub} S, {counts.del_} D, {counts.ins} I")
-    words = "".join(map(_cell, segment.alignment.pairs))
-    return f"<h3>{escape(segment.id)} <small>{escape('; '.join(facts))}</small></h3>\n<p>{words}</p>\n"
-
-
-@functools.lru_cache(1 << 16)
-def _cell(pair: Pair) -> str:
-    mark = "" if pair.kind == "C" else f' class="{pair.kind}"'
-    letter = "" if pair.kind == "C" else f"<i>{pair.kind}</i>"
-    return f"<span{mark}><i>{escape(pair.ref)}</i><i>{escape(pair.hyp)}</i>{letter}</span>"
+    times = "" if segment.start_s is None else f"{segment.start_s:.2f} to {segment.end_s:.2f} s; "
+    labels = f"{', '.join(segment.labels)}; " if segment.labels else ""
+    facts = f"{times}{_escape(labels)}{counts.corr} C, {counts.sub} S, {counts.del_} D, {counts.ins} I"
+    words = "".join([cells[pair] for pair in segment.alignment.pairs])
+    return f"<h3>{escape(segment.id)} <small>{facts}</small></h3>\n<p>{words}</p>\n"

@@ -13,7 +13,6 @@ from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
-from asrtool.score.sctk import check_sctk
 from asrtool.score.table import format_confusions, format_speakers, format_table
 
 SETS = ("dev", "test")
@@ -47,6 +46,8 @@ def score_all(
     Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Raises AsrtoolError where there is
     nothing to score, and with `sctk` where an installed SCTK counts otherwise.
     """
+    from asrtool.score.sctk import check_sctk
+
     hypotheses = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in SETS}
     if not any(hypotheses.values()):
         raise AsrtoolError(f"{decode_dir}: no dev/METHOD.ctm and no test/METHOD.ctm", "run the decode stage first")

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Words by outcome, summed over `segments`; counts add up with ``+`` and start at ``Counts()``."""
 
     segments: int = 0
@@ -33,7 +32,7 @@ class Counts:
         """Word error rate in percent, 100 err / N; None without reference words."""
         return 100 * self.err / self.num_words if self.num_words else None
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: Counts) -> Counts:  # type: ignore[override]
         return Counts(
             self.segments + other.segments,
             self.corr + other.corr,
@@ -68,20 +67,19 @@ class Pair(NamedTuple):
     hyp: str
 
 
-@dataclass(frozen=True)
 class Alignment:
-    """The aligned words of one segment, in order."""
+    """The aligned words of one segment, in order; `outcomes` has the kinds of the pairs as one string."""
 
-    pairs: tuple[Pair, ...]
+    __slots__ = ("counts", "outcomes", "pairs")
 
-    @cached_property
-    def counts(self) -> Counts:
-        kinds = [pair.kind for pair in self.pairs]
-        return Counts(1, kinds.count("C"), kinds.count("S"), kinds.count("D"), kinds.count("I"))
+    def __init__(self, pairs: tuple[Pair, ...]) -> None:
+        self.pairs = pairs
+        self.outcomes = "".join([kind for kind, _, _ in pairs])
+        count = self.outcomes.count
+        self.counts = Counts(1, count("C"), count("S"), count("D"), count("I"))
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """One scored segment; times in seconds within the file, None for plain text."""
 
     id: str
@@ -115,8 +113,7 @@ class Result:
     def labels(self) -> dict[str, Counts]:
         """Counts a label, in the order the reference declares them."""
         grouped = _grouped((label, segment) for segment in self.segments for label in segment.labels)
-        order = [*self.titles, *(label for label in grouped if label not in self.titles)]
-        return {label: grouped.get(label, Counts()) for label in order}
+        return {label: grouped.get(label, Counts()) for label in self.titles}
 
     def to_dict(self) -> dict[str, object]:
         """The form of score.json."""
@@ -129,8 +126,7 @@ class Result:
 
 def total(counts: Iterable[Counts]) -> Counts:
     """The sum of `counts`."""
-    rows = [(c.segments, c.corr, c.sub, c.del_, c.ins) for c in counts]
-    return Counts(*map(sum, zip(*rows, strict=True)))
+    return Counts(*map(sum, zip(*counts, strict=True)))
 
 
 def _grouped(segments: Iterable[tuple[str, Segment]]) -> dict[str, Counts]:

@@ -40,7 +40,7 @@ def check_sctk(result: Result, ref: Path, hyp: Path, glm: Path | None) -> None:
     _compare("all", {"segments": result.overall}, {"segments": Counts(*map(int, overall))})
     labels: dict[str, list[Counts]] = {}
     for key, names, *_ in segments:
-        for label in names.split(",") if names else ():
+        for label in filter(None, names.split(",")):
             labels.setdefault(lower(label), []).append(theirs[key])
     found = {lower(label): counts for label, counts in result.labels.items() if counts.segments}
     _compare("label", found, {label: total(counts) for label, counts in labels.items()})

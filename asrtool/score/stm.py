@@ -7,15 +7,15 @@ A line is ``FILE CHANNEL SPEAKER START END [<LABEL,...>] [TEXT]``; ``;;`` begins
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from asrtool.score.lines import Place, Side, read_lines, split, to_number
+from asrtool.score.lines import Place, Side, check_end, read_text, split, to_lines, to_number
 
 _LABEL_PREFIX = ";; LABEL "
 _LABEL = re.compile(r'[^"]*"([^"]*)"[^"]*"([^"]*)"[^"]*"([^"]*)"')
 _LABELS = re.compile(r"<[^<>]+>")
+_FIELDS = "FILE CHANNEL SPEAKER START END <LABELS> TEXT"
 
 
 class StmSegment(NamedTuple):
@@ -30,39 +30,46 @@ class StmSegment(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Stm:
-    """The segments in file order, and the titles of the declared labels by id."""
-
-    segments: tuple[StmSegment, ...]
-    titles: dict[str, str]
-
-
-def read_stm(path: Path | str) -> Stm:
-    """Read an stm; raises AsrtoolError naming file and line of what is malformed, and for one without segments."""
+def read_stm(path: Path | str) -> list[StmSegment]:
+    """The segments in file order; raises AsrtoolError naming what is malformed, and for a file without segments."""
+    path, text = Path(path), read_text(path)
+    lines = to_lines(text)
     segments: list[StmSegment] = []
+    for number, line in enumerate(lines, 1):
+        line = line.strip(" \t")
+        if line and not line.startswith(";;"):
+            segments.append(_parse(Place(path, number), line))
+    if not segments:
+        Place(path, len(lines) or 1).fail("no segment in the whole file", f"lines {_FIELDS}")
+    check_end(path, text, lambda: _is_moved(segments, lines))
+    return segments
+
+
+def _is_moved(segments: list[StmSegment], lines: list[str]) -> bool:
+    """Whether the last line is a comment, which comes before segments, or not the last segment by side and time."""
+    last = max(segments, key=lambda segment: (segment.side, segment.start_s, segment.place.line))
+    return bool(lines[-1].strip(" \t")) and last.place.line != len(lines)
+
+
+def read_titles(path: Path | str, text: str) -> dict[str, str]:
+    """The titles of the labels that an stm declares, by id; raises AsrtoolError for a malformed line."""
     titles: dict[str, str] = {}
-    place = Place(Path(path), 1)
-    for place, line in read_lines(path):
+    for number, line in enumerate(to_lines(text), 1):
         line = line.strip(" \t")
         if line.startswith(_LABEL_PREFIX):
             match = _LABEL.match(line)
             if not match:
-                place.fail("malformed LABEL", ';; LABEL "ID" "TITLE" "DESCRIPTION"')
+                Place(Path(path), number).fail("malformed LABEL", ';; LABEL "ID" "TITLE" "DESCRIPTION"')
             titles.setdefault(match[1], match[2].strip())
-        elif line and not line.startswith(";;"):
-            segments.append(_parse(place, line))
-    if not segments:
-        place.fail("no segment in the whole file", "lines FILE CHANNEL SPEAKER START END <LABELS> TEXT")
-    return Stm(tuple(segments), titles)
+    return titles
 
 
 def _parse(place: Place, line: str) -> StmSegment:
     fields = split(line)
     if len(fields) < 5:
-        place.fail(f"{len(fields)} fields", "FILE CHANNEL SPEAKER START END <LABELS> TEXT")
+        place.fail(f"{len(fields)} fields", _FIELDS)
     if any(mark in field for field in fields[:5] for mark in "<>{}"):
-        place.fail("one of < > { } in the first five fields", "FILE CHANNEL SPEAKER START END <LABELS> TEXT")
+        place.fail("one of < > { } in the first five fields", _FIELDS)
     start_s, end_s = to_number(fields[3], place, "START"), to_number(fields[4], place, "END")
     if end_s < start_s:
         place.fail(f"END {fields[4]} before START {fields[3]}", "END at or after START")

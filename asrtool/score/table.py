@@ -34,7 +34,8 @@ def format_speakers(result: Result) -> str:
 
 def format_confusions(result: Result) -> str:
     """Substitutions, deletions and insertions with how often each occurs, the most frequent first."""
-    pairs = Counter(pair for segment in result.segments for pair in segment.alignment.pairs)
+    errors = (segment.alignment.pairs for segment in result.segments if segment.alignment.counts.err)
+    pairs = Counter([pair for aligned in errors for pair in aligned if pair.kind != "C"])
     lines = []
     for kind, title in (("S", "substitutions"), ("D", "deletions"), ("I", "insertions")):
         counts = {pair: count for pair, count in pairs.items() if pair.kind == kind}

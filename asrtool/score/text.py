@@ -13,7 +13,9 @@ from asrtool.score.network import NULL, Network, Parts, Word, make_chain, make_n
 
 _MARK, _BEGIN, _ALT, _END = "<alt", lower(ALT_BEGIN), lower(ALT), lower(ALT_END)
 _IGNORE = "ignore_time_segment_in_scoring"
+_NEXT = re.compile(r"[^ {][^ ]*|\{")
 _TAG = re.compile(r"(?<!\\);")
+_MAX_DEPTH = 50
 
 
 def is_ignored(text: str) -> bool:
@@ -29,7 +31,7 @@ def is_mark(text: str) -> bool:
 def read_reference(text: str, place: Place) -> Network:
     """The network of a filtered reference text; raises AsrtoolError for braces that do not pair."""
     if "{" in text or "}" in text:
-        return make_network(_parse(text, place))
+        return make_network(_parse(text, place, 0))
     return make_chain(_words(split(text), text))
 
 
@@ -49,22 +51,21 @@ def read_hypothesis(texts: list[str]) -> Network:
     return make_network(parts)
 
 
-def _parse(text: str, place: Place) -> Parts:
+def _parse(text: str, place: Place, depth: int) -> Parts:
     if "{" not in text and "}" not in text:
         return [_word(token) for token in split(text)]
     parts: Parts = []
     position = 0
-    for match in re.finditer(r"[^ {][^ ]*|\{", text):
-        if match.start() < position:
-            continue  # within alternatives
-        position = match.end()
-        if match.group() != "{":
-            if set("{}") & set(match.group()):
-                place.fail(f"brace in {match.group()!r}", "spaces around { and }, as many { as }")
-            parts.append(_word(match.group()))
-            continue
-        position = _closing(text, match.start(), place) + 1
-        parts.append(_alternatives(text[match.end() : position - 1], place))
+    while match := _NEXT.search(text, position):
+        token, position = match.group(), match.end()
+        if token == "{":
+            end = _closing(text, match.start(), place)
+            parts.append(_alternatives(text[position:end], place, depth + 1))
+            position = end + 1  # a word may follow without a space
+        else:
+            if set("{}") & set(token):
+                place.fail(f"brace in {token!r}", "spaces around { and }, as many { as }")
+            parts.append(_word(token))
     return parts
 
 
@@ -77,16 +78,18 @@ def _closing(text: str, opening: int, place: Place) -> int:
     return place.fail(f"{{ without }} in {text.strip()!r}", "{ A / B }")
 
 
-def _alternatives(inner: str, place: Place) -> list[Parts]:
+def _alternatives(inner: str, place: Place, depth: int) -> list[Parts]:
+    if depth > _MAX_DEPTH:
+        place.fail(f"alternatives within more than {_MAX_DEPTH} others", "{ A / B }")
     inner = _TAG.split(inner)[0].replace("\\", "")
-    texts, depth = [""], 0
+    texts, num_open = [""], 0
     for character in inner:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if character == "/" and not depth:
+        num_open += {"{": 1, "}": -1}.get(character, 0)
+        if character == "/" and not num_open:
             texts.append("")
         else:
             texts[-1] += character
-    alternatives = [_parse(text, place) for text in texts if text.strip(" ")]
+    alternatives = [_parse(text, place, depth) for text in texts if text.strip(" ")]
     if not alternatives:
         place.fail("no alternative between { and }", "{ A / B }")
     return alternatives

@@ -100,6 +100,15 @@ def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
     assert not digests("one").keys() & {"asrtool/config.py", "asrtool/config_file.py"}
 
 
+def test_the_source_of_a_compiled_module_counts(root: Path) -> None:
+    (root / "local" / "near.py").write_text("from local import fast\n")
+    write(root, {"local/fast.cpp": "int size = 3;\n"})
+    before = digests("one")
+    assert "local/fast.cpp" in before
+    write(root, {"local/cpp/fast.h": "int size = 42;\n"})
+    assert digests("one") != before
+
+
 def test_an_import_of_a_missing_module_is_told(root: Path) -> None:
     (root / "local" / "near.py").write_text("import asrtool.gone")
     with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):

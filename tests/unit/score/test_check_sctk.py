@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import stat
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def test_the_first_difference_is_named(tmp_path: Path) -> None:
     files = make_files(tmp_path)
     result = score_hub5(*files)
     first = result.segments[3]
-    wrong = dataclasses.replace(first, alignment=Alignment((*first.alignment.pairs, Pair("I", "", "more"))))
+    wrong = first._replace(alignment=Alignment((*first.alignment.pairs, Pair("I", "", "more"))))
     changed = Result((*result.segments[:3], wrong, *result.segments[4:]), result.titles)
     with pytest.raises(AsrtoolError) as error:
         check_sctk(changed, *files)
@@ -67,7 +66,7 @@ def test_segments_that_sctk_has_and_labels_that_differ_are_named(tmp_path: Path)
     result = score_hub5(*files)
     with pytest.raises(AsrtoolError, match="missing here, segments 1, corr"):
         check_sctk(Result(result.segments[1:], result.titles), *files)
-    unlabelled = tuple(dataclasses.replace(segment, labels=()) for segment in result.segments)
+    unlabelled = tuple(segment._replace(labels=()) for segment in result.segments)
     with pytest.raises(AsrtoolError, match=r"label o: missing here, segments \d+"):
         check_sctk(Result(unlabelled, result.titles), *files)
 

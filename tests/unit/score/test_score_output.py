@@ -89,7 +89,7 @@ def hub5_sized(num_words: int) -> Result:
     for label, (num_segments, words) in sizes.items():
         pairs = [(Pair("C", "a", "a"),) * (words - num_segments + 1)] + [(Pair("C", "a", "a"),)] * (num_segments - 1)
         segments += [Segment("s", "s", ("O", label), "", Alignment(pair)) for pair in pairs]
-    return Result(tuple(segments), {})
+    return Result(tuple(segments), dict.fromkeys(["O", "sw", "en"], ""))
 
 
 def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:

@@ -14,9 +14,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.score.ctm import read_ctm
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.stm import read_stm
+from asrtool.score.stm import read_stm, read_titles
 
-STM = "f A spk 0 1 <O,SW> hello\n"
+LABELS = ';; LABEL "O" "" ""\n;; LABEL "SW" "" ""\n'
+STM = f"{LABELS}f A spk 0 1 <O,SW> hello\n"
 CTM = "f A 0 1 hello\n"
 
 
@@ -26,10 +27,8 @@ def put(path: Path, content: str | bytes) -> Path:
 
 
 def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
-    stm = read_stm(
-        put(tmp_path / "r.stm", ';; LABEL "SW" " Switchboard" "x"\n\n f\tA spk 0.5 1.25 <O,SW> i\t{ a / @ } \n')
-    )
-    (segment,) = stm.segments
+    path = put(tmp_path / "r.stm", ';; LABEL "SW" " Switchboard" "x"\n\n f\tA spk 0.5 1.25 <O,SW> i\t{ a / @ } \n')
+    (segment,) = read_stm(path)
     assert (segment.side.file, segment.side.channel, segment.speaker, segment.start_s, segment.end_s) == (
         "f",
         "A",
@@ -38,15 +37,15 @@ def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
         1.25,
     )
     assert (segment.labels, segment.text, segment.place.line) == (("O", "SW"), "i { a / @ }", 3)
-    assert stm.titles == {"SW": "Switchboard"}
+    assert read_titles(path, path.read_text()) == {"SW": "Switchboard"}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("f A spk 0\n", "r.stm:1: 4 fields; expected FILE CHANNEL SPEAKER START END <LABELS> TEXT"),
-        (f"{STM}f A spk 1 x\n", "r.stm:2: END is 'x'; expected a decimal number of seconds"),
-        (f"{STM}f A spk 1 nan\n", "r.stm:2: END is 'nan'; expected a decimal number of seconds"),
+        (f"{STM}f A spk 1 x\n", "r.stm:4: END is 'x'; expected a decimal number of seconds"),
+        (f"{STM}f A spk 1 nan\n", "r.stm:4: END is 'nan'; expected a decimal number of seconds"),
         ("f A spk 2 1 x\n", "r.stm:1: END 1 before START 2; expected END at or after START"),
         ("f A spk 0 1 <O hello\n", "r.stm:1: labels '<O'; expected <LABEL,LABEL,...> between spaces"),
         ("f A spk 0 1 <O>hello\n", "r.stm:1: labels '<O>hello'; expected <LABEL,LABEL,...> between spaces"),
@@ -61,7 +60,19 @@ def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
         ("f A spk 0 1 a )\n", "r.stm:1: parentheses in 'a )'; expected (WORD) around optional words"),
         ("f A spk 0 1 { a / b\n", "r.stm:1: { without } in '{ a / b'; expected { A / B }"),
         ("f A spk 0 1 a / b }\n", "r.stm:1: brace in '}'; expected spaces around { and }, as many { as }"),
+        ("f A spk 0 1 { a / b }} c\n", "r.stm:1: brace in '}'; expected spaces around { and }, as many { as }"),
+        ("f A spk 0 1 { a / b }{ c\n", "r.stm:1: { without } in '{ a / b }{ c'; expected { A / B }"),
+        ("f A spk 0 1 <O> a\n", 'r.stm:1: label \'O\' is not declared; expected ;; LABEL "O" "TITLE"'),
+        (f"{STM}f A spk 1 2 <O,b_aside> a\n", "r.stm:4: label 'b_aside' is not declared; expected ;; LABEL"),
+        (f"{STM}f A spk 1 2 <SW> a\n", "r.stm:4: label 'SW' at place 1 of <SW>, before at place 2; expected each"),
+        (f"{STM}f A spk 1 2 <O,o> a\n", "r.stm:4: label 'o' at place 2 of <O,o>, before at place 1; expected each"),
+        ("f A s 1 2 a\nf A s 0 1 b", "r.stm:2: no line feed behind 'f A s 0 1 b'; expected one at the end of the"),
+        ("f A s 0 1 a\n;; end", "r.stm:2: no line feed behind ';; end'; expected one at the end of the file"),
         ("f A spk 0 1 { / }\n", "r.stm:1: no alternative between { and }; expected { A / B }"),
+        (
+            f"f A spk 0 1 {'{ ' * 2000}a{' }' * 2000}\n",
+            "r.stm:1: alternatives within more than 50 others; expected { A / B }",
+        ),
     ],
 )
 def test_a_malformed_stm_is_named_by_line(content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -80,8 +91,17 @@ def test_a_malformed_stm_is_named_by_line(content: str | bytes, message: str, tm
         ("f A 0 1 a 1e-5\n", "h.ctm:1: CONFIDENCE is '1e-5'; expected a decimal number without exponent"),
         ("f A * * a\n", "h.ctm:1: START is '*'; expected a decimal number of seconds"),
         ("f A 0 -1 a\n", "h.ctm:1: DURATION is -1; expected 0 or more"),
-        ("f A * * <ALT>\n", "h.ctm:1: <ALT> out of place; expected <ALT_BEGIN>"),
+        ("f A * * <ALT>\n", "h.ctm:1: <ALT> out of place in the order of time; expected <ALT_BEGIN>"),
         ("f A * * <ALT_BEGIN>\nf A 0 1 a\n", "h.ctm:2: alternatives without end; expected <ALT_END>"),
+        (
+            "f A 2 0 <ALT_BEGIN>\nf A 2 0 a\nf A 1 0 <ALT_END>\n",
+            "h.ctm:3: <ALT_END> out of place in the order of time; expected <ALT_BEGIN>",
+        ),
+        (
+            "f A 1 0 <ALT_BEGIN>\nf A 1 0 a\nf B 1 0 <ALT_END>\n",
+            "h.ctm:2: alternatives without end; expected <ALT_END>",
+        ),
+        ("f A 1 1 a\nf A 0 1 b", "h.ctm:2: no line feed behind 'f A 0 1 b'; expected one at the end of the file"),
         ("f A 0 1 (a\n", "h.ctm:1: parentheses in '(a'; expected (WORD) around optional words"),
         ("f A 0 1 /a 0.5\n", "h.ctm:1: '/a' has an empty alternative; expected @ for nothing"),
         ("g A 0 1 hello\n", "h.ctm:1: file g channel A is not in "),
@@ -105,6 +125,10 @@ def test_a_malformed_ctm_is_named_by_line(content: str, message: str, tmp_path: 
         ),
         (";; rules\n* copy_no_hit = 'F'\n", "g.glm:2: copy_no_hit is 'F'; expected 'T'"),
         (";; rules\n* name\n", "g.glm:2: option without value; expected * NAME = 'VALUE'"),
+        (
+            ';; rules\n;; INPUT_DEPENDENT_APPLICATION = "*"\n',
+            "g.glm:2: INPUT_DEPENDENT_APPLICATION is '*'; expected stm, ctm, ref, hyp, or several with | between",
+        ),
         ("", "g.glm:1: empty file; expected a line that begins with the comment sign, ;;"),
     ],
 )
@@ -123,6 +147,12 @@ def test_rules_of_the_hypothesis_leave_the_reference_alone(tmp_path: Path) -> No
     assert "{CAN NOT / CANNOT} %HESITATION %HESITATION REFONLY {WE HAD / WE WOULD}" in read_glm(path, HYPOTHESIS).apply(
         text
     )
+
+
+@pytest.mark.parametrize("inputs", ["ctm|stm", ".*", "^(STM|hyp)$", "tm"])
+def test_a_section_of_a_glm_may_be_for_several_inputs(inputs: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "g.glm", f';; rules\n;; INPUT_DEPENDENT_APPLICATION = "{inputs}"\nA => B\n')
+    assert [read_glm(path, kind).apply(" A ") for kind in (REFERENCE, HYPOTHESIS)] == [" B ", " B "]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
