@@ -13,7 +13,7 @@ SCORE = click.Path(exists=True, path_type=Path)
 @click.command()
 @click.argument("a", type=SCORE)
 @click.argument("b", type=SCORE)
-@click.option("--seed", default=1, show_default=True, help="Seed of the samples of speakers.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the samples of speakers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def compare(a: Path, b: Path, seed: int, as_json: bool) -> None:
     """Compare the scores of two hypotheses, A and B: folders that asrtool score wrote with one reference.

@@ -1,7 +1,7 @@
 """Word error rate between two plain texts: words are compared as they stand.
 
-A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (every line ends in ``(ID)``), or lines
-that are matched by their number.
+A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (more than half of the lines end in
+``(ID)``), or lines that are matched by their number.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ def read_utterances(path: Path | str) -> dict[str, Utterance]:
 
 def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
     lines = [(place, line) for place, line in read_lines(path) if not line.startswith(";;")]
-    matches = [_TRN.fullmatch(line) for _, line in lines]
-    if all(matches):
-        for (place, _), match in zip(lines, matches, strict=True):
-            assert match is not None
+    spoken = [(place, line, _TRN.fullmatch(line)) for place, line in lines if line.strip(" \t")]
+    if 2 * sum(match is not None for _, _, match in spoken) > len(spoken):
+        for place, line, match in spoken:
+            if not match:
+                place.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
             yield place, Utterance(match[2], re.split("[-_]", match[2])[0], match[1])
     else:
         for number, (place, line) in enumerate(lines, 1):
@@ -85,14 +86,16 @@ def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
                     yield place, _utterance(supervision)
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error}", "check the path and that the file is whole") from error
-    except (ValueError, EOFError, zlib.error, AttributeError, KeyError, TypeError) as error:
+    except (ValueError, EOFError, zlib.error, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise AsrtoolError(
             f"{path}:{number or 1}: no lhotse manifest ({error})", "expected JSON lines with id, speaker and text"
         ) from error
 
 
 def _utterance(supervision: dict[str, Any]) -> Utterance:
-    text = supervision.get("text")
-    return Utterance(
-        str(supervision["id"]), str(supervision.get("speaker") or "all"), "" if text is None else str(text)
-    )
+    fields = supervision["id"], supervision.get("speaker") or "all", supervision.get("text") or ""
+    for name, value in zip(Utterance._fields, fields, strict=True):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}")
+        value.encode()  # half of a surrogate pair could not be written
+    return Utterance(*fields)

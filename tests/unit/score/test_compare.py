@@ -125,6 +125,12 @@ def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
     assert "by bootstrap over speakers" in text
 
 
+def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
+    score = score_texts(tmp_path, "a", ["a b c"], ["a x c"])
+    refused = CliRunner().invoke(compare, [str(score), str(score), "--seed", "-1"])
+    assert (refused.exit_code, "'--seed': -1 is not in the range" in refused.output) == (2, True)
+
+
 def test_a_score_against_itself_does_not_differ(tmp_path: Path) -> None:
     score = score_texts(tmp_path, "a", ["a b c", "d e f"] * 5, ["a x c", "d e f"] * 5)
     comparison = compare_scores(score, score)
@@ -162,7 +168,9 @@ def test_alternatives_that_were_taken_differently_are_the_same_reference(tmp_pat
     [
         ("{", "segments.jsonl:1: malformed segment; expected a JSON object with id, speaker, reference, outcomes"),
         ('{"id": "a"}', "segments.jsonl:1: malformed segment; expected a JSON object with"),
-        ('{"id": "a", "speaker": "s", "reference": "x", "outcomes": "CX"}', "segments.jsonl:1: malformed segment"),
+        ('{"id": "a", "speaker": "s", "reference": "x", "outcomes": "CX"}', "segments.jsonl:1: outcomes 'CX'"),
+        (100_000 * "[", "segments.jsonl:1: malformed segment"),
+        (r'{"id": "\ud800", "speaker": "s", "reference": "x", "outcomes": "C"}', "segments.jsonl:1: malformed segment"),
         ('{"id": "a", "speaker": "s", "reference": "x", "outcomes": 3}', "segments.jsonl:1: malformed segment"),
         ('{"id": "a", "speaker": "s", "reference": "", "outcomes": "I"}', "no reference words"),
     ],

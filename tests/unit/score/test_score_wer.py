@@ -45,6 +45,23 @@ def test_trn_matches_by_id_in_any_order(tmp_path: Path) -> None:
     assert result.speakers["spk0"] == Counts(segments=1, corr=2, del_=1)
 
 
+def test_blank_lines_of_a_trn_are_left_out(tmp_path: Path) -> None:
+    ref = write_lines(tmp_path / "ref", ["", *(f"{text} (spk{n}-1)" for n, text in enumerate(REF)), " "])
+    hyp = write_lines(tmp_path / "hyp", [f"{text} (spk{n}-1)" for n, text in enumerate(HYP)])
+    assert score_wer(ref, hyp).overall == ONE
+
+
+def test_a_line_of_a_trn_without_id_is_named(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "ref", ["a (x-1)", "b (x-2)", "c"])
+    with pytest.raises(AsrtoolError, match=r"ref:3: 'c' does not end in an id, as most lines do; expected TEXT \(ID\)"):
+        score_wer(path, path)
+
+
+def test_a_text_with_a_few_lines_that_end_in_parentheses_is_plain(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "ref", ["so (uh)", "", "b", "c"])
+    assert score_wer(path, path).overall == Counts(segments=4, corr=4)
+
+
 def test_supervisions_and_cuts_match_by_id(tmp_path: Path) -> None:
     supervisions = [{"id": f"u{n}", "speaker": "s", "text": text} for n, text in enumerate(REF)]
     cuts = [{"id": "c", "supervisions": [{"id": f"u{n}", "text": text} for n, text in enumerate(HYP)]}]
@@ -72,7 +89,19 @@ def test_a_repeated_id_is_named(tmp_path: Path) -> None:
         score_wer(path, path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]\n", b'{"text": "a"}\n', b"\x1f\x8b\x08broken"])
+BROKEN = [
+    b"",
+    b"{",
+    b"[]\n",
+    b'{"text": "a"}\n',
+    b"\x1f\x8b\x08broken",
+    100_000 * b"[",
+    b'{"id": "1", "text": ["a"]}\n',
+]
+BROKEN += [b'{"id": "1", "speaker": ["a"]}\n', rb'{"id": "1", "text": "\ud800"}']
+
+
+@pytest.mark.parametrize("content", BROKEN)
 @pytest.mark.parametrize("name", ["m.jsonl", "m.jsonl.gz"])
 def test_a_broken_manifest_is_named(content: bytes, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
