@@ -25,7 +25,7 @@ class Dealing:
 
     team: int = 1  # learners in a row of ranks that average their gradients
     lockstep: bool = False  # whether all learners step together
-    period: int = 1  # steps after which all have waited for one another; in lock-step only
+    period: int = 1  # in lock-step: a learner that has ended step j knows that all have ended step j + 1 - period
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Queue:
     def _in_order(self, key: str, num_rounds: int) -> Iterator[int]:
         """0, 1, 2, ...: the same for all learners.
 
-        Round j is dealt when j - 1 is about to be trained. All wait for one another within a period from there, so
-        until then nobody is dealt round j + period.
+        Round j is dealt when j - 1 is about to be trained: when, of the other learners, no one is dealt more than
+        round j + period - 1.
         """
         store = self.world.store
         for number in range(num_rounds):

@@ -16,7 +16,7 @@ from asrtool.config import Dist
 from asrtool.dist.adpsgd import Gossip
 from asrtool.dist.allreduce import AveragedGradients
 from asrtool.dist.dealing import Dealing
-from asrtool.dist.delay_by_one import DelayByOne
+from asrtool.dist.delay_by_one import PERIOD, DelayByOne
 from asrtool.dist.flat import FlatWeights
 from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
@@ -86,8 +86,15 @@ class SuperLearner(Replica):
 
 
 def hierarchical(parts: Parts) -> Strategy:
-    """Nodes are runs of `dist.node_size` ranks, by default the learners of a machine."""
-    world, size = parts.world, parts.settings.node_size or parts.world.local_size
+    """Nodes are runs of `dist.node_size` ranks, by default the learners of a machine.
+
+    Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
+    """
+    world, size = parts.world, parts.settings.node_size
+    if not size:
+        size, *larger = sorted(set(world.gather(world.local_size)))
+        if larger:
+            raise AsrtoolError(f"machines with {size} and {larger[0]} learners", "choose a dist.node_size for all")
     if world.size % size:
         raise AsrtoolError(
             f"{world.size} learners in nodes of {size}", "choose a dist.node_size that divides the number of learners"
@@ -98,9 +105,10 @@ def hierarchical(parts: Parts) -> Strategy:
     flat = FlatWeights(parts.model, parts=size)
     slice_P = flat.weights_P.chunk(size)[node.rank]
     outer = outer_mixing(parts.settings, slice_P, others, parts.seed)
-    lockstep = isinstance(outer, DelayByOne)
     mixing = Sliced(flat.weights_P, slice_P, node, outer)
-    return SuperLearner(parts, flat, mixing, Dealing(team=size, lockstep=lockstep), node)
+    lockstep = isinstance(outer, DelayByOne)
+    dealing = Dealing(team=size, lockstep=lockstep, period=PERIOD if lockstep else 1)
+    return SuperLearner(parts, flat, mixing, dealing, node)
 
 
 def outer_mixing(settings: Dist, slice_P: Tensor, others: World, seed: int) -> Mixing:

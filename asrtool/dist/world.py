@@ -59,10 +59,6 @@ class World:
             collectives.all_reduce(values_P, group=self.group)
             values_P /= self.size
 
-    def begin_sum(self, values_P: Tensor) -> Any:
-        """Begin to replace `values_P` by the sum over the learners; `wait()` on what is returned ends it."""
-        return collectives.all_reduce(values_P, group=self.group, async_op=True) if self.size > 1 else None
-
     def split(self, parts: Sequence[Sequence[int]]) -> World:
         """The part that this learner is in. All learners call this, with the same parts."""
         mine = self
