@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -19,3 +20,11 @@ def ending_with_parent() -> Callable[[], object] | None:
         return None
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel end this process with `parent`, which started it; exits where that has been killed already."""
+    if end := ending_with_parent():
+        end()
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from asrtool.cli.options import settings_options
 from asrtool.config import STRATEGIES, Config
 from asrtool.errors import AsrtoolError
 
+MAX_MS = 3_600_000
+MAX_FACTOR = 10_000
+
 
 @click.command()
 @click.argument("features", type=click.Path(path_type=Path))
@@ -20,7 +24,9 @@ from asrtool.errors import AsrtoolError
 @click.option("--strategy", type=click.Choice(list(STRATEGIES)), help="train.strategy: how learners share the work.")
 @click.option("--num-learners", type=click.IntRange(1), metavar="N", help="dist.num_learners: processes started here.")
 @click.option("--slow", multiple=True, metavar="RANK:FACTOR", help="Let a learner take so many times longer a step.")
-@click.option("--compute-ms", type=float, metavar="X", help="Wait so long a step instead of computing it.")
+@click.option(
+    "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Wait so long a step instead of computing it."
+)
 @settings_options
 def train(
     features: Path,
@@ -51,9 +57,10 @@ def train(
 
 def _slowness(text: str) -> tuple[int, float]:
     rank, _, factor = text.partition(":")
-    try:
-        return int(rank), float(factor)
-    except ValueError as error:
-        raise AsrtoolError(
-            f"--slow {text}: expected RANK:FACTOR", "for example --slow 0:10, learner 0 ten times slower"
-        ) from error
+    with contextlib.suppress(ValueError):
+        if int(rank) >= 0 and 1 <= float(factor) <= MAX_FACTOR:
+            return int(rank), float(factor)
+    raise AsrtoolError(
+        f"--slow {text}: expected RANK:FACTOR with a factor from 1 to {MAX_FACTOR:,}",
+        "for example --slow 0:10, learner 0 ten times slower",
+    )

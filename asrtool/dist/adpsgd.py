@@ -40,7 +40,7 @@ class Gossip(Mixing):
     def start(self) -> None:
         self.view = View(self.weights_P, self.message_type)
         if self.world.size > 1:
-            self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address())
+            self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address(self.world))
             self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
 
     def mix(self) -> Spent:

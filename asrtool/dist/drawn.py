@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from asrtool.files import disk_full
+
 
 class Drawn:
     """The file of learner `rank` in the training `out`; overwritten in place, since a step must not wait for it."""
@@ -14,11 +16,17 @@ class Drawn:
         self._file = open(_path(out, rank), "wb", buffering=0)  # noqa: SIM115
 
     def write(self, epoch: int, batches: list[int]) -> None:
-        """`batches` of `epoch`: epochs count from 1, batches from 0, as in the records of a learner."""
+        """`batches` of `epoch`: epochs count from 1, batches from 0, as in the records of a learner.
+
+        Raises AsrtoolError when the disk is full.
+        """
         line = json.dumps({"epoch": epoch, "batches": batches}).encode()
-        self._file.seek(0)
-        self._file.write(line)
-        self._file.truncate()
+        try:
+            self._file.seek(0)
+            self._file.write(line)
+            self._file.truncate()
+        except OSError as error:
+            raise disk_full(self._file.name, error) from error
 
     def close(self) -> None:
         """What was written last stays."""

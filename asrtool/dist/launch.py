@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -18,7 +19,10 @@ from asrtool.dist.environment import LOST
 from asrtool.errors import AsrtoolError
 
 # Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
-START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main()"
+START = (
+    "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.parent import end_with; end_with({parent});"
+    " from asrtool.cli.main import main; main()"
+)
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 SAVING_S = 30  # for a checkpoint once told to stop; then SIGKILL
 
@@ -45,9 +49,10 @@ def launch_learners(words: Sequence[str], num_learners: int, out: Path) -> None:
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(),
         shutdown_timeout=SAVING_S,
+        **_signals(),
     )
     try:
-        elastic_launch(config, sys.executable)("-c", START, *words)
+        elastic_launch(config, sys.executable)("-c", START.format(parent=os.getpid()), *words)
     except SignalException as stopped:
         signal.signal(stopped.sigval, signal.SIG_DFL)
         signal.raise_signal(stopped.sigval)
@@ -55,12 +60,21 @@ def launch_learners(words: Sequence[str], num_learners: int, out: Path) -> None:
         raise _tell(error.failures, num_learners, out) from None
 
 
+def _signals() -> dict[str, Any]:
+    """The launcher would end the learners by a signal that is to be ignored, as nohup has it."""
+    if "signals_to_handle" not in LaunchConfig.__dataclass_fields__:  # an older torch
+        return {}
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    heeded = [number.name for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return {"signals_to_handle": ",".join(heeded)}
+
+
 def _tell(failures: dict[int, ProcessFailure], num_learners: int, out: Path) -> AsrtoolError:
     """Name the learner that failed by itself, and before others."""
     in_order = sorted(failures.items(), key=lambda item: (item[1].exitcode == LOST, item[1].timestamp))
     rank, failure = in_order[0]
     if failure.exitcode in STOPPED:
-        return AsrtoolError("a learner was told to stop", "all have saved what they had; run the same command to go on")
+        return AsrtoolError("a learner was told to stop", "run the same command to go on")
     who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
     how = f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with code {failure.exitcode}"
     drawn = read_drawn(out, rank)

@@ -11,19 +11,30 @@ from collections.abc import Iterator
 from asrtool.dist.environment import LOST
 from asrtool.dist.heartbeat import Heartbeat
 from asrtool.dist.world import World, join_world, leave_world
+from asrtool.errors import AsrtoolError
 from asrtool.parent import ending_with_parent
 
 # What gloo, the store and exchanges say when the other end is gone.
 GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
 
+MEETING = "check that MASTER_ADDR and MASTER_PORT name a free port of the machine of learner 0"
+
 
 @contextlib.contextmanager
 def learner() -> Iterator[World]:
-    """Inside, this process is one of the learners that the environment names. Where it loses another, it exits."""
-    end = ending_with_parent()
-    if end:
+    """Inside, this process is one of the learners that the environment names. Where it loses another, it exits.
+
+    Raises AsrtoolError where they cannot meet.
+    """
+    if end := ending_with_parent():
         end()
-    world = join_world()
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # one of Python would wait for the last learner to come
+    try:
+        world = join_world()
+    except RuntimeError as error:
+        raise AsrtoolError(f"learners cannot meet: {str(error).splitlines()[0]}", MEETING) from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     if world.rank:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 tells how it goes
     try:

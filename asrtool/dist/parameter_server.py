@@ -177,10 +177,10 @@ class ParameterServer(Strategy):
 
     def start(self) -> None:
         self.context = zmq.Context()
-        address = ""
+        host, address = own_address(self.world), ""
         if self.server:
             part_P = self.flat.weights_P.split(self.lengths)[self.world.rank]
-            address = self.server.start(self.context, own_address(), part_P)
+            address = self.server.start(self.context, host, part_P)
         self.client = Client(self.context, self.world.gather(address)[: len(self.lengths)])
 
     def step(self) -> tuple[float, Spent]:

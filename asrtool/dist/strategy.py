@@ -180,8 +180,10 @@ class Replica(Strategy):
     def consensus(self) -> Iterator[None]:
         own_P = self.flat.weights_P.clone()
         self._become(self.mean_P)
-        yield
-        self._become(own_P)
+        try:
+            yield
+        finally:  # a learner may be told to stop while it evaluates
+            self._become(own_P)
 
     def state(self) -> dict[str, Any]:
         weights_P = self.flat.weights_P.clone()

@@ -25,6 +25,7 @@ from asrtool.dist.environment import is_learner
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. One that has died is found out otherwise.
 PATIENCE = timedelta(hours=2)
+LOOPBACK = "127."
 
 
 @dataclass
@@ -94,12 +95,19 @@ def leave_world() -> None:
         collectives.destroy_process_group()
 
 
-def own_address() -> str:
-    """The address of this machine as the other learners see it."""
-    meeting = os.environ.get("MASTER_ADDR", "localhost")
+def own_address(world: World) -> str:
+    """The address of this machine as the learners of `world` see it; all of them call this."""
+    address = address_towards(os.environ.get("MASTER_ADDR", "localhost"))
+    others = [other for other in world.gather(address) if not other.startswith(LOOPBACK)]
+    # To itself the machine of learner 0 may be 127.0.1.1, as Debian has it.
+    return address_towards(others[0]) if others and address.startswith(LOOPBACK) else address
+
+
+def address_towards(host: str) -> str:
+    """That of this machine on the way to `host`, as an IPv4 address."""
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         try:
-            probe.connect((meeting, 9))  # sends nothing; chooses the interface
+            probe.connect((host, 9))  # sends nothing; chooses the interface
         except OSError:
-            return "127.0.0.1"
+            return f"{LOOPBACK}0.0.1"
         return str(probe.getsockname()[0])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher passes on what it gets
 
 
 class Stopped(Exception):
@@ -15,13 +18,14 @@ class Stopped(Exception):
 
 
 class Stop:
-    """While entered, the first SIGINT or SIGTERM waits for `check`; a second one acts at once.
+    """While entered, the first SIGINT or SIGTERM waits for `check`; one that comes later ends the process at once.
 
     On leaving, a signal that came is given to the handler there was before.
     """
 
     def __init__(self) -> None:
         self._received: int | None = None
+        self._since = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
@@ -31,13 +35,12 @@ class Stop:
         return self
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        self._received = number
+        if self.requested:
+            if time.monotonic() - self._since >= REPEAT_S:
+                os._exit(128 + number)  # an exception could leave a lock held that is waited for as files are closed
+            return
+        self._received, self._since = number, time.monotonic()
         logging.info("told to stop (%s): saving a checkpoint", signal.Signals(number).name)
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     @property
     def requested(self) -> bool:
@@ -50,6 +53,7 @@ class Stop:
             raise Stopped
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._restore()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         if self._received is not None:
             signal.raise_signal(self._received)

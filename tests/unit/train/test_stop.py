@@ -1,0 +1,37 @@
+"""What signals do to a training."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import signal
+from asrtool.train import stop
+stop.REPEAT_S = {repeat_s}
+try:
+    with stop.Stop() as told:
+        signal.raise_signal(signal.SIGTERM)
+        print("first", told.requested, flush=True)
+        signal.raise_signal(signal.{name})
+        print("second", flush=True)
+finally:
+    print("closed", flush=True)
+"""
+
+
+def run(name: str, repeat_s: float) -> tuple[int, list[str]]:
+    command = [sys.executable, "-c", PROGRAM.format(name=name, repeat_s=repeat_s)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return ended.returncode, ended.stdout.split()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_later_signal_ends_the_process_at_once(name: str, code: int) -> None:
+    assert run(name, repeat_s=0) == (code, ["first", "True"])
+
+
+def test_signals_one_right_after_the_other_are_one() -> None:
+    assert run("SIGTERM", repeat_s=60) == (-15, ["first", "True", "second"])
