@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from asrtool.errors import AsrtoolError
+from asrtool.files import remove_leftovers
 from asrtool.models.torch_file import read_torch, write_torch
 
 FORMAT = 2
@@ -50,6 +51,7 @@ class State:
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
     num_learners: int = 1
+    team: int = 0  # learners that share their gradients; 0 where it was not told
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     saved: list[Saved] = field(default_factory=list)  # by step
 
@@ -110,7 +112,11 @@ def load_newest(
 
 
 def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
-    """Remove the checkpoints that are not among `saved`, and the learners of all but the newest of them."""
+    """Remove the checkpoints that are not among `saved`, and the learners of all but the newest of them.
+
+    What a killed process left half-written goes as well: none but this one may be writing in `directory`.
+    """
+    remove_leftovers(directory)
     kept = {checkpoint_path(directory, entry.step) for entry in saved}
     for path in set(directory.glob(ALL)) - kept:
         path.unlink()

@@ -11,6 +11,7 @@ from asrtool.dist.strategy import Strategy
 from asrtool.dist.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.train.checkpoint import (
+    ALL,
     Saved,
     State,
     load_checkpoint,
@@ -34,8 +35,15 @@ class Checkpoints:
         """The newest one that all learners find whole, ``learner`` being this one's own; None when there is none.
 
         Where the number of learners was another, ``learner`` is that of learner 0. Raises AsrtoolError when all are
-        damaged.
+        damaged, and when the learners do not find the same ones.
         """
+        names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
+        for rank, found in enumerate(names):
+            if found != names[0]:
+                raise AsrtoolError(
+                    f"{self.directory}: learner 0 finds {len(names[0])} checkpoints there, learner {rank} {len(found)}",
+                    "name a folder that all machines share",
+                )
         return load_newest(self.directory, self._load)
 
     def _load(self, path: Path) -> tuple[dict[str, Any], State]:
@@ -60,5 +68,9 @@ class Checkpoints:
         if self.world.rank == 0:
             with strategy.consensus():
                 save_checkpoint(self.directory, self.info, model.state_dict(), learner, state)
-            remove_others(self.directory, [*state.saved, new])
+            self.remove_others([*state.saved, new])
         self.world.barrier()  # who has ended would be taken for lost
+
+    def remove_others(self, saved: list[Saved]) -> None:
+        """Remove all but those in `saved`, and what is half-written: for learner 0, while the others write none."""
+        remove_others(self.directory, saved)

@@ -100,15 +100,16 @@ class Training:
 
     def _go_on(self, learner: dict[str, Any]) -> None:
         where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
-        if self.state.num_learners == self.world.size:
+        team = self.strategy.dealing.team
+        if self.state.num_learners != self.world.size:
+            change = f"{self.world.size} learners instead of {self.state.num_learners}"
+        elif self.state.team not in (0, team):
+            change = f"{team} learners that share gradients instead of {self.state.team}"
+        else:
             self.strategy.load_state(learner)
             logging.info("%s", where)
-        else:
-            logging.info(
-                "%s, with %d learners instead of %d: from the mean of their weights, with new optimizers",
-                where, self.world.size, self.state.num_learners,
-            )  # fmt: skip
-        self.state.num_learners = self.world.size
+            return
+        logging.info("%s, with %s: from the mean of their weights, with new optimizers", where, change)
 
     def _fix_arithmetic(self) -> None:
         """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
@@ -127,7 +128,7 @@ class Training:
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
         learner was told to stop.
         """
-        self.state.num_learners = self.world.size
+        self.state.num_learners, self.state.team = self.world.size, self.strategy.dealing.team
         self.clock = time.perf_counter()
         self.interval = Interval()
         self.reported_step = self.state.step
@@ -237,7 +238,7 @@ class Training:
         grad_norm, spent = self.strategy.step()
         seconds = time.perf_counter() - begin
         if batch is not None and not (math.isfinite(nats) and math.isfinite(grad_norm)):
-            raise bad_batch(batch, step, f"loss {nats:g}, gradient norm {grad_norm:g}", self.out)
+            raise bad_batch(batch, place + 1, self._what_is_bad(nats, grad_norm), self.out)
         self.compute_s = seconds - spent.comm_s - spent.wait_s
         record = {
             "step": step,
@@ -252,6 +253,11 @@ class Training:
             "bytes": spent.num_bytes,
         }
         return nats, grad_norm, record
+
+    def _what_is_bad(self, nats: float, grad_norm: float) -> str:
+        what = f"loss {nats:g}, gradient norm {grad_norm:g}"
+        num_others = self.strategy.dealing.team - 1
+        return f"{what} with the gradients of {num_others} others" if num_others and math.isfinite(nats) else what
 
     def _stretch(self, forward_s: float) -> None:
         """Emulate a slower learner, before backward, which is where others wait; that takes as long as the last one."""
@@ -321,7 +327,8 @@ class Training:
 
     def _save(self, new: Saved) -> None:
         """Save a checkpoint to go on from; the next one removes it unless it was kept."""
-        self.state.record_bytes = self.world.gather(self.records.num_bytes)
+        lengths = self.world.gather(self.records.num_bytes)
+        self.state.record_bytes[: len(lengths)] = lengths  # what more learners told before stays
         if self.metrics:
             self.state.metrics_bytes = self.metrics.num_bytes
         self.checkpoints.save(self.model, self.strategy, self.state, new)

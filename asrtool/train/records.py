@@ -28,8 +28,10 @@ class Records:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
         if world.rank == 0:  # before, there may have been more learners
-            for rank, length in enumerate(num_bytes[world.size :], world.size):
-                os.truncate(_path(out, rank), length)
+            for path in self.path.parent.glob("*.jsonl"):
+                rank = int(path.stem)
+                if rank >= world.size:
+                    os.truncate(path, num_bytes[rank] if rank < len(num_bytes) else 0)
         self._file = open(self.path, "r+b")  # noqa: SIM115
         before = num_bytes[world.rank] if world.rank < len(num_bytes) else 0
         self._file.truncate(min(before, self.path.stat().st_size))

@@ -57,7 +57,10 @@ def start_training(
 
     Raises AsrtoolError as `train_model` does, and when a learner ends before its time.
     """
-    num_learners = count_learners(config)
+    num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(config)
+    for rank in emulation.slow:
+        if rank >= num_learners:
+            raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
     if num_learners == 1 or is_learner():
         train_model(features, tokenizer, out, config, emulation)
     elif open_training(out, describe_inputs(features, tokenizer, config, emulation)):
@@ -104,6 +107,7 @@ def _train(
     training = _prepare(features, tokenizer, out, config, emulation, world)
     training.run()
     if world.rank == 0:
+        training.checkpoints.remove_others(training.state.saved)  # a run killed after its last one has not
         write_text(out / FINAL, json.dumps(_summary(training), indent=1) + "\n")
 
 

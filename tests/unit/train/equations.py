@@ -21,7 +21,7 @@ from asrtool.dist.topology import EDGE_WEIGHT, RINGS, mixing_matrix
 from asrtool.dist.world import World, join_world, leave_world
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
-RATE, MOMENTUM, SEED = 0.05, 0.9, 5
+RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
 SETTINGS = Dist(node_size=2, outer="adpsgd-fixed", block_steps=3, block_momentum=0.6, block_rate=0.8)
 
 
@@ -92,7 +92,7 @@ def train(name: str, num_steps: int) -> np.ndarray:
 
 def _train(name: str, num_steps: int, world: World) -> np.ndarray:
     model = Regression()
-    make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
+    make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
     name, _, outer = name.partition(" by ")
     settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
     strategy = build_strategy(Parts(name, model, model, make_optimizer, 1e9, settings, SEED, world))
@@ -129,21 +129,25 @@ Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.
 
 
 def allreduce(num_learners: int) -> Rule:
-    """w <- w - alpha m, m <- mu m + mean g."""
+    """w <- w - alpha m, m <- mu m + mean g + lambda w."""
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
-        momenta = MOMENTUM * momenta + gradients.mean(axis=0)
+        momenta = MOMENTUM * momenta + gradients.mean(axis=0) + DECAY * weights
         return weights - RATE * momenta, momenta
 
     return rule
 
 
-def mixed(matrix_of: Callable[[int], np.ndarray]) -> Rule:
-    """W <- W T - alpha M; T[i, j] is the weight of learner i in the next weights of learner j."""
+def mixed(matrix_of: Callable[[int], np.ndarray], decays_mixed: bool = False) -> Rule:
+    """W <- W T - alpha M; T[i, j] is the weight of learner i in the next weights of learner j.
+
+    M <- mu M + G + lambda W, or lambda W T where `decays_mixed`.
+    """
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
-        momenta = MOMENTUM * momenta + gradients
-        return np.einsum("ioe,ij->joe", weights, matrix_of(step)) - RATE * momenta, momenta
+        new_weights = np.einsum("ioe,ij->joe", weights, matrix_of(step))
+        momenta = MOMENTUM * momenta + gradients + DECAY * (new_weights if decays_mixed else weights)
+        return new_weights - RATE * momenta, momenta
 
     return rule
 
@@ -158,7 +162,7 @@ def ring(name: str, num_learners: int) -> Rule:
 
 
 def delay_by_one(num_learners: int) -> Rule:
-    return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners))
+    return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners), decays_mixed=True)
 
 
 def hierarchical(outer_of: Callable[[int], Rule], num_learners: int) -> Rule:
@@ -179,7 +183,7 @@ def bmuf(num_learners: int) -> Rule:
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
         nonlocal previous, change
-        momenta = MOMENTUM * momenta + gradients
+        momenta = MOMENTUM * momenta + gradients + DECAY * weights
         weights = weights - RATE * momenta
         if (step + 1) % SETTINGS.block_steps == 0:
             change = SETTINGS.block_momentum * change + SETTINGS.block_rate * (weights.mean(axis=0) - previous)

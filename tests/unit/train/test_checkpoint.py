@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -79,6 +81,15 @@ def test_checkpoints_that_are_not_kept_are_removed_and_missing_ones_do_not_matte
     (tmp_path / "notes.txt").touch()
     remove_others(tmp_path, [Saved(6, None), Saved(12, None)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "step-00000006.pt"]
+
+
+def test_what_was_half_written_at_a_step_that_is_never_saved_again_is_removed(tmp_path: Path) -> None:
+    save(tmp_path, 3)
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    (tmp_path / f".{process.pid}.tmp.step-00000002.learner-1.pt").write_bytes(b"half")
+    remove_others(tmp_path, [Saved(3, None)])
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003.pt"]
 
 
 def test_the_last_and_the_best_are_kept() -> None:

@@ -76,6 +76,14 @@ def learners_of(out: Path) -> dict[int, int]:
     return found
 
 
+def wait_for_the_end(out: Path) -> None:
+    """Until no learner is left; AssertionError where that takes too long."""
+    until = time.monotonic() + ENDED_S
+    while learners_of(out):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def kill_one(start: Start, out: Path, strategy: str) -> None:
     killed = start("--strategy", strategy)
     wait_for_steps(out, 2)
@@ -120,10 +128,46 @@ def test_learners_end_with_a_launcher_that_is_killed(start: Start, tmp_path: Pat
     process = start("--strategy", "adpsgd-fixed")
     wait_for_steps(tmp_path / "train", 2)
     process.kill()
-    until = time.monotonic() + ENDED_S
-    while learners_of(tmp_path / "train"):
+    wait_for_the_end(tmp_path / "train")
+
+
+def test_learners_end_with_a_launcher_that_is_killed_while_they_start(start: Start, tmp_path: Path) -> None:
+    process = start("--strategy", "adpsgd-fixed")
+    until = time.monotonic() + 60
+    while not learners_of(tmp_path / "train"):
         assert time.monotonic() < until
-        time.sleep(0.1)
+        time.sleep(0.01)
+    process.kill()
+    wait_for_the_end(tmp_path / "train")
+
+
+def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = start("--strategy", "allreduce")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    wait_for_steps(tmp_path / "train", 2)
+    process.send_signal(signal.SIGHUP)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+    assert (tmp_path / "train" / "train.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--slow", "3:10"), "error: --slow 3: there are 3 learners; choose 0 to 2"),
+        (("--slow", "0:inf"), "error: --slow 0:inf: expected RANK:FACTOR with a factor from 1 to 10,000; for example"),
+        (("--slow", "0:-1"), "error: --slow 0:-1: expected RANK:FACTOR"),
+        (("--slow", "0:nan"), "error: --slow 0:nan: expected RANK:FACTOR"),
+    ],
+)
+def test_a_slow_learner_that_cannot_be_is_told(options: tuple[str, ...], message: str, start: Start) -> None:
+    process = start("--strategy", "adpsgd-fixed", *options)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told.startswith(message)
 
 
 def test_what_is_wrong_is_told_before_learners_are_started(start: Start) -> None:

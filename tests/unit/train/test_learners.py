@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from unittest.mock import patch
 
 import equations
 import numpy as np
@@ -17,11 +23,17 @@ from toy_task import assert_same_bits, last_weights
 from asrtool.config import STRATEGIES
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
+from asrtool.dist.dealing import Dealing, Queue
 from asrtool.dist.drawn import read_drawn
 from asrtool.dist.learner import learner
 from asrtool.dist.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.train import loop
+from asrtool.train.checkpoint import State, save_checkpoint
+from asrtool.train.checkpoints import Checkpoints
 from asrtool.train.epoch import Epoch
 from asrtool.train.loop import Training
+from asrtool.train.loss import Task
 from asrtool.train.train import _prepare, train_model
 
 NUM_LEARNERS = 4
@@ -54,37 +66,62 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
-    """Be one of the learners; `stop` = (rank, steps) sends that learner SIGTERM after so many of its steps."""
-    signal.signal(signal.SIGTERM, _exit)
-    step, num_steps = Training._step, 0
+    """Be one of the learners; `stop` = (rank, deals) sends that learner SIGTERM when it asks so often for a batch."""
 
-    def interrupted(self: Training, share: object, batch: object) -> object:
-        nonlocal num_steps
-        num_steps += 1
-        if stop == (self.world.rank, num_steps):
+    def make_queue(world: World, dealing: Dealing, told_to_stop: Callable[[], bool]) -> Queue:
+        num_deals = 0
+
+        def told() -> bool:
+            nonlocal num_deals
+            num_deals += 1
+            if stop == (world.rank, num_deals):
+                time.sleep(0.1)  # the others do what they can without this one
+                signal.raise_signal(signal.SIGTERM)
+            return told_to_stop()
+
+        return Queue(world, dealing, told)
+
+    with patch.object(loop, "Queue", make_queue):
+        train_or_stop(toy, config, out, overrides, stop is not None)
+
+
+def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
+    """Be one of the learners; learner 1 gets SIGTERM while it evaluates for the first time."""
+    evaluate = loop.sum_loss
+
+    def interrupted(*args: Any) -> object:
+        if os.environ["RANK"] == "1":
             signal.raise_signal(signal.SIGTERM)
-        return step(self, share, batch)
+        return evaluate(*args)
 
-    Training._step = interrupted  # type: ignore[method-assign, assignment]
+    with patch.object(loop, "sum_loss", interrupted):
+        train_or_stop(toy, config, out, overrides, stops=True)
+
+
+def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops: bool) -> None:
+    signal.signal(signal.SIGTERM, _exit)
     try:
         train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+        assert not stops
     except SystemExit:
-        assert stop
-    finally:
-        Training._step = step  # type: ignore[method-assign]
+        assert stops
 
 
 def _exit(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def named(name: str) -> tuple[str, str]:
+    """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
+    strategy, _, outer = name.partition(" by ")
+    return f"train.strategy={strategy}", f"dist.outer={outer or 'adpsgd-random'}"
+
+
 @pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
 def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    strategy, _, outer = name.partition(" by ")
-    settings = (f"train.strategy={strategy}", f"dist.outer={outer or 'adpsgd-random'}")
-    overrides = (*settings, "dist.node_size=2", "dist.block_steps=2")
+    overrides = (*named(name), "dist.node_size=2", "dist.block_steps=2")
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
@@ -93,12 +130,23 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     learners.run(train, toy, toy_config, out, overrides, None)
     assert batches_trained(out) == planned(toy, toy_config)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    assert (final["strategy"], final["num_learners"], final["num_samples"]) == (strategy, NUM_LEARNERS, 72)
+    assert (final["strategy"], final["num_learners"], final["num_samples"]) == (name.split()[0], NUM_LEARNERS, 72)
     assert [read_drawn(out, rank)["batches"] for rank in range(NUM_LEARNERS)] == [[]] * NUM_LEARNERS
     if name in LOCKSTEP:
         undisturbed = tmp_path / "undisturbed"
         learners.run(train, toy, toy_config, undisturbed, overrides, None)
         assert_same_bits(last_weights(out), last_weights(undisturbed))
+
+
+@pytest.mark.parametrize("name", LOCKSTEP)
+def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    overrides = (*named(name), "dist.node_size=1", "dist.block_steps=4")
+    learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, num=2)
+    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None, num=2)
+    learners.run(train, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
+    assert_same_bits(last_weights(tmp_path / "train"), last_weights(tmp_path / "undisturbed"))
 
 
 def test_with_another_number_of_learners_training_goes_on_from_the_mean(
@@ -112,6 +160,95 @@ def test_with_another_number_of_learners_training_goes_on_from_the_mean(
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_learners"] == 3
     first_step = int(newest.stem.removeprefix("step-"))
     assert sum(batches_trained(out).values()) >= sum(planned(toy, toy_config).values()) - first_step
+
+
+def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    overrides = ("train.strategy=allreduce",)
+    for num, stop in ((4, (1, 4)), (2, (1, 4)), (4, None)):
+        learners.run(train, toy, toy_config, out, overrides, stop, num=num)
+        if num == 2:  # as if four learners had begun after that and been killed
+            (out / "learners" / "7.jsonl").write_text((out / "learners" / "0.jsonl").read_text())
+    assert batches_trained(out) == planned(toy, toy_config)
+
+
+def test_with_other_teams_training_goes_on_from_the_mean(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    overrides = ("train.strategy=h-adpsgd", "dist.outer=adpsgd-d1")
+    learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, (1, 3))
+    (told, *_) = learners.run(train_on_machines_of, 4, toy, toy_config, out, overrides, None)
+    assert "with 4 learners that share gradients instead of 2: from the mean of their weights" in told
+    assert batches_trained(out) == planned(toy, toy_config)
+
+
+def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    for told in learners.run(prepare_on_unlike_machines, toy, toy_config, ("train.strategy=h-adpsgd",), num=2):
+        assert told == "machines with 1 and 2 learners; choose a dist.node_size for all"
+
+
+def train_on_machines_of(
+    size: int, toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None
+) -> str:
+    """As `train`, as one of `size` learners of this machine; what it logs."""
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+    os.environ["LOCAL_WORLD_SIZE"] = str(size)
+    try:
+        train(toy, config, out, overrides, stop)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    return log.getvalue()
+
+
+def prepare_on_unlike_machines(toy: Path, config: Path, overrides: tuple[str, ...]) -> str:
+    os.environ["LOCAL_WORLD_SIZE"] = str(1 + int(os.environ["RANK"]))
+    with learner() as world, pytest.raises(AsrtoolError) as error:
+        prepare(toy, config, overrides, world)
+    return str(error.value)
+
+
+def test_learners_that_find_other_checkpoints_are_refused(learners: Learners, tmp_path: Path) -> None:
+    for told in learners.run(load_own_checkpoints, tmp_path, num=2):
+        assert told.endswith("learner 0 finds 0 checkpoints there, learner 1 1; name a folder that all machines share")
+
+
+def load_own_checkpoints(folder: Path) -> str:
+    with learner() as world:
+        own = folder / str(world.rank)
+        if world.rank:
+            save_checkpoint(own, {}, {}, {}, State(step=3))
+        with pytest.raises(AsrtoolError) as error:
+            Checkpoints(own, {}, world).load()
+    return str(error.value)
+
+
+def test_a_good_batch_beside_a_bad_one_is_not_blamed(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    good, bad = learners.run(train_badly, toy, toy_config, tmp_path / "train", ("train.strategy=allreduce",), num=2)
+    assert "gradient norm nan with the gradients of 1 others" in good
+    assert "loss nan, gradient norm nan; the batch of" in bad
+    assert len(list((tmp_path / "train").glob("bad-batch-*.pt"))) == 2
+
+
+def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> str:
+    """Be one of the learners; the loss of learner 1 is not a number."""
+    forward = Task.forward
+
+    def broken(self: Task, batch: Any) -> Any:
+        return forward(self, batch) * (float("nan") if os.environ["RANK"] == "1" else 1)
+
+    with patch.object(Task, "forward", broken), pytest.raises(AsrtoolError) as error:
+        train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    return str(error.value)
 
 
 @pytest.mark.parametrize("name", MANY)

@@ -17,6 +17,8 @@ from toy_task import assert_same_bits, last_weights, metric_steps
 from asrtool.errors import AsrtoolError
 
 KILLED = Path(__file__).with_name("train_killed.py")
+KILLED_AT_CHANGES = Path(__file__).with_name("train_killed_at_changes.py")
+TIMES = ("seconds", "frames_per_s")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -27,14 +29,34 @@ def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
     command = [sys.executable, KILLED, toy / "features", toy / "tokenizer", toy_config, undisturbed, out, str(seed)]
     killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     assert len(killed) >= 2
+    assert_same_training(out, undisturbed)
+
+
+def test_a_training_killed_at_any_change_to_its_files_ends_in_the_same_files(
+    toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, KILLED_AT_CHANGES, toy / "features", toy / "tokenizer", toy_config, tmp_path / "train"]
+    subprocess.run(command, check=True)
+    *killed, undisturbed = sorted((tmp_path / "train").iterdir(), key=lambda out: int(out.name))
+    num_checkpoints = len(list((undisturbed / "checkpoints").iterdir()))
+    assert len(killed) > 2 * num_checkpoints
+    for out in killed:
+        assert_same_training(out, undisturbed)
+
+
+def assert_same_training(out: Path, undisturbed: Path) -> None:
+    """Everything that training wrote is the same but for times and the files of TensorBoard, one a run."""
     assert_same_bits(last_weights(out), last_weights(undisturbed))
     assert metric_steps(out) == metric_steps(undisturbed)
-    names = sorted(path.name for path in (out / "checkpoints").iterdir())
-    assert names == sorted(path.name for path in (undisturbed / "checkpoints").iterdir())
+    assert file_names(out) == file_names(undisturbed)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    before = json.loads((undisturbed / "train.json").read_text(encoding="utf-8"))
-    for name in ("num_steps", "num_samples", "padding_share", "dev_loss", "best_dev_loss", "checkpoints"):
-        assert final[name] == before[name], name
+    expected = json.loads((undisturbed / "train.json").read_text(encoding="utf-8"))
+    assert {**final, **dict.fromkeys(TIMES)} == {**expected, **dict.fromkeys(TIMES)}
+
+
+def file_names(out: Path) -> list[Path]:
+    names = [path.relative_to(out) for path in sorted(out.rglob("*"))]
+    return [name for name in names if name.parts[0] != "tensorboard"]
 
 
 def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(train_toy, tmp_path: Path, caplog) -> None:
