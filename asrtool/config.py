@@ -57,7 +57,7 @@ class Paths:
     ldc2002s09: str = ""  # Hub5'00 audio
     ldc2002t43: str = ""  # Hub5'00 references
     an4: str = ""  # CMU AN4, with etc/ and wav/
-    own_train: str = ""  # a person's own data: Kaldi data directory or wav + txt folder
+    own_train: str = ""  # a person's own data: Kaldi data directory, lhotse manifests or wav + txt folder
     own_dev: str = ""  # the same; empty holds out a part of own_train
     own_test: str = ""
 
@@ -318,6 +318,9 @@ class Nnlm:
         _at_least(0, "nnlm", self, "seed")
 
 
+BEAM_SIZES, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0, 100), (-20, 20)  # least and greatest
+
+
 @dataclass(frozen=True)
 class Decode:
     """Search."""
@@ -350,11 +353,11 @@ class Decode:
             if min(getattr(self, name)) <= 0:
                 raise ValueError(f"decode.{name} is {getattr(self, name)}, expected positive numbers")
         for beam_size in self.beam_sizes:
-            _between("decode.beam_sizes", beam_size, 1, 10_000)
+            _between("decode.beam_sizes", beam_size, *BEAM_SIZES)
         for weight in self.nnlm_weights:
-            _between("decode.nnlm_weights", weight, 0, 100)
+            _between("decode.nnlm_weights", weight, *NNLM_WEIGHTS)
         for penalty in self.word_penalties:
-            _between("decode.word_penalties", penalty, -20, 20)
+            _between("decode.word_penalties", penalty, *WORD_PENALTIES)
         if not self.lattice_beam > 0:
             raise ValueError(f"decode.lattice_beam is {self.lattice_beam}, expected more than 0")
         _at_least(1, "decode", self, "max_active", "num_paths")

@@ -20,8 +20,9 @@ from asrtool.config import Config
 def decode(work: Path, out: Path, tuning: Path | None, config: Config) -> None:
     """Recognise the dev and test sets of a run with the weights that `asrtool tune` chose.
 
-    Reads WORK/{average/model.pt,features,tokenizer,lm/G.arpa,graph}. Writes OUT/{dev,test}/METHOD.ctm and
-    OUT/decode.json (the weights, and real-time factors). Settings: [decode].
+    Reads WORK/{average/model.pt,features,tokenizer,lang,lm/G.arpa,graph}, and to rescore lm/large.arpa with lm.large
+    and nnlm/model.pt with nnlm.enabled. Writes OUT/{dev,test}/METHOD.ctm and OUT/decode.json (the weights, and
+    real-time factors). Settings: [decode], lm.large, nnlm.enabled.
     """
     from asrtool.decode.decode import decode_run
 

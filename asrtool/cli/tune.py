@@ -19,8 +19,9 @@ COLUMN = 13  # characters
 def tune(work: Path, out: Path, config: Config) -> None:
     """Choose language-model weight, word penalty and beam of each method by its word errors on dev.
 
-    Reads WORK/{average/model.pt,features/dev,tokenizer,lm/G.arpa,graph}. Writes OUT/tuning.json (what was chosen, for
-    `asrtool decode`) and OUT/tuning.tsv (all that was tried), and prints the latter. Settings: [decode].
+    Reads WORK/{average/model.pt,features/dev,tokenizer,lang,lm/G.arpa,graph}, and to rescore lm/large.arpa with
+    lm.large and nnlm/model.pt with nnlm.enabled. Writes OUT/tuning.json (what was chosen, for `asrtool decode`) and
+    OUT/tuning.tsv (all that was tried), and prints the latter. Settings: [decode], lm.large, nnlm.enabled.
     """
     from asrtool.decode.tune import tune_run
 

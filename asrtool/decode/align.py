@@ -47,12 +47,15 @@ class Aligner:
     pieces: Sequence[str]
     frame_s: float
 
-    def __call__(self, item: tuple[np.ndarray, Spelled]) -> Aligned | str:
+    def __call__(self, item: tuple[np.ndarray, Spelled | str]) -> Aligned | str:
         """The most probable alignment of the words to the log posteriors (T, V), or why there is none.
 
-        Tags and what stands for no speech are aligned as all else, and left out of the result.
+        Words that could not be spelled come as the reason. Tags and what stands for no speech are aligned as all else,
+        and left out of the result.
         """
         log_probs_TV, spelled = item
+        if isinstance(spelled, str):
+            return spelled
         tokens = [token for _, spelling in spelled for token in spelling]
         if ctc_frames_needed(tokens) > len(log_probs_TV):
             return f"{len(log_probs_TV)} rows, {ctc_frames_needed(tokens)} needed"
@@ -70,10 +73,10 @@ class Aligner:
 def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:
     """Align the texts of the set `features` to its speech and write the folder `out`.
 
-    A word is spelled as in training. Utterances with fewer rows of posteriors than their tokens need are listed and
-    left out; speed-perturbed copies are passed over, whose times are not those of the recording. Raises AsrtoolError
-    when an input is missing or broken, when parts do not belong together, when the tokenizer cannot spell a text, and
-    when nothing is left.
+    A word is spelled as in training. Utterances with fewer rows of posteriors than their tokens need, and those with a
+    word that the tokenizer cannot spell, are listed and left out; speed-perturbed copies are passed over, whose times
+    are not those of the recording. Raises AsrtoolError when an input is missing or broken, when parts do not belong
+    together, and when nothing is left.
     """
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)
@@ -81,13 +84,13 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     check_num_tokens(tokenizer, spelling.num_tokens, acoustic)
     utterances: list[Utterance] = []
 
-    def items() -> Iterator[tuple[np.ndarray, Spelled]]:
+    def items() -> Iterator[tuple[np.ndarray, Spelled | str]]:
         max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
         for posteriors in compute_posteriors(acoustic.model, reader, max_frames):
             if COPY.match(posteriors.utterance.id) and COPY.match(posteriors.utterance.speaker):
                 continue
             utterances.append(posteriors.utterance)
-            yield posteriors.log_probs_TV, _spell(posteriors.utterance, spelling)
+            yield posteriors.log_probs_TV, _spell(posteriors.utterance.text, spelling)
 
     aligner = Aligner(spelling.pieces, acoustic.frame_s)
     with process_pool(aligner, settings.num_jobs or num_cores()) as align_map:
@@ -95,19 +98,27 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     _write(out, utterances, found)
 
 
-def _spell(utterance: Utterance, tokenizer: Tokenizer) -> Spelled:
-    try:
-        return [(word, tokenizer.encode(word)) for word in utterance.text.split()]
-    except AsrtoolError as error:
-        raise AsrtoolError(f"utterance {utterance.id}: {error.what}", error.hint) from error
+def _spell(text: str, tokenizer: Tokenizer) -> Spelled | str:
+    """The words of `text` and their tokens, or which word has none."""
+    spelled = []
+    for word in text.split():
+        try:
+            tokens = tokenizer.encode(word)
+        except AsrtoolError as error:
+            return error.what
+        if not tokens:
+            return f"{word!r}: no token spells it"
+        spelled.append((word, tokens))
+    return spelled
 
 
 def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned | str]) -> None:
-    dropped = [f"{u.id}\t{reason}\n" for u, reason in zip(utterances, found, strict=True) if isinstance(reason, str)]
+    dropped = [(u.id, reason) for u, reason in zip(utterances, found, strict=True) if isinstance(reason, str)]
     if len(dropped) == len(utterances):
+        first = "".join(f", {name}: {reason}" for name, reason in dropped[:1])
         raise AsrtoolError(
-            f"{out}: none of {len(utterances)} utterances is long enough for its text",
-            "look whether texts belong to their audio",
+            f"{out}: none of {len(utterances)} utterances can be aligned{first}",
+            "look whether texts belong to their audio and are spelled as those of the training",
         )
     aligned = [(u, result) for u, result in zip(utterances, found, strict=True) if isinstance(result, Aligned)]
     with write_folder(out, "words.ctm") as folder:
@@ -116,5 +127,7 @@ def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned |
                 Segment(u.recording, u.channel, u.start_s, u.duration_s, getattr(result, name)) for u, result in aligned
             )
             (folder / f"{name}.ctm").write_text(format_ctm(segments), encoding="utf-8")
-        (folder / "dropped.tsv").write_text("".join(dropped), encoding="utf-8")
-    logging.info("%s: %d utterances aligned, %d left out", out, len(aligned), len(dropped))
+        (folder / "dropped.tsv").write_text(
+            "".join(f"{name}\t{reason}\n" for name, reason in dropped), encoding="utf-8"
+        )
+    logging.info("%s: %d utterances aligned, %d left out, see dropped.tsv", out, len(aligned), len(dropped))

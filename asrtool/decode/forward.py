@@ -14,6 +14,7 @@ import torch
 from asrtool.corpus.batches import load_batches, plan_eval
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ def torch_threads(num_threads: int) -> Iterator[None]:
 
 
 def compute_posteriors(model: torch.nn.Module, reader: FeatureReader, max_frames: int) -> Iterator[Posteriors]:
-    """Posteriors of every utterance of `reader`; batches hold at most `max_frames` feature frames, padding included."""
+    """Posteriors of every utterance of `reader`; batches hold at most `max_frames` feature frames, padding included.
+
+    Raises AsrtoolError naming the utterance whose posteriors are not numbers.
+    """
     model.eval()
     for batch in load_batches(reader, plan_eval(reader.index, max_frames)):
         start_s = time.process_time()
@@ -51,7 +55,13 @@ def compute_posteriors(model: torch.nn.Module, reader: FeatureReader, max_frames
         num_frames = max(1, int(lens_N.sum()))
         for n, utterance in enumerate(batch.utterances):
             length = int(lens_N[n])
-            yield Posteriors(utterance, log_probs_NTV[n, :length].float().numpy(), cpu_s * length / num_frames)
+            log_probs_TV = log_probs_NTV[n, :length].float().numpy()
+            if np.isnan(log_probs_TV).any():
+                raise AsrtoolError(
+                    f"utterance {utterance.id}: the model gives posteriors that are not numbers",
+                    "look at the losses of its training; average other checkpoints, or train again with a lower rate",
+                )
+            yield Posteriors(utterance, log_probs_TV, cpu_s * length / num_frames)
 
 
 class PosteriorFile:

@@ -12,7 +12,6 @@ import torch
 
 from asrtool.config import Config, Decode
 from asrtool.corpus.reader import FeatureReader
-from asrtool.decode.graph_arrays import read_graph
 from asrtool.decode.graph_search import GraphSearch, add_word_penalty
 from asrtool.decode.lattice import LatticeSearch
 from asrtool.decode.prefix_beam import PrefixBeam
@@ -21,10 +20,11 @@ from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, opens_word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import load_graph
+from asrtool.lang.graph_file import read_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram_lm import NgramLm
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.symbols import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models import load_model
 from asrtool.models.neural_lm import NeuralLm, load_neural_lm
@@ -88,12 +88,17 @@ def load_search(
         search.beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words)
     if "graph" in settings.methods:
         check_graph_tokens(work / "graph" / "tokens.txt", pieces)
-        _open_graphs(search, work / "graph", settings, word_penalties)
+        _open_graphs(search, work / "graph", len(pieces), settings, word_penalties)
     return search
 
 
-def _open_graphs(search: Search, directory: Path, settings: Decode, word_penalties: Collection[float]) -> None:
+def _open_graphs(
+    search: Search, directory: Path, num_tokens: int, settings: Decode, word_penalties: Collection[float]
+) -> None:
     search.symbols = read_symbols(directory / "words.txt", "graph")
+    arrays = read_graph(directory)
+    _check_labels(directory, "tokens.txt", int(arrays.arcs["input"].max()), num_tokens)
+    _check_labels(directory, "words.txt", int(arrays.arcs["output"].max()), len(search.symbols) - 1)
     if settings.backend == "k2":
         require_k2("decode.backend = k2")
         from asrtool.decode.k2_search import K2Search
@@ -104,8 +109,15 @@ def _open_graphs(search: Search, directory: Path, settings: Decode, word_penalti
         graphs = {penalty: add_word_penalty(plain, penalty, len(search.symbols)) for penalty in word_penalties}
         search.graphs = {penalty: GraphSearch(graph, settings.max_active) for penalty, graph in graphs.items()}
     if "rescore" in settings.methods:
-        arrays = read_graph(directory)
         search.lattice = LatticeSearch(arrays, settings.max_active, settings.lattice_beam, settings.num_paths)
+
+
+def _check_labels(directory: Path, table: str, greatest: int, last: int) -> None:
+    if greatest > last:
+        raise AsrtoolError(
+            f"{directory / 'HLG.fst'}: has label {greatest}, but {directory / table} ends with {last}",
+            "run the stage graph again",
+        )
 
 
 def load_sentence_lms(work: Path, config: Config) -> tuple[NgramLm | None, NeuralLm | None]:
@@ -143,7 +155,9 @@ def check_num_tokens(tokenizer: Path, num_tokens: int, acoustic: AcousticModel) 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
     """AsrtoolError unless the graph's symbol table `path` says that label i + 1 is token i."""
-    labels = [symbol for symbol in read_symbols(path, "graph")[1:] if not symbol.startswith("#")]
+    _, *labels = read_symbols(path, "graph")
+    if BACKOFF in labels[len(pieces) :]:
+        del labels[labels.index(BACKOFF, len(pieces)) :]  # it and the other symbols behind the tokens
     for i, (found, expected) in enumerate(zip_longest(labels, pieces, fillvalue="nothing"), 1):
         if found != expected:
             raise AsrtoolError(

@@ -10,7 +10,7 @@ import k2
 import numpy as np
 import torch
 
-from asrtool.decode.graph_arrays import read_graph
+from asrtool.lang.graph_file import read_graph
 
 FINAL_LABEL = -1  # of k2's arcs into its one final state
 MIN_ACTIVE = 20  # states kept whatever the beam, as many as kaldi-decoder keeps

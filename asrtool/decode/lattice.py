@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asrtool.decode.graph_arrays import GraphArrays
 from asrtool.decode.nbest import FINAL, SLACK, Arc, Entry, find_nbest
 from asrtool.decode.trial import Trial
+from asrtool.lang.graph_file import GraphArrays
 
 MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
 BEAM_DELTA = 0.5

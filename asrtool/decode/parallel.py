@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from asrtool.errors import AsrtoolError
+from asrtool.parent import end_with
 
 UNDER_WAY = 4  # items sent ahead for each process: enough that none waits, few enough that memory stays bounded
 
@@ -29,12 +31,14 @@ def process_pool(function: Callable[[Any], Any], num_jobs: int) -> Iterator[Call
     """Yield a lazy, ordered map of `function` over items, in `num_jobs` processes; in this process for one.
 
     The processes are forked at once, so `function` may hold what cannot be pickled (a graph) or should not be copied
-    (a language model); items and results are pickled. Raises AsrtoolError when a process is killed.
+    (a language model); items and results are pickled. They end when this one is killed (on Linux). Raises AsrtoolError
+    when one of them is killed.
     """
     if num_jobs == 1:
         yield lambda items: map(function, items)
         return
-    executor = ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _inherit, (function,))
+    inherited = (function, os.getpid())
+    executor = ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _inherit, inherited)
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns of threads at a fork. The children touch neither torch nor BLAS, whose threads they are.
@@ -59,9 +63,11 @@ def _ordered(executor: ProcessPoolExecutor, items: Iterable[Any], most: int) -> 
         yield pending.popleft().result()
 
 
-def _inherit(function: Callable[[Any], Any]) -> None:
+def _inherit(function: Callable[[Any], Any], parent: int) -> None:
     global _function
     _function = function
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the item, not the process
+    end_with(parent)
 
 
 def _call(item: Any) -> Any:

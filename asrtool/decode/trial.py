@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from asrtool.config import BEAM_SIZES, NNLM_WEIGHTS, WORD_PENALTIES
 from asrtool.errors import AsrtoolError
 
 FIELDS = {
@@ -48,7 +50,8 @@ def format_trials(trials: Iterable[Trial]) -> str:
 def read_trials(path: Path, methods: Iterable[str]) -> dict[str, Trial]:
     """The trial of each of `methods` in a tuning.json.
 
-    Raises AsrtoolError when the file is missing or malformed, and when it lacks a method.
+    Raises AsrtoolError when the file is missing or malformed, when it lacks a method, and for a number that the
+    configuration would refuse.
     """
     hint = "run `asrtool tune` with these settings"
     try:
@@ -70,7 +73,22 @@ def _parse(path: Path, table: Mapping[str, Mapping[str, float]], method: str, hi
             f"{path}: {method} has {json.dumps(found)}, expected a number for each of {', '.join(sorted(expected))}",
             hint,
         )
+    for name, value in found.items():
+        expected_range = _out_of_range(method, name, value)
+        if expected_range:
+            raise AsrtoolError(f"{path}: {method} has {name} {value}, expected {expected_range}", hint)
     return Trial(method, **{name: float(value) for name, value in found.items()})
+
+
+def _out_of_range(method: str, name: str, value: float) -> str:
+    """What is expected of a value that the configuration would refuse, nothing for another."""
+    if method == "beam" and name == "beam":
+        low, high = BEAM_SIZES
+        return "" if low <= value <= high and value == int(value) else f"a whole number from {low} to {high}"
+    if name in ("word_penalty", "nnlm_weight"):
+        low, high = WORD_PENALTIES if name == "word_penalty" else NNLM_WEIGHTS
+        return "" if low <= value <= high else f"{low} to {high}"
+    return "" if 0 < value <= sys.float_info.max else "a positive number"
 
 
 NUMBERS = tuple(field.name for field in fields(Trial) if field.name != "method")

@@ -1,7 +1,7 @@
 """Choosing the weights of each method by its word errors on the development set.
 
-One weight is varied after the other: the language-model weight at the widest beam and no word penalty, then the
-penalty, then the beam. The weights of rescoring, which need no search, are all tried together.
+One weight is varied after the other: the language-model weight at the widest beam and the word penalty nearest to
+zero, then the penalty, then the beam. The weights of rescoring, which need no search, are all tried together.
 
 Reads a work directory (docs/guide/files.md), writes `tuning.tsv` (what was tried) and `tuning.json` (what was chosen).
 """
@@ -100,7 +100,7 @@ def _name(trial: Trial) -> str:
 
 
 def first_trials(settings: Decode, methods: Iterable[str]) -> list[Trial]:
-    """Every language-model weight, at the widest beam and the smallest word penalty."""
+    """Every language-model weight, at the widest beam and the word penalty nearest to zero."""
     penalty = min(settings.word_penalties, key=abs)
     trials = []
     for method in methods:
@@ -156,7 +156,8 @@ def count_rescored(texts: Iterable[str], lists: Iterable[ScoredList], trials: Se
 def choose_trials(results: Iterable[Result]) -> dict[str, Trial]:
     """The trial with the fewest errors of each method.
 
-    Among equals the narrowest beam, then no neural language model, then the smallest penalty, then the lowest weight.
+    Among equals the narrowest beam, then the lowest weight of the neural language model, then the word penalty nearest
+    to zero, then the lowest weight of the n-gram.
     """
     best: dict[str, Trial] = {}
     for result in sorted(results, key=_rank):

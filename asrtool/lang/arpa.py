@@ -18,6 +18,7 @@ from asrtool.lang.ngram_trie import Trie
 
 CHUNK = 100_000  # n-grams formatted at a time
 LOG10_ZERO = -99.0  # how ARPA files write that <s> is never predicted
+LARGEST_WEIGHT = 1000.0  # kaldifst never ends on back-off arcs whose weight is infinite as float32
 _COUNT = re.compile(r"ngram +(\d+) *= *(\d+)")
 
 
@@ -62,7 +63,8 @@ def read_arpa(path: Path) -> Ngrams:
     """Read an ARPA file of any order.
 
     Raises AsrtoolError naming file, line and what was expected for anything malformed: counts that do not hold, a
-    probability above one, a word not among the unigrams, an n-gram whose history is missing or that comes twice.
+    probability above one, an infinite back-off weight, a word not among the unigrams, an n-gram whose history is
+    missing or that comes twice.
     """
     try:
         with path.open(encoding="utf-8") as lines:
@@ -117,8 +119,8 @@ class _Parser:
             fields = self.line.split()
             if not order + 1 <= len(fields) <= order + 2:
                 raise self._error(f"{order}-gram {i + 1} of {count}: log10 probability, {order} words, back-off weight")
-            probs.append(self._number(fields[0], -math.inf, 0.0))
-            backoffs.append(self._number(fields[-1], -math.inf, math.inf) if len(fields) == order + 2 else 0.0)
+            probs.append(self._log10_prob(fields[0]))
+            backoffs.append(self._log10_weight(fields[-1]) if len(fields) == order + 2 else 0.0)
             ids.extend(self._word_ids(fields[1 : order + 1], order))
         if order == 1:
             model = empty_ngrams(list(self.ids))
@@ -151,13 +153,16 @@ class _Parser:
             raise self._error("each n-gram once, this one comes twice", "")
         return parent
 
-    def _number(self, text: str, low: float, high: float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
-            raise self._error("a log10 probability, 0 or less" if high == 0 else "a number as back-off weight")
+    def _log10_prob(self, text: str) -> float:
+        value = _to_float(text)
+        if not value <= 0:
+            raise self._error("a log10 probability, 0 or less")
+        return value
+
+    def _log10_weight(self, text: str) -> float:
+        value = _to_float(text)
+        if not abs(value) <= LARGEST_WEIGHT:
+            raise self._error(f"a number from {-LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} as back-off weight")
         return value
 
     def _read(self) -> None:
@@ -182,3 +187,11 @@ class _Parser:
     def _error(self, expected: str, found: str | None = None) -> AsrtoolError:
         found = f" {self.line.strip()!r}," if found is None else found
         return AsrtoolError(f"{self.path}:{self.number}:{found} expected {expected}", "run `asrtool lm` again")
+
+
+def _to_float(text: str) -> float:
+    """The number `text` is, nan for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -19,6 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.fst import Parts, make_parts
+from asrtool.lang.graph_file import broken_graph, read_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, read_symbols
 from asrtool.lang.tokenizer import BLANK
@@ -55,12 +56,11 @@ def build_graph(lang: Path, arpa: Path, out: Path, backend: str = "kaldifst") ->
 
 def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
     """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
+    read_graph(directory)  # which tells what is missing or broken
     path = Path(directory) / "HLG.fst"
-    if not path.is_file():
-        raise AsrtoolError(f"{path}: no decoding graph", "run `asrtool graph` first")
     graph = kaldifst.StdConstFst.read(str(path))
     if graph is None:
-        raise AsrtoolError(f"{path}: not a complete graph", "run `asrtool graph` again")
+        raise broken_graph(path)
     return graph
 
 

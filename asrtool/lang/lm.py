@@ -10,6 +10,7 @@ import numpy as np
 
 from asrtool.config import Lm
 from asrtool.errors import AsrtoolError
+from asrtool.files import check_file_name, make_folder_of
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.column import Scratch
 from asrtool.lang.kneser_ney import estimate_text
@@ -33,9 +34,12 @@ def build_lm(
     table, other words become ``<unk>``; None takes all words of the texts. With ``lm.large`` the model before pruning
     is written as well, to ``large.arpa`` beside `arpa`. Logs the perplexity of `held_out`.
 
-    Raises AsrtoolError when a file cannot be read, weights do not fit the texts, or the disk is full.
+    Raises AsrtoolError when a file cannot be read, weights do not fit the texts, a file to write is one that is read or
+    a folder, or the disk is full.
     """
     files = _find_texts(texts)
+    for out in (arpa, arpa.parent / LARGE) if settings.large else (arpa,):
+        _check_place(out, [*files, *filter(None, (words, held_out))])
     mixes = settings.mix and len(files) > 1 and bool(held_out or settings.weights)
     corpora = [[file] for file in files] if mixes else [files]
     if settings.weights and len(settings.weights) != len(corpora):
@@ -43,6 +47,7 @@ def build_lm(
             f"lm.weights: {len(settings.weights)} weights, expected {len(corpora)}: {', '.join(map(str, files))}",
             "give one weight a text, or none to tune them with --heldout",
         )
+    make_folder_of(arpa)
     scratch = Scratch.of_size(arpa.parent, settings.memory_gib * 2**30)
     ids = number_words(read_symbols(words, "lang") if words else None)
     numbered = [read_text(corpus, ids, scratch, grow=words is None) for corpus in corpora]
@@ -69,6 +74,13 @@ def _find_texts(texts: Sequence[Path]) -> list[Path]:
             raise AsrtoolError(f"{text}: holds no sentences.CORPUS.txt", "name files, or run `asrtool prepare split`")
         files += found
     return files
+
+
+def _check_place(out: Path, read: Sequence[Path]) -> None:
+    check_file_name(out)
+    for path in read:
+        if path.resolve() == out.resolve():
+            raise AsrtoolError(f"{out}: is read as {path} and would be overwritten", "choose another file for --arpa")
 
 
 def _mix(models: Sequence[Trie], files: Sequence[Path], given: Sequence[float], held: Ints | None) -> Trie:

@@ -17,8 +17,10 @@ from asrtool.lang.column import Column, Scratch, merge
 from asrtool.lang.ngram import Ints
 from asrtool.lang.ngram_trie import BOS_ID, EOS_ID, UNK_ID
 from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, UNK
-from asrtool.lang.text import read_sentences
+from asrtool.lang.text import number_sentences
 from asrtool.log import progress
+
+NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,15 @@ def read_text(files: Iterable[Path], ids: dict[str, int], scratch: Scratch, grow
     """All sentences as one column of word ids, each as ``<s> ... </s>``.
 
     Words that `ids` lacks become ``<unk>``, or with `grow` are added to it. Raises AsrtoolError for a file that cannot
-    be read and for ``<s>`` or ``</s>`` in the text.
+    be read and for one of NO_WORDS in the text, with its line.
     """
     text = scratch.column(np.int32)
     buffer = array("i")
     for file in files:
-        for sentence in progress(read_sentences(file), str(file), unit="sentence"):
-            if BOS in sentence or EOS in sentence:
-                raise AsrtoolError(f"{file}: holds {BOS} or {EOS} as a word", "remove it, every line is a sentence")
+        for number, sentence in progress(number_sentences(file), str(file), unit="sentence"):
+            if not NO_WORDS.isdisjoint(sentence):
+                symbol = next(word for word in sentence if word in NO_WORDS)
+                raise AsrtoolError(f"{file}:{number}: holds {symbol} as a word", "remove it, every line is a sentence")
             buffer.append(BOS_ID)
             if grow:
                 buffer.extend([ids.setdefault(word, len(ids)) for word in sentence])

@@ -13,11 +13,17 @@ def read_sentences(path: Path) -> Iterator[list[str]]:
 
     Raises AsrtoolError for a missing file, a line that is not UTF-8, and a file without words.
     """
+    return (words for _, words in number_sentences(path))
+
+
+def number_sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, words) as read_sentences."""
     empty = True
-    for words in map(str.split, _read_lines(path)):
+    for number, line in enumerate(_read_lines(path), 1):
+        words = line.split()
         if words:
             empty = False
-            yield words
+            yield number, words
     if empty:
         raise AsrtoolError(f"{path}: holds no words, expected one sentence a line", "check what wrote the file")
 
@@ -28,7 +34,7 @@ def _read_lines(path: Path) -> Iterator[str]:
         with path.open("rb") as lines:
             for line in lines:
                 number += 1
-                yield line.decode("utf-8")
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")  # without a byte-order mark in front
     except UnicodeDecodeError as error:
         raise AsrtoolError(f"{path}:{number}: not UTF-8 text, {error.reason}", "convert the file to UTF-8") from error
     except OSError as error:

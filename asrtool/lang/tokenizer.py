@@ -17,7 +17,7 @@ import sentencepiece
 from asrtool.config import Tokenizer as TokenizerSettings
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.symbols import write_symbols
+from asrtool.lang.symbols import read_symbols, write_symbols
 from asrtool.lang.text import read_sentences
 
 BLANK = "<blk>"
@@ -27,6 +27,7 @@ TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
 WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
 BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
+TOKENS_FILE = "tokens.txt"
 
 
 class Tokenizer(ABC):
@@ -70,14 +71,23 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, path: Path) -> BpeTokenizer:
-        """Read a SentencePiece model; AsrtoolError when it is missing or broken."""
+        """Read a SentencePiece model.
+
+        Raises AsrtoolError when it is missing or broken, and where a ``tokens.txt`` beside it has other pieces.
+        """
         hint = "run `asrtool tokenizer` first"
         try:
-            return cls(path.read_bytes())
+            tokenizer = cls(path.read_bytes())
         except OSError as error:
             raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", hint) from error
         except RuntimeError as error:
             raise AsrtoolError(f"{path}: not a SentencePiece model", hint) from error
+        if not tokenizer.pieces:
+            raise AsrtoolError(f"{path}: not a SentencePiece model, it has no pieces", hint)
+        tokens = path.with_name(TOKENS_FILE)
+        if tokens.exists() and read_symbols(tokens, "tokenizer") != tokenizer.pieces:
+            raise AsrtoolError(f"{path}: its pieces are not those of {tokens}", "run `asrtool tokenizer` again")
+        return tokenizer
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._processor.encode(text)
@@ -123,7 +133,7 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
         raise _wrong_size(vocab_size, sentences, f"its words make {len(pieces)} at most", len(pieces))
     with write_folder(out, BPE_FILE, PHONE_FILE) as temporary:
         (temporary / BPE_FILE).write_bytes(model)
-        write_symbols(temporary / "tokens.txt", pieces)
+        write_symbols(temporary / TOKENS_FILE, pieces)
 
 
 def _wrong_size(vocab_size: int, sentences: Path, found: str, nearest: int) -> AsrtoolError:

@@ -23,7 +23,7 @@ def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:
     write_torch(path, {"format": FORMAT, "info": info, "weights": model.state_dict()})
 
 
-def load_model(path: Path) -> tuple[AcousticModel, dict[str, Any]]:
+def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
     """The model, ready to be applied (no dropout), and its info.
 
     Raises AsrtoolError when the file is missing, damaged, or of a format this version does not know.

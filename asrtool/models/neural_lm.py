@@ -82,7 +82,7 @@ def save_neural_lm(path: Path, model: NeuralLm, settings: dict[str, Any]) -> Non
     write_torch(path, {"format": FORMAT, "info": info, "weights": model.state_dict()})
 
 
-def load_neural_lm(path: Path) -> NeuralLm:
+def load_neural_lm(path: Path | str) -> NeuralLm:
     """The model, ready to be applied; AsrtoolError when the file is missing, damaged or of another format."""
     content = read_torch(path, "neural language model", ("format", "info", "weights"))
     if content["format"] != FORMAT:

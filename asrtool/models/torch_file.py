@@ -36,14 +36,14 @@ def write_torch(path: Path, content: dict[str, Any]) -> None:
         file.write(hashlib.sha256(data).digest())
 
 
-def read_torch(path: Path, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """The content of a file that `write_torch` wrote, on the CPU; no code in it is run.
 
     Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
     """
     hint = f"make the {kind} again, or copy it again from where it is whole"
     try:
-        data = memoryview(path.read_bytes())
+        data = memoryview(Path(path).read_bytes())
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", hint) from error
     if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:

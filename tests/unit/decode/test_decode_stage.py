@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -203,6 +206,22 @@ def test_only_what_the_methods_need_is_read(work: Path, acoustic: AcousticModel,
     assert [path.name for path in (tmp_path / "decode" / "test").iterdir()] == ["greedy.ctm"]
 
 
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_posteriors_that_are_not_numbers_name_their_utterance(
+    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_jobs: int
+) -> None:
+    forward = Echo.forward
+
+    def fail(*args: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs_NTV, lens_N = forward(*args)
+        return log_probs_NTV * math.nan, lens_N
+
+    monkeypatch.setattr(Echo, "forward", fail)
+    with pytest.raises(AsrtoolError, match=r"utterance dev-\d: the model gives posteriors that are not numbers"):
+        run(work, tmp_path / "decode", methods=("greedy", "beam"), num_jobs=num_jobs)
+    assert not (tmp_path / "decode").exists()
+
+
 def test_a_failure_leaves_what_was_decoded_before(
     work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,8 +272,36 @@ def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     check_graph_tokens(table, ["<blk>", "<unk>", "x"])
     with pytest.raises(AsrtoolError, match=r"tokens\.txt: label 3 is x, expected y of the tokenizer; run the stages"):
         check_graph_tokens(table, ["<blk>", "<unk>", "y"])
-    with pytest.raises(AsrtoolError, match=r"label 4 is nothing, expected z"):
+    with pytest.raises(AsrtoolError, match=r"label 4 is #0, expected z"):
         check_graph_tokens(table, ["<blk>", "<unk>", "x", "z"])
+    with pytest.raises(AsrtoolError, match=r"label 3 is x, expected nothing"):
+        check_graph_tokens(table, ["<blk>", "<unk>"])
+
+
+def test_a_piece_may_begin_as_the_symbols_behind_the_tokens_do(tmp_path: Path) -> None:
+    table = tmp_path / "tokens.txt"
+    table.write_text("<eps> 0\n<blk> 1\n#1 2\nx 3\n#0 4\n#2 5\n")
+    check_graph_tokens(table, ["<blk>", "#1", "x"])
+    with pytest.raises(AsrtoolError, match=r"label 2 is #1, expected #3"):
+        check_graph_tokens(table, ["<blk>", "#3", "x"])
+
+
+@pytest.mark.parametrize(("name", "kept"), [("words.txt", 10), ("tokens.txt", 20)])
+def test_labels_of_the_graph_that_its_tables_lack_are_refused(
+    work: Path, acoustic: AcousticModel, tmp_path: Path, name: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("tokenizer", "lm", "lang"):
+        (tmp_path / folder).symlink_to(work / folder)
+    shutil.copytree(work / "graph", tmp_path / "graph")
+    lines = (work / "graph" / name).read_text().splitlines(keepends=True)
+    (tmp_path / "graph" / name).write_text("".join(lines[:kept]))
+    if name == "tokens.txt":
+        pieces = Tokenizer.load(work / "tokenizer").pieces[: kept - 1]
+        monkeypatch.setattr(inputs.Tokenizer, "load", lambda _: SimpleNamespace(pieces=pieces))
+        acoustic.info["num_tokens"] = len(pieces)
+    expected = rf"HLG\.fst: has label \d+, but .*graph/{name} ends with {kept - 1}; run the stage graph again"
+    with pytest.raises(AsrtoolError, match=expected):
+        load_search(tmp_path, Decode(methods=("graph",)), acoustic)
 
 
 def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:

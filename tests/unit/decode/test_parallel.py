@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -42,3 +45,27 @@ def test_a_killed_process_is_one_line_and_no_hang() -> None:
     killed = pytest.raises(AsrtoolError, match=r"search process was killed.*lower decode\.num_jobs")
     with killed, process_pool(die, 2) as pool_map:
         list(pool_map(range(4)))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent ended")
+def test_the_processes_of_a_killed_command_end_with_it() -> None:
+    script = (
+        "import os, signal, sys, time; from asrtool.decode.parallel import process_pool\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as the command line does\n"
+        # In one write: print is two under PYTHONUNBUFFERED, and the lines of two processes run together.
+        "def work(seconds): os.write(1, f'{os.getpid()}\\n'.encode()); time.sleep(seconds)\n"
+        "with process_pool(work, 2) as pool_map: list(pool_map([60, 60]))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        workers = [int(command.stdout.readline()) for _ in range(2)]
+        command.kill()
+        # The pipe ends when all who hold it have, the workers among them.
+        ended = threading.Thread(target=command.stdout.read, daemon=True)
+        ended.start()
+        ended.join(5)
+        alive = ended.is_alive()
+        if alive:
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+    assert not alive

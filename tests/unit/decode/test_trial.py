@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def test_a_file_that_is_no_tuning_is_one_line_that_names_the_command(tmp_path: P
     path.write_text(text)
     with pytest.raises(AsrtoolError, match=rf"tuning\.json: {message}.*; run `asrtool tune`"):
         read_trials(path, ("graph",))
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value", "expected"),
+    [
+        ("graph", "lm_weight", 0, "a positive number"),
+        ("graph", "lm_weight", -0.5, "a positive number"),
+        ("beam", "lm_weight", math.nan, "a positive number"),
+        ("graph", "beam", math.inf, "a positive number"),
+        pytest.param("graph", "beam", 10**400, "a positive number", id="more than a float holds"),
+        ("rescore", "beam", 0.0, "a positive number"),
+        ("beam", "beam", 0.5, "a whole number from 1 to 10000"),
+        ("beam", "beam", 16.5, "a whole number from 1 to 10000"),
+        ("beam", "beam", 20000, "a whole number from 1 to 10000"),
+        ("beam", "beam", math.nan, "a whole number from 1 to 10000"),
+        ("graph", "word_penalty", -21, "-20 to 20"),
+        ("graph", "word_penalty", math.nan, "-20 to 20"),
+        ("rescore", "nnlm_weight", -0.1, "0 to 100"),
+    ],
+)
+def test_a_weight_that_the_configuration_would_refuse_is_named(
+    tmp_path: Path, method: str, name: str, value: float, expected: str
+) -> None:
+    path = tmp_path / "tuning.json"
+    table = json.loads(format_trials(TRIALS))
+    table["methods"][method][name] = value
+    path.write_text(json.dumps(table))
+    message = rf"tuning\.json: {method} has {name} .*, expected {expected}; run `asrtool tune`"
+    with pytest.raises(AsrtoolError, match=message):
+        read_trials(path, ("greedy", "beam", "graph", "rescore"))
 
 
 def test_a_missing_tuning_names_the_command(tmp_path: Path) -> None:

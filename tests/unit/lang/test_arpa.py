@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,11 @@ def test_a_model_is_read_back_as_it_was_written(tmp_path: Path, sentences: list[
         ("-0.5\ta", "-0.5x\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
         ("-0.5\ta", "0.5\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
         ("-0.5\ta", "nan\ta", r"arpa:10: .*, expected a log10 probability, 0 or less"),
-        ("a\t-0.2", "a\t-o.2", r"arpa:10: .*, expected a number as back-off weight"),
+        ("a\t-0.2", "a\t-o.2", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
+        ("<s>\t-0.3", "<s>\t-inf", r"arpa:8: .*, expected a number from -1000 to 1000 as back-off weight"),
+        ("a\t-0.2", "a\tinf", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
+        ("a\t-0.2", "a\t-1e39", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
+        ("a\t-0.2", "a\tnan", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
         ("-0.5\ta\t-0.2", "-0.5", r"arpa:10: '-0.5', expected 1-gram 3 of 4"),
         ("-0.6\tb", "-0.6\ta", r"arpa:11: .*, expected each unigram once, a comes twice"),
         ("a </s>", "c </s>", r"arpa:15: .*, expected words among the unigrams, c is not"),
@@ -96,6 +101,11 @@ def test_a_malformed_file_is_an_error_with_its_line(arpa: Path, old: str, new: s
     arpa.write_text(GOOD.replace(old, new))
     with pytest.raises(AsrtoolError, match=message):
         read_arpa(arpa)
+
+
+def test_a_probability_of_zero_may_be_written_as_infinite(arpa: Path) -> None:
+    arpa.write_text(GOOD.replace("-99\t<s>", "-inf\t<s>"))
+    assert read_arpa(arpa).log10_prob[1] == -math.inf
 
 
 def test_an_ngram_without_its_history_is_an_error_with_its_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa, write_arpa
 from asrtool.lang.fst import make_ctc_fst, make_grammar_fst
 from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph_file import HEADER, read_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.ngram import Ngrams
 from asrtool.lang.ngram_lm import NgramLm
@@ -231,6 +233,34 @@ def test_a_missing_and_a_cut_graph_are_errors(toy: Path, tmp_path: Path) -> None
         (tmp_path / "HLG.fst").write_bytes(content[:length])
         with pytest.raises(AsrtoolError, match=r"HLG\.fst: not a complete graph"):
             load_graph(tmp_path)
+
+
+def test_a_changed_byte_of_a_graph_is_an_error_or_another_graph_and_no_crash(toy: Path, tmp_path: Path) -> None:
+    content = (toy / "graph" / "HLG.fst").read_bytes()
+    choose, num_refused = random.Random(3), 0
+    for at in [*range(HEADER.size), *choose.sample(range(HEADER.size, len(content)), 100)]:
+        changed = bytearray(content)
+        changed[at] ^= choose.randint(1, 255)
+        (tmp_path / "HLG.fst").write_bytes(changed)
+        try:
+            graph = load_graph(tmp_path)
+        except AsrtoolError:
+            num_refused += 1
+        else:
+            assert all(0 <= to < graph.num_states for s in range(graph.num_states) for *_, to in arcs_of(graph, s))
+    assert num_refused > 100
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("input", -1), ("output", -1), ("to", -1), ("to", 10**6), ("cost", np.nan), ("cost", -np.inf)]
+)
+def test_an_arc_that_cannot_be_is_an_error(toy: Path, tmp_path: Path, field: str, value: float) -> None:
+    arcs = read_graph(toy / "graph").arcs.copy()
+    arcs[field][len(arcs) // 2] = value
+    content = (toy / "graph" / "HLG.fst").read_bytes()
+    (tmp_path / "HLG.fst").write_bytes(content[: -arcs.nbytes] + arcs.tobytes())
+    with pytest.raises(AsrtoolError, match=r"HLG\.fst: not a complete graph; run `asrtool graph` again"):
+        load_graph(tmp_path)
 
 
 def test_a_backend_that_is_not_installed_is_named_with_where_it_is(

@@ -172,9 +172,17 @@ def test_an_order_no_sentence_is_long_enough_for_is_left_out(tmp_path: Path) -> 
     assert ("<s>", "a", "</s>") in ngrams(in_memory(model))
 
 
-def test_sentence_marks_in_the_text_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match="holds <s> or </s> as a word"):
-        estimate([write_text(tmp_path / "text", [["<s>", "a"]])], None, 2, (1,))
+@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<eps>", "#0"])
+@pytest.mark.parametrize("words", [None, ["a", "b"]])
+def test_symbols_of_the_graph_in_the_text_are_an_error(tmp_path: Path, symbol: str, words: list[str] | None) -> None:
+    text = write_text(tmp_path / "text", [["b"], [], ["a", symbol]])
+    with pytest.raises(AsrtoolError, match=rf"text:3: holds {symbol} as a word; remove it"):
+        estimate([text], words, 2, (1,))
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("\ufeffa b\nb \ufeffc\n".encode())
+    assert estimate([tmp_path / "text"], None, 2, (1,)).words[3:] == ["a", "b", "\ufeffc"]
 
 
 @pytest.mark.skipif(not shutil.which("lmplz"), reason="KenLM's lmplz is not on PATH")

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from asrtool.cli.average import average
 from asrtool.cli.graph import graph
 from asrtool.cli.lang import lang
 from asrtool.cli.lm import lm
@@ -127,6 +129,36 @@ def test_a_folder_without_texts_is_an_error(corpora: Path) -> None:
     (corpora / "empty").mkdir()
     with pytest.raises(AsrtoolError, match=r"empty: holds no sentences\.CORPUS\.txt"):
         run(lm, "--text", "empty", "--arpa", "G.arpa")
+
+
+@pytest.mark.parametrize("place", [".", "train"])
+def test_a_folder_is_no_place_for_a_model(corpora: Path, place: str) -> None:
+    before = sorted(corpora.rglob("*"))
+    with pytest.raises(click.BadParameter, match="is a directory"):
+        run(lm, "--text", "dev.txt", "--arpa", place)
+    with pytest.raises(click.BadParameter, match="is a directory"):
+        run(average, "train", place)
+    assert sorted(corpora.rglob("*")) == before
+
+
+@pytest.mark.parametrize("place", ["dev.txt", "./train/../dev.txt", "train/sentences.swbd.txt"])
+def test_a_model_does_not_overwrite_what_it_is_made_of(corpora: Path, place: str) -> None:
+    before = (corpora / place).read_bytes()
+    with pytest.raises(AsrtoolError, match=r"txt: is read as .*\.txt and would be overwritten; choose another file"):
+        run(lm, "--text", "train", "--heldout", "dev.txt", "--arpa", place)
+    assert (corpora / place).read_bytes() == before
+
+
+def test_a_place_in_a_file_is_told_before_a_model_is_made(work: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be written, sentences\.txt is not a folder"):
+        run(lm, "--text", "sentences.txt", "--arpa", "sentences.txt/G.arpa")
+    assert [path.name for path in work.iterdir()] == ["sentences.txt"]
+
+
+def test_neither_does_the_model_before_pruning(corpora: Path) -> None:
+    (corpora / "large.arpa").write_text("a text of an odd name\n")
+    with pytest.raises(AsrtoolError, match=r"large\.arpa: is read as large\.arpa and would be overwritten"):
+        run(lm, "--text", "large.arpa", "--arpa", "G.arpa", "--set", "lm.large=true", "--set", "lm.prune=1e-8")
 
 
 @pytest.mark.parametrize("value", ["lm.weights=0.5,0.6", "lm.weights=-0.5,1.5", "lm.prune=-1", "lm.memory_gib=0"])

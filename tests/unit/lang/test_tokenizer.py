@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import string
 from pathlib import Path
 
@@ -122,6 +123,24 @@ def test_a_missing_and_a_broken_model_are_errors_that_name_the_file(tmp_path: Pa
     (tmp_path / "tokenizer.model").write_bytes(b"\x00 no model")
     with pytest.raises(AsrtoolError, match=r"tokenizer\.model: not a SentencePiece model"):
         Tokenizer.load(tmp_path)
+
+
+def test_a_model_without_pieces_or_with_others_than_tokens_txt_is_refused(directory: Path, tmp_path: Path) -> None:
+    model = (directory / "tokenizer.model").read_bytes()
+    for number, length in enumerate((0, len(model) // 2, len(model) * 9 // 10)):
+        copy = shutil.copytree(directory, tmp_path / str(number))
+        (copy / "tokenizer.model").write_bytes(model[:length])
+        with pytest.raises(
+            AsrtoolError, match=r"tokenizer\.model: (not a SentencePiece model|its pieces are not those)"
+        ):
+            Tokenizer.load(copy)
+    lines = (directory / "tokens.txt").read_text().splitlines(keepends=True)
+    copy = shutil.copytree(directory, tmp_path / "shorter")
+    (copy / "tokens.txt").write_text("".join(lines[:-1]))
+    with pytest.raises(
+        AsrtoolError, match=r"model: its pieces are not those of .*tokens\.txt; run `asrtool tokenizer`"
+    ):
+        Tokenizer.load(copy)
 
 
 @pytest.mark.parametrize(

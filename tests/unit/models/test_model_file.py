@@ -38,6 +38,15 @@ def test_a_model_comes_back_with_its_weights_and_settings_and_without_dropout(mo
     torch.testing.assert_close(model(feats_NTF, lens_N), expected(feats_NTF, lens_N), rtol=0, atol=0)
 
 
+def test_a_model_is_loaded_by_a_path_that_is_a_text(model_path: Path) -> None:
+    model, info = load_model(str(model_path))
+    expected, _ = load_model(model_path)
+    assert info == INFO
+    torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    with pytest.raises(AsrtoolError, match=r"^none\.pt: cannot be read, No such file"):
+        load_model("none.pt")
+
+
 def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"none\.pt: cannot be read, No such file"):
         load_model(tmp_path / "none.pt")

@@ -1,0 +1,78 @@
+"""The decoding graph as arrays, from the file that kaldifst writes (OpenFst's ConstFst of StdArc).
+
+kaldifst reads what a changed file says as it is, and follows it out of its memory; so all of it is checked here first.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+
+HEADER = struct.Struct("<ii5si8siiQqqq")  # ..., flags, properties, start, number of states, number of arcs
+KIND = (2125659606, 5, b"const", 8, b"standard", 2, 0)  # magic number, types, version, flags
+STATE = np.dtype([("final", "<f4"), ("begin", "<u4"), ("num_arcs", "<u4"), ("epsilons", "<u4", 2)])
+ARC = np.dtype([("input", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("to", "<i4")])
+
+
+@dataclass(frozen=True)
+class GraphArrays:
+    """`states` (STATE, shape S) and `arcs` (ARC, by the state they leave); costs are negative natural logarithms."""
+
+    start: int
+    states: np.ndarray
+    arcs: np.ndarray
+
+
+def read_graph(directory: Path | str) -> GraphArrays:
+    """Map ``HLG.fst`` in `directory` to memory.
+
+    Raises AsrtoolError when it is missing or broken: cut, or with a state, label or weight that cannot be.
+    """
+    path = Path(directory) / "HLG.fst"
+    if not path.is_file():
+        raise AsrtoolError(f"{path}: no decoding graph", "run `asrtool graph` first")
+    with open(path, "rb") as file:
+        head = file.read(HEADER.size)
+    *kind, _, start, num_states, num_arcs = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+    end_of_states = HEADER.size + num_states * STATE.itemsize
+    if (
+        tuple(kind) != KIND
+        or not (0 <= start < num_states and num_arcs > 0)
+        or end_of_states + num_arcs * ARC.itemsize != path.stat().st_size
+    ):
+        raise broken_graph(path)
+    # A memmap is slow to take slices of.
+    states = np.asarray(np.memmap(path, STATE, "r", HEADER.size, (num_states,)))
+    arcs = np.asarray(np.memmap(path, ARC, "r", end_of_states, (num_arcs,)))
+    if not (_are_states(states, num_arcs) and _are_arcs(arcs, num_states)):
+        raise broken_graph(path)
+    return GraphArrays(start, states, arcs)
+
+
+def broken_graph(path: Path) -> AsrtoolError:
+    """The error for a file that is no graph, or a part of one."""
+    return AsrtoolError(f"{path}: not a complete graph", "run `asrtool graph` again")
+
+
+def _are_states(states: np.ndarray, num_arcs: int) -> bool:
+    """Whether each has the arcs behind those of the one before it."""
+    ends = np.cumsum(states["num_arcs"], dtype=np.int64)
+    return bool(
+        ends[-1] == num_arcs
+        and (states["begin"] == ends - states["num_arcs"]).all()
+        and (states["epsilons"] <= states["num_arcs"][:, None]).all()
+        and (states["final"] > -np.inf).all()  # nor nan
+    )
+
+
+def _are_arcs(arcs: np.ndarray, num_states: int) -> bool:
+    return bool(
+        min(arcs[name].min() for name in ("input", "output", "to")) >= 0
+        and arcs["to"].max() < num_states
+        and (arcs["cost"] > -np.inf).all()
+    )
