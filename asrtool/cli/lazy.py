@@ -30,9 +30,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        close = difflib.get_close_matches(args[0], self.lazy, n=1)
-        if close and args[0] not in self.lazy:
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
+        if args[0] not in self.lazy:
+            close = difflib.get_close_matches(args[0], self.lazy, n=1)
+            if close:
+                raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

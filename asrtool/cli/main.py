@@ -16,7 +16,10 @@ from asrtool.log import setup_logging
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
     "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
-    "prepare": ("asrtool.cli.prepare:prepare", "Corpus to manifests: swbd, fisher, hub5, an4, kaldi, folder, split."),
+    "prepare": (
+        "asrtool.cli.prepare:prepare",
+        "Corpus to manifests: swbd, fisher, hub5, an4, kaldi, lhotse, folder, own, split.",
+    ),
     "features": ("asrtool.cli.features:features", "Manifests to filterbank features."),
     "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Make the tokens: BPE pieces or phones."),
     "lang": ("asrtool.cli.lang:lang", "Lexicon and symbol tables."),

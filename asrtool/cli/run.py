@@ -21,7 +21,11 @@ import click
 @click.option("--stop-stage", metavar="M|NAME", help="Last stage.")
 @click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
 @click.option("--dry-run", is_flag=True, help="Show the command lines that would run, run nothing.")
-@click.option("--check", is_flag=True, help="Prove without data that every link of the recipe holds, run nothing.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Prove without data that every link of the recipe, and this command line, holds; run nothing.",
+)
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value.")
 @click.option("--work", type=click.Path(path_type=Path), help="Where all is written.  [default: exp/ of the recipe]")
@@ -49,15 +53,16 @@ def run(
     from asrtool.recipe.state import Run
 
     loaded = load_recipe(find_recipe(recipe))
+    checked = check_recipe(loaded, find_entry) if check else ""
+    settings = load_settings(loaded, configs, overrides)
+    chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
-        click.echo(check_recipe(loaded, find_entry))
+        click.echo(checked)
         return
     options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
     options += [("--set", text) for text in overrides]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
-    settings = load_settings(loaded, configs, overrides)
     this_run = Run(loaded, settings, (work or loaded.folder / "exp").resolve(), find_entry, invocation)
-    chosen = choose_stages(loaded.stages, stage, stop_stage)
     if list_:
         click.echo(format_states(this_run, chosen))
     elif dry_run:

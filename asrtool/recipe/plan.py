@@ -11,7 +11,10 @@ from asrtool.recipe.state import DONE, OFF, Run, State, stage_state
 
 
 def choose_stages(stages: Sequence[Stage], first: str | None, last: str | None) -> range:
-    """The positions from `first` to `last`, each a number or a name; all of them where None."""
+    """The positions from `first` to `last`, each a number or a name; all of them where None.
+
+    Raises AsrtoolError for a stage that is not there (naming the nearest), and for a first one behind the last.
+    """
     start = 0 if first is None else _position(stages, first)
     stop = len(stages) - 1 if last is None else _position(stages, last)
     if start > stop:

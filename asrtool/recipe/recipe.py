@@ -17,7 +17,7 @@ from types import ModuleType
 import asrtool
 from asrtool.config import Config, check_conflicts
 from asrtool.config_file import load_config
-from asrtool.config_value import nearest
+from asrtool.config_value import nearest, read_toml
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
 
@@ -92,19 +92,21 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
-    """The settings of a run: the configuration files in order, then ``paths.toml`` of the site, then ``--set``.
+    """The settings of a run: ``paths.toml`` of the site, then the configuration files in order, then ``--set``.
 
     Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths
-    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones.
+    in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones. A
+    path that a configuration sets to nothing is not configured, whatever the site has.
+    Raises AsrtoolError for an unknown configuration, what load_config refuses, and settings that do not go together.
     """
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
     site = recipe.folder / "paths.toml"
     if site.is_file():
-        files.append(site)
+        files.insert(0, site)
     from_files: dict[str, str] = {}
     for file in files:
         paths = vars(load_config([file]).paths)
-        from_files |= {key: _absolute(value, file.parent) for key, value in paths.items() if value}
+        from_files |= {key: _absolute_or_empty(paths[key], file.parent) for key in read_toml(file).get("paths", {})}
     absolute = [f"paths.{key}={value}" for key, value in from_files.items()]
     loaded = load_config(files, [*absolute, *(_absolute_override(override) for override in overrides)])
     check_conflicts(loaded)
@@ -126,6 +128,10 @@ def _absolute_override(override: str) -> str:
     if not key.strip().startswith("paths.") or not value.strip():
         return override
     return f"{key}{equals}{_absolute(value.strip(), Path.cwd())}"
+
+
+def _absolute_or_empty(path: str, start: Path) -> str:
+    return _absolute(path, start) if path else ""
 
 
 def _absolute(path: str, start: Path) -> str:

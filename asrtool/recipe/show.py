@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from asrtool.recipe.plan import plan
-from asrtool.recipe.stage import number_stages
+from asrtool.recipe.stage import Stage, number_stages
 from asrtool.recipe.state import DONE, OFF, Run
 
 RESULTS = "RESULTS.md"
@@ -38,13 +38,20 @@ def format_commands(run: Run, chosen: range, force: bool) -> str:
 
 def format_outcome(run: Run, chosen: range, ran: Sequence[str]) -> str:
     """The table of results and where it lies when the report is among the stages; else which stages ran."""
-    names = [run.recipe.stages[i].name for i in chosen]
-    outcome = f"ran {', '.join(ran)}" if ran else f"nothing to do, done: {', '.join(names)}; --force runs again"
+    outcome = f"ran {', '.join(ran)}" if ran else _nothing_to_do(run, [run.recipe.stages[i] for i in chosen])
     results = run.work / RESULTS
     if not any(RESULTS in run.recipe.stages[i].makes for i in chosen):
         return outcome
     table = first_table(results.read_text(encoding="utf-8"))
     return f"{outcome}\n\n{table}\n\n{results}"
+
+
+def _nothing_to_do(run: Run, stages: Sequence[Stage]) -> str:
+    done = [stage.name for stage in stages if not run.is_off(stage)]
+    if done:
+        return f"nothing to do, done: {', '.join(done)}; --force runs again"
+    turned_off = [f"{stage.name} (--set {stage.when}=true turns it on)" for stage in stages]
+    return f"nothing to do, off: {', '.join(turned_off)}"
 
 
 def first_table(markdown: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from asrtool.cli.lazy import LazyGroup
 from asrtool.cli.main import COMMANDS, cli
@@ -45,6 +47,19 @@ def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[
         if isinstance(command, click.Group):
             found += all_commands(command, (*words, name))
     return found
+
+
+def test_the_line_about_prepare_names_all_it_takes() -> None:
+    taken = {words[1] for words in all_commands(cli) if len(words) == 2 and words[0] == "prepare"}
+    assert "swbd" in taken
+    assert taken == set(re.findall(r"\w+", COMMANDS["prepare"][1].partition(":")[2]))
+
+
+def test_help_shows_no_mark_up() -> None:
+    for words in all_commands(cli):
+        output = CliRunner().invoke(cli, [*words, "--help"]).output
+        assert output.startswith("Usage: "), words
+        assert "``" not in output, words
 
 
 def test_help_of_every_command_loads_nothing_heavy() -> None:

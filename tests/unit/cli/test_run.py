@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPES = sorted(path.parent.name for path in ROOT.glob("recipes/*/recipe.py"))
@@ -23,6 +24,21 @@ def run(*words: str) -> Result:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_link_of_every_recipe_holds(recipe: str) -> None:
     assert run("--recipe", recipe, "--check").output.endswith("all links hold\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--config", "minni"), r"^minni: no such configuration in .*/conf; did you mean mini\?$"),
+        (("--config", "ci", "--set", "lm.ordre=4"), r"unknown key lm\.ordre; did you mean lm\.order\?$"),
+        (("--set", "average.num=9"), r"^average\.num is 9 but train\.keep_last is 5"),
+        (("--set", "lm=4"), r"^--set lm=4: expected section\.key=value"),
+        (("--stage", "trian"), r"^trian: no such stage; did you mean train\?$"),
+    ],
+)
+def test_a_check_reads_the_rest_of_its_command_line(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        run("--check", *words)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -13,7 +13,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
-from asrtool.recipe.show import format_commands, format_states
+from asrtool.recipe.show import format_commands, format_outcome, format_states
 from asrtool.recipe.stage import Line, Stage, number_stages
 from asrtool.recipe.state import Run
 
@@ -50,6 +50,13 @@ def test_force_does_not_turn_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
     run = make_run(tmp_path, OFF)
     assert run_stages(run, range(1, 2), force=True) == []
     assert "# 0b extra: off" in format_commands(run, range(4), force=True).splitlines()
+
+
+def test_a_stage_that_is_off_is_not_told_to_be_done(tmp_path: Path, toy_root: Path) -> None:
+    run = make_run(tmp_path, OFF)
+    assert format_outcome(run, range(4), []) == "nothing to do, done: first, second, third; --force runs again"
+    assert format_outcome(run, range(1, 2), []) == "nothing to do, off: extra (--set nnlm.enabled=true turns it on)"
+    assert format_outcome(make_run(tmp_path, ON), range(1, 2), []).startswith("nothing to do, done: extra;")
 
 
 def test_turning_a_stage_on_or_off_makes_those_stale_that_read_what_it_makes(tmp_path: Path, toy_root: Path) -> None:

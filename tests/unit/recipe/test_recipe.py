@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.plan import choose_stages
 from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
 from asrtool.recipe.stage import number_stages
+from local.ldc import NEEDED
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -94,19 +96,35 @@ def test_a_configuration_is_a_name_or_a_file(recipe: Recipe, tmp_path: Path) -> 
         load_settings(recipe, ["lagre"], [])
 
 
-def test_paths_of_a_site_lie_over_the_configuration_and_under_set(
+def test_paths_of_a_site_lie_under_the_configuration_and_under_set(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = "/conf/an4"\nldc97s62 = "/conf/swb"\n')
-    (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nown_train = "data"\n')
-    paths = load_settings(recipe, [], ["paths.own_test=some/test data"]).paths
+    (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = ""\nldc97s62 = "swb"\nown_dev = ""\n')
+    (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nldc97s62 = "/x"\nown_train = "data"\n')
+    paths = load_settings(recipe, [], ["paths.own_test=some/test data", "paths.own_dev=/dev data"]).paths
     assert paths == Paths(
-        ldc97s62="/conf/swb",
-        an4="/site/an4",
-        own_train=str(recipe.folder / "data"),  # relative to its file
+        ldc97s62=str(recipe.folder / "conf" / "swb"),  # relative to its file
+        own_train=str(recipe.folder / "data"),
+        own_dev="/dev data",
         own_test=str(tmp_path / "some/test data"),  # relative to the current directory
     )
+
+
+def test_the_synthetic_corpora_stay_synthetic_where_a_site_has_the_releases(tmp_path: Path) -> None:
+    folder = tmp_path / "swbd"
+    shutil.copytree(ROOT / "recipes" / "swbd", folder, ignore=shutil.ignore_patterns("exp*", "paths.toml"))
+    keys = {*NEEDED["swbd"], *NEEDED["fisher"]}
+    site = {key: f"/site/{key}" for key in keys}
+    (folder / "paths.toml").write_text("[paths]\n" + "".join(f'{key} = "{path}"\n' for key, path in site.items()))
+    swbd = load_recipe(folder)
+    for config in ("mini", "ci"):
+        assert (
+            load_settings(swbd, [config], []).paths == load_settings(swbd, [config, "dist/bmuf"], []).paths == Paths()
+        )
+    for config in ("swb300", "swb2000"):
+        assert load_settings(swbd, [config], []).paths == Paths(**site)
+    assert load_settings(swbd, ["mini"], ["paths.ldc97s62=/given"]).paths == Paths(ldc97s62="/given")
 
 
 def test_a_home_directory_is_filled_in(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
