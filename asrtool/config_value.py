@@ -38,7 +38,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(override: str) -> dict[str, Any]:
-    """``section.key=value`` as {section: {key: TextValue}}."""
+    """``section.key=value`` as {section: {key: TextValue}}. Raises AsrtoolError when it has another form."""
     key, equals, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):

@@ -36,7 +36,10 @@ class Sound:
 
 @contextlib.contextmanager
 def staging() -> Iterator[Path]:
-    """A fresh folder in which a clean copy of a release is laid out for lhotse's preparers, read with libsndfile."""
+    """A fresh folder in which a clean copy of a release is laid out for lhotse's preparers, read with libsndfile.
+
+    Raises AsrtoolError when there is no room for it, or for what is written while it is open.
+    """
     from lhotse.audio.backend import get_current_audio_backend, set_current_audio_backend
 
     previous = get_current_audio_backend()

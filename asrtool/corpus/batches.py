@@ -83,16 +83,6 @@ def plan_eval(index: Sequence[Utterance], max_frames_per_batch: int) -> list[Bat
     return _numbered(batches)
 
 
-def padding_share(batches: Iterable[Batch], index: Sequence[Utterance]) -> float:
-    """Share of the frames of all padded batches that is padding, 0 to 1."""
-    spoken = padded = 0
-    for batch in batches:
-        frames = [index[i].num_frames for i in batch.indices]
-        spoken += sum(frames)
-        padded += len(frames) * max(frames)
-    return 1 - spoken / padded if padded else 0.0
-
-
 def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
     """Load `batches`, up to `prefetch` ahead, in a thread; they are taken from the iterator in the caller's thread.
 

@@ -102,6 +102,7 @@ def rejected(out: Path) -> Path:
 
 
 def format_drops(drops: Iterable[Drop]) -> str:
+    """The content of dropped.tsv: a heading, then a line a drop, its detail without tabs and line feeds."""
     rows = ["id\treason\tdetail"] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
     return "\n".join(rows) + "\n"
 
@@ -156,7 +157,10 @@ def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[
 
 
 def read_report(directory: Path) -> dict[str, Any]:
-    """The content of report.json, which proves that the folder is complete."""
+    """The content of report.json, which proves that the folder is complete.
+
+    Raises AsrtoolError when it is missing, so that the folder is not there or half-written, or cannot be read.
+    """
     path = directory / REPORT
     if not path.is_file():
         state = "half-written, it has no report.json" if directory.is_dir() else "no such folder of manifests"

@@ -49,7 +49,7 @@ def write_results(work: Path, config: Config) -> Path:
         _score_table(scores["dev"], decoding),
         "## How to get them again",
         f"```\n{run['command']}\n```",
-        _facts(work, training, decoding, manifests),
+        _facts(training, decoding, manifests),
         "## Training",
         describe_training(learners, f"{FIGURES}/"),
         "## Data",
@@ -103,7 +103,7 @@ def _rate(counts: Mapping[str, int]) -> str:
     return "-" if wer is None else f"{wer:.1f}"
 
 
-def _facts(work: Path, training: Mapping[str, Any], decoding: Mapping[str, Any], manifests: Mapping[str, Any]) -> str:
+def _facts(training: Mapping[str, Any], decoding: Mapping[str, Any], manifests: Mapping[str, Any]) -> str:
     factors = decoding["sets"]["test"]
     weights = {
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
