@@ -67,6 +67,7 @@ class Scorer {
 
     void score_segment(const StmSegment& segment, const Heard* first, const Heard* last) {
         const string text = filter(segment.text.empty() ? " " : " " + segment.text + " ", ref_rules_);
+        if (text.find_first_not_of(' ') < 2) throw Declined();  // a rule took the space before the first word
         if (text.find("ignore_time_segment_in_scoring") != string::npos) return;
         Network ref(start_), hyp(start_);
         TextReader(words_, ref).read(text);

@@ -19,8 +19,8 @@ from asrtool.score.stm import StmSegment
 
 _OPTIONAL = re.compile(r"\([^()]*[^() ][^()]*\)")
 _HYPHEN = re.compile(r"([^( ])-(?=[^) ])")
-_OPTIONAL_TAIL = re.compile(r"(\( +[^() ]+ +)([^() ]+)")
-_OPENING, _CLOSING = re.compile(r"\( +"), re.compile(r" +\)")
+_OPTIONAL_TAIL = re.compile(r"(\([ \t]+[^() \t]+[ \t]+)([^() \t]+)")  # a tab may come from a rule
+_OPENING, _CLOSING = re.compile(r"\([ \t]+"), re.compile(r"[ \t]+\)")
 _NUMBER = re.compile(r"[0-9.-]*", re.ASCII)
 
 
@@ -36,8 +36,15 @@ class _Filtered(NamedTuple):
 
 
 def filter_segment(segment: StmSegment, rules: RuleSet | None) -> str:
-    """The filtered text of a segment, lower case."""
-    return lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.place))
+    """The filtered text of a segment, lower case; raises AsrtoolError for what cannot be read or written back."""
+    text = lower(_filter(f" {segment.text} " if segment.text else " ", rules, segment.place))
+    words = split(text)
+    if words and not text.startswith("  "):  # csrfilt takes the first space away and writes the rest behind the time
+        segment.place.fail(
+            f"a rule makes {words[0]!r} of the space before the first word, which SCTK joins to END",
+            "rules whose source begins with a letter, [A] => [B] / [ ] __ [ ]",
+        )
+    return text
 
 
 class CtmFilter:

@@ -19,6 +19,8 @@ REFERENCE = ("stm", "ref")  # what sections of a GLM call the two inputs
 HYPOTHESIS = ("ctm", "hyp")
 _SECTION = re.compile(r';;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
 NUM_LETTERS = 3
+MAX_BYTES = 131  # of a line; the rest NIST's filter reads as another line, be it of a comment
+_GAP = re.compile(r"[ \t]+")
 _QUOTED = re.compile(r"""["']([^"']*)["']""")
 
 
@@ -137,9 +139,11 @@ def read_glm(path: Path | str, inputs: tuple[str, ...]) -> RuleSet:
     for place, line in _applying(path, inputs):
         if flag is None:
             flag = line.split(" ")[0]
+        elif not line or (flag and line.startswith(flag)):
+            continue
         elif line.startswith("*"):
             options = options.changed_by(place, line)
-        elif line and not (flag and line.startswith(flag)):
+        else:
             rules.append(_parse_rule(place, line.split(flag)[0] if flag else line))
             if len(rules) > options.max_rules:
                 place.fail(f"more than max_nrules = {options.max_rules} rules", "* max_nrules = 'N' with a larger N")
@@ -154,7 +158,11 @@ def _applying(path: Path | str, inputs: tuple[str, ...]) -> Iterator[tuple[Place
         if section := _SECTION.match(line):
             applies = any(_kind(place, section[1]).search(name) for name in inputs)
         if applies:
-            yield place, line.rstrip(" \t")
+            line = line.rstrip(" \t")
+            if (num_bytes := len(line.encode())) > MAX_BYTES:
+                what = f"{num_bytes} bytes, and SCTK reads what follows {MAX_BYTES} as a line of its own"
+                place.fail(what, f"at most {MAX_BYTES} bytes a line")
+            yield place, line
 
 
 def _kind(place: Place, text: str) -> re.Pattern[str]:
@@ -197,8 +205,8 @@ def _in_brackets(rest: str) -> bool:
 
 def _after_word(text: str) -> str:
     """What follows the first word (the arrow, the slash or the slot), without brackets."""
-    parts = text.rstrip(" \t").replace("\t", " ").split(" ", 1)
-    return _unbracket(parts[1].lstrip(" ")) if len(parts) == 2 else ""
+    parts = _GAP.split(text.rstrip(" \t"), maxsplit=1)
+    return _unbracket(parts[1]) if len(parts) == 2 else ""
 
 
 def _unbracket(text: str) -> str:

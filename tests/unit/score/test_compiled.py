@@ -126,9 +126,14 @@ RULES = st.lists(st.builds(Rule, st.text("AB -", min_size=1, max_size=2), TEXTS,
 @settings(max_examples=300, deadline=None)
 def test_rules_with_any_contexts_apply_in_the_same_order(rules: list[Rule], text: str) -> None:
     segment = StmSegment(Place(Path("r.stm"), 1), Side("f", " ", "A"), "spk", 0, 1, (), " ".join(text.split()))
-    expected = " ".join(filter_segment(segment, RuleSet(rules, case_sensitive=True)).split())
-    ((*_, reference, _),) = compiled.score(f"f A spk 0 1 {text}\n", "", rules, None, Pair)
-    assert reference == expected
+    found = compiled.score(f"f A spk 0 1 {text}\n", "", rules, None, Pair)
+    try:
+        expected = " ".join(filter_segment(segment, RuleSet(rules, case_sensitive=True)).split())
+    except AsrtoolError:  # a rule took the space before the first word
+        assert found is None
+    else:
+        ((*_, reference, _),) = found
+        assert reference == expected
 
 
 STM, CTM = "f A spk 0 1 <O,SW> hello\n", "f A 0 1 hello\n"

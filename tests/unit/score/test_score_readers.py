@@ -130,12 +130,28 @@ def test_a_malformed_ctm_is_named_by_line(content: str, message: str, tmp_path: 
             "g.glm:2: INPUT_DEPENDENT_APPLICATION is '*'; expected stm, ctm, ref, hyp, or several with | between",
         ),
         ("", "g.glm:1: empty file; expected a line that begins with the comment sign, ;;"),
+        (
+            f";; {'x' * 128} B => C\n",
+            "g.glm:1: 138 bytes, and SCTK reads what follows 131 as a line of its own; expected",
+        ),
+        (
+            ";; rules\nA => " + "\u00e9" * 64 + "\n",
+            "g.glm:2: 133 bytes, and SCTK reads what follows 131 as a line of its",
+        ),
+        ("* name 'x'\n* max_nrules = '500'\n" + 401 * "A => B\n", "g.glm:403: more than max_nrules = 400 rules"),
     ],
 )
 def test_a_malformed_glm_is_named_by_line(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError) as error:
         read_glm(put(tmp_path / "g.glm", content), REFERENCE)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["uh hello", "(uh) hello", "uh"])
+def test_a_rule_that_joins_the_first_word_to_the_time_before_it_is_refused(text: str, tmp_path: Path) -> None:
+    write(tmp_path, f"f A spk 0 1 a\nf A spk 1 2 {text}\n", CTM, ";; rules\n[ UH ] => [A]\n[ ( UH ) ] => [A]\n")
+    with pytest.raises(AsrtoolError, match=r"r\.stm:2: a rule makes 'a(hello)?' of the space before the first word"):
+        score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm", tmp_path / "g.glm")
 
 
 def test_rules_of_the_hypothesis_leave_the_reference_alone(tmp_path: Path) -> None:

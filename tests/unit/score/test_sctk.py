@@ -92,6 +92,20 @@ def test_blocks_of_alternatives_of_two_channels_may_be_interleaved(tmp_path: Pat
     assert expected == {"s-000": (1, 0, 1, 0), "t-000": (1, 0, 1, 0)}
 
 
+@pytest.mark.parametrize(
+    "glm",
+    [
+        "* name 'the first word of a file begins a comment'\n* case_sensitive = 'F'\na => the\nB => C\n",
+        ";; rules\n[A] => [TH-\tC]\n",
+        ";; rules\n[A] => [(B\tC)]\n",
+        f";; rules{'x' * 122}\nA => {'X' * 126}\n",
+        f";; rules{' ' * 999}\nA => B{' ' * 200}\n",
+    ],
+)
+def test_odd_lines_of_rules_apply_as_with_hubscr(glm: str, tmp_path: Path) -> None:
+    compare(tmp_path, "f A s 0 1 a b (a) c\n", "f A 0.1 .1 the\nf A .3 .1 c\nf A .5 .1 b\n", glm)
+
+
 def test_a_last_line_without_line_feed_is_read_where_sorting_leaves_it_last(tmp_path: Path) -> None:
     stm, ctm = "f A s 0 1 a\nf A s 1 2 b", "f A 0 1 a\nf A 1 1 b"
     compare(tmp_path, stm, ctm)
