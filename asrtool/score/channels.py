@@ -110,8 +110,9 @@ def _hold_blocks(words: list[HeardWord]) -> list[HeardWord]:
     start = 0
     while start < len(words):
         stop = _end_of_block(words, start)
-        middles_s = [middle_s for text, middle_s in words[start:stop] if stop == start + 1 or not is_mark(text)]
-        middle_s = max(middles_s, default=0.0)
+        middle_s = words[start][1]
+        if stop > start + 1:  # sclite begins at 0
+            middle_s = max([0.0, *(middle_s for text, middle_s in words[start:stop] if not is_mark(text))])
         held += [(text, middle_s) for text, _ in words[start:stop]]
         start = stop
     return held

@@ -127,5 +127,5 @@ def _block(word: CtmWord, alternatives: list[list[str]]) -> list[HeardWord]:
     texts: list[str] = []
     for words in alternatives:
         texts += [lower(ALT if texts else ALT_BEGIN), *words]
-    middle_s = max(max(_middles_s(word, len(words))) for words in alternatives)
+    middle_s = max([0.0, *(max(_middles_s(word, len(words))) for words in alternatives)])  # sclite begins at 0
     return [(text, middle_s) for text in [*texts, lower(ALT_END)]]

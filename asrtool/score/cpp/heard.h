@@ -4,7 +4,6 @@
 
 #include <Python.h>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <unordered_map>
 
@@ -49,7 +48,7 @@ class CtmFilter {
                 for (size_t number = 0; number < alternatives[0].size(); ++number)
                     heard.push_back({&filtered, number, middle_s(word, number, alternatives[0].size())});
             } else if (alternatives.size() > 1) {
-                double latest_s = -std::numeric_limits<double>::infinity();
+                double latest_s = 0;  // sclite begins at 0
                 for (const auto& words : alternatives)
                     for (size_t number = 0; number < words.size(); ++number)
                         latest_s = std::max(latest_s, middle_s(word, number, words.size()));

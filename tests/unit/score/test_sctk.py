@@ -92,6 +92,15 @@ def test_blocks_of_alternatives_of_two_channels_may_be_interleaved(tmp_path: Pat
     assert expected == {"s-000": (1, 0, 1, 0), "t-000": (1, 0, 1, 0)}
 
 
+def test_a_block_of_alternatives_before_the_start_of_the_file_falls_into_the_segment_that_ends_behind_it(
+    tmp_path: Path,
+) -> None:
+    stm = "".join(f"f A s{end} {end - 1} {end} a\n" for end in range(-2, 3))
+    marked = "".join(f"f A -2.5 0.1 {word}\n" for word in ("<ALT_BEGIN>", "a", "<ALT>", "b", "<ALT_END>"))
+    for ctm in ("f A -2.5 0.5 a/b 0.9\n", marked):
+        assert compare(tmp_path, stm, ctm)["s1-000"] == (1, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "glm",
     [
