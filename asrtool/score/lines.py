@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,7 +60,8 @@ def check_end(path: Path | str, text: str, is_moved: Callable[[], bool]) -> None
 def read_text(path: Path | str) -> str:
     """The content of a UTF-8 file.
 
-    Raises AsrtoolError for a missing file, other encodings and control characters (a carriage return among them).
+    Raises AsrtoolError for a missing file, other encodings, a byte-order mark (which would be part of the first word)
+    and control characters (a carriage return among them).
     """
     path = Path(path)
     try:
@@ -72,6 +74,8 @@ def read_text(path: Path | str) -> str:
         start = data.rfind(b"\n", 0, error.start) + 1
         place = Place(path, data.count(b"\n", 0, start) + 1)
         place.fail(f"byte {error.start - start + 1} is not UTF-8", "UTF-8 text")
+    if data.startswith(codecs.BOM_UTF8):
+        Place(path, 1).fail("a byte-order mark before the first character", "UTF-8 text without one")
     if len(data.translate(None, _CONTROLS)) < len(data):
         start, control = min((index, chr(byte)) for index, byte in enumerate(data) if byte in _CONTROLS)
         place = Place(path, data.count(b"\n", 0, start) + 1)

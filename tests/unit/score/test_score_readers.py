@@ -147,6 +147,14 @@ def test_a_malformed_glm_is_named_by_line(content: str, message: str, tmp_path: 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["r.stm", "h.ctm", "g.glm"])
+def test_a_byte_order_mark_is_refused(name: str, tmp_path: Path) -> None:
+    write(tmp_path, STM, CTM, GLM)
+    put(tmp_path / name, b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    with pytest.raises(AsrtoolError, match=rf"{name}:1: a byte-order mark before the first character; expected UTF-8"):
+        score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm", tmp_path / "g.glm")
+
+
 @pytest.mark.parametrize("text", ["uh hello", "(uh) hello", "uh"])
 def test_a_rule_that_joins_the_first_word_to_the_time_before_it_is_refused(text: str, tmp_path: Path) -> None:
     write(tmp_path, f"f A spk 0 1 a\nf A spk 1 2 {text}\n", CTM, ";; rules\n[ UH ] => [A]\n[ ( UH ) ] => [A]\n")
