@@ -76,13 +76,13 @@ def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
 
 def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
     opener = gzip.open if path.suffix == ".gz" else open
-    number = 0
+    number, has_text = 0, False
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 place = Place(path, number)
-                entry = json.loads(line)
-                for supervision in entry.get("supervisions", [entry]):
+                for supervision in _supervisions(json.loads(line)):
+                    has_text = has_text or "text" in supervision
                     yield place, _utterance(supervision)
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error}", "check the path and that the file is whole") from error
@@ -90,6 +90,16 @@ def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:
         raise AsrtoolError(
             f"{path}:{number or 1}: no lhotse manifest ({error})", "expected JSON lines with id, speaker and text"
         ) from error
+    if number and not has_text:  # lhotse leaves out a text that is None, and recordings have none
+        raise AsrtoolError(f"{path}: no text in the whole manifest", "expected supervisions or cuts with their text")
+
+
+def _supervisions(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of a cut, or of all cuts that a mixed one is made of; else the entry is one itself."""
+    if "tracks" in entry:
+        return [found for track in entry["tracks"] for found in track["cut"].get("supervisions", ())]
+    supervisions: list[dict[str, Any]] = entry.get("supervisions", [entry])
+    return supervisions
 
 
 def _utterance(supervision: dict[str, Any]) -> Utterance:

@@ -69,6 +69,22 @@ def test_supervisions_and_cuts_match_by_id(tmp_path: Path) -> None:
     assert score_wer(ref, write_manifest(tmp_path / "cuts.jsonl", cuts)).overall == ONE
 
 
+def test_cuts_that_were_mixed_or_padded_hold_the_texts_of_all_their_tracks(tmp_path: Path) -> None:
+    tracks = [{"cut": {"supervisions": [{"id": f"u{n}", "text": text}]}} for n, text in enumerate(HYP)]
+    padding = {"cut": {"id": "p", "type": "PaddingCut"}, "offset": 1}
+    ref = write_manifest(tmp_path / "ref.jsonl", [{"id": f"u{n}", "text": text} for n, text in enumerate(REF)])
+    mixed = write_manifest(tmp_path / "cuts.jsonl", [{"type": "MixedCut", "id": "m", "tracks": [*tracks, padding]}])
+    assert score_wer(ref, mixed).overall == ONE
+
+
+def test_a_manifest_without_any_text_is_refused(tmp_path: Path) -> None:
+    ref = write_manifest(tmp_path / "ref.jsonl", [{"id": f"u{n}", "text": text} for n, text in enumerate(["a", ""])])
+    assert score_wer(ref, ref).overall == Counts(segments=2, corr=1)
+    recordings = write_manifest(tmp_path / "recordings.jsonl", [{"id": f"u{n}", "sources": []} for n in range(2)])
+    with pytest.raises(AsrtoolError, match=r"recordings\.jsonl: no text in the whole manifest; expected supervisions"):
+        score_wer(ref, recordings)
+
+
 def test_words_are_compared_as_they_stand(tmp_path: Path) -> None:
     ref = write_lines(tmp_path / "ref", ["Uh (the) th- @ { a / b }"])
     assert score_wer(ref, write_lines(tmp_path / "hyp", ["uh the { a / b }"])).overall.err == 4
