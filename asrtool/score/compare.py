@@ -17,6 +17,7 @@ from asrtool.score.mapsswe import Mapsswe, mapsswe
 from asrtool.score.segments import ScoredSegment, read_segments
 
 NUM_SAMPLES = 10_000
+MAX_DRAWS = 1 << 20  # held at a time
 CONFIDENCE = 0.95
 
 
@@ -72,8 +73,13 @@ def draw_differences(errors: np.ndarray, words: np.ndarray, seed: int) -> np.nda
     `errors` and `words` have shape (2, num_units). Samples without reference words are left out.
     """
     num_units = errors.shape[1]
-    draws = np.random.default_rng(seed).multinomial(num_units, [1 / num_units] * num_units, size=NUM_SAMPLES)
-    drawn_errors, drawn_words = draws @ errors.T, draws @ words.T
+    rng, shares = np.random.default_rng(seed), [1 / num_units] * num_units
+    sums = []
+    block = max(MAX_DRAWS // num_units, 1)  # samples at a time; the draws do not depend on it
+    for start in range(0, NUM_SAMPLES, block):
+        draws = rng.multinomial(num_units, shares, size=min(block, NUM_SAMPLES - start))
+        sums.append(draws @ np.concatenate([errors, words]).T)
+    drawn_errors, drawn_words = np.split(np.concatenate(sums), 2, axis=1)
     some = drawn_words.all(axis=1)
     rates = 100 * drawn_errors[some] / drawn_words[some]
     return np.asarray(rates[:, 0] - rates[:, 1])

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from asrtool.cli.compare import compare
 from asrtool.errors import AsrtoolError
+from asrtool.score import compare as compare_module
 from asrtool.score.compare import compare_scores, draw_differences
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.mapsswe import count_stretches, mapsswe
@@ -103,6 +105,18 @@ def test_samples_are_those_of_all_draws_of_speakers() -> None:
     assert np.mean(drawn) == pytest.approx(np.mean(exact), abs=0.3)
     for share in (0.025, 0.25, 0.5, 0.75, 0.975):
         assert np.mean(drawn <= np.quantile(exact, share) + 1e-9) >= share - 0.02
+
+
+def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    errors, words = rng.integers(0, 9, (2, 2000)), np.tile(rng.integers(1, 30, 2000), (2, 1))
+    tracemalloc.start()
+    drawn = draw_differences(errors, words, seed=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6  # a count for each unit and sample would take 160 MB
+    monkeypatch.setattr(compare_module, "MAX_DRAWS", 1 << 30)
+    assert np.array_equal(draw_differences(errors, words, seed=3), drawn)
 
 
 def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
