@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +71,13 @@ def test_either_alternative_is_correct_and_the_empty_one_is_no_word() -> None:
     for text, num_words in (("a b c d", 4), ("a d", 2)):
         counts = align_networks(ref, make_network(Word(word) for word in text.split())).counts
         assert (counts.num_words, counts.err) == (num_words, 0)
+
+
+def test_a_long_line_is_aligned_in_bounded_memory() -> None:
+    rng = random.Random(1)
+    ref, hyp = (rng.choices("abcdefgh", k=700) for _ in range(2))
+    tracemalloc.start()
+    align_words(ref, hyp)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak / (700 * 700) < 10  # bytes for each pair of words; 10,000 words take 400 MB
