@@ -19,6 +19,9 @@ from asrtool.score.align import align_words
 from asrtool.score.lines import Place, read_lines, split
 from asrtool.score.result import Result, Segment
 
+_LINE = "line {}"  # the id of a plain text's line
+_FIRST_LINE = _LINE.format(1)
+_DIGIT = re.compile(r"\d")
 _TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
 
 
@@ -31,7 +34,7 @@ class Utterance(NamedTuple):
 def score_wer(ref: Path | str, hyp: Path | str) -> Result:
     """Align each utterance of `ref` with that of the same id in `hyp`.
 
-    Raises AsrtoolError for a malformed file and where an id is in one of the files alone.
+    Raises AsrtoolError for a malformed file, where an id is in one of the files alone, and for ids before plain text.
     """
     references, hypotheses = read_utterances(ref), read_utterances(hyp)
     for one, other, path in ((references, hypotheses, hyp), (hypotheses, references, ref)):
@@ -41,11 +44,24 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
                 f"{path}: {len(missing)} of {len(one)} utterances are missing, the first is {missing[0]}",
                 "give texts of the same utterances; one without words needs its line too",
             )
+    _refuse_kaldi(ref, references, hypotheses)
     segments = [
         Segment(key, one.speaker, (), one.text, align_words(split(one.text), split(hypotheses[key].text)))
         for key, one in references.items()
     ]
     return Result(tuple(segments), {})
+
+
+def _refuse_kaldi(ref: Path | str, references: dict[str, Utterance], hypotheses: dict[str, Utterance]) -> None:
+    """Raise AsrtoolError where plain texts seem to be Kaldi's, ``ID TEXT``: the ids would count as words."""
+    if _FIRST_LINE not in references:
+        return
+    ids, others = ([(split(one.text) or [""])[0] for one in texts.values()] for texts in (references, hypotheses))
+    if len({*ids}) == len(ids) > 1 and sorted(ids) == sorted(others) and all(map(_DIGIT.search, ids)):
+        raise AsrtoolError(
+            f"{ref}:1: {ids[0]!r} seems to be an id, as each line of both files begins with another one",
+            "write the ids behind the texts, TEXT (ID)",
+        )
 
 
 def read_utterances(path: Path | str) -> dict[str, Utterance]:
@@ -71,7 +87,7 @@ def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
             yield place, Utterance(match[2], re.split("[-_]", match[2])[0], match[1])
     else:
         for number, (place, line) in enumerate(lines, 1):
-            yield place, Utterance(f"line {number}", "all", line)
+            yield place, Utterance(_LINE.format(number), "all", line)
 
 
 def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:

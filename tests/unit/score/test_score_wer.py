@@ -69,6 +69,16 @@ def test_supervisions_and_cuts_match_by_id(tmp_path: Path) -> None:
     assert score_wer(ref, write_manifest(tmp_path / "cuts.jsonl", cuts)).overall == ONE
 
 
+def test_ids_before_the_texts_are_refused_instead_of_counted_as_words(tmp_path: Path) -> None:
+    ref = write_lines(tmp_path / "text", ["spk1-utt1 a b c", "spk1-utt2 d e", "spk2-utt1"])
+    hyp = write_lines(tmp_path / "hyp", ["spk1-utt2 d", "spk1-utt1 a b c", "spk2-utt1 x"])
+    with pytest.raises(AsrtoolError, match=r"text:1: 'spk1-utt1' seems to be an id, .*; write the ids behind the text"):
+        score_wer(ref, hyp)
+    for lines in (["4 you", "4 me", "b"], ["7 a"], ["one", "two", "three"]):
+        path = write_lines(tmp_path / "plain", lines)
+        assert score_wer(path, path).overall.err == 0
+
+
 def test_cuts_that_were_mixed_or_padded_hold_the_texts_of_all_their_tracks(tmp_path: Path) -> None:
     tracks = [{"cut": {"supervisions": [{"id": f"u{n}", "text": text}]}} for n, text in enumerate(HYP)]
     padding = {"cut": {"id": "p", "type": "PaddingCut"}, "offset": 1}
