@@ -35,6 +35,7 @@ def make_parts(
     lexicon: Sequence[Pronunciation], model: Ngrams, tokens: Mapping[str, int], words: Mapping[str, int]
 ) -> Parts:
     """The parts for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables."""
+    tokens = _with_disambig(tokens, disambiguate(lexicon)[1])
     spoken = sorted({tokens[token] for _, spelling in lexicon for token in spelling})
     disambig = [label for token, label in tokens.items() if token.startswith("#") and label not in spoken]
     return Parts(
@@ -44,6 +45,16 @@ def make_parts(
         tuple(spoken),
         tuple(disambig),
     )
+
+
+def _with_disambig(tokens: Mapping[str, int], highest: int) -> dict[str, int]:
+    """`tokens` with ``#1`` to ``#highest``: a lexicon that a person added to may need more than its table has.
+
+    Their labels are new ones, which is no matter outside, because none is left in HLG.
+    """
+    missing = [symbol for symbol in (f"#{number}" for number in range(1, highest + 1)) if symbol not in tokens]
+    first = max(tokens.values()) + 1
+    return {**tokens, **{symbol: label for label, symbol in enumerate(missing, first)}}
 
 
 def make_lexicon_fst(lexicon: Sequence[Pronunciation], tokens: Mapping[str, int], words: Mapping[str, int]) -> str:

@@ -89,6 +89,16 @@ def test_every_short_frame_sequence_gives_the_words_it_spells_at_the_weight_of_t
     assert num_accepted > 1000
 
 
+def test_a_pronunciation_added_by_hand_may_be_that_of_more_words_than_any_before(tmp_path: Path) -> None:
+    write_toy(tmp_path)
+    with (tmp_path / "lang" / "lexicon.txt").open("a") as lexicon:
+        lexicon.write("a z\nab z\n")
+    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+    model = read_arpa(tmp_path / "G.arpa")
+    expected = {(WORDS.index(word),): lowest_weight(model, (word,)) for word in LEXICON}
+    assert accept(load_graph(tmp_path / "graph"), [TOKENS.index("z")]) == pytest.approx(expected, abs=1e-3)
+
+
 def test_backing_off_too_early_never_costs_a_sentence_more_than_its_arpa_score(toy: Path) -> None:
     lm, model = NgramLm.load(toy / "G.arpa"), read_arpa(toy / "G.arpa")
     for length in range(4):
