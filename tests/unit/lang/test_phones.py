@@ -77,6 +77,11 @@ def test_a_pronunciation_mended_by_hand_is_used(folder: Path, tmp_path: Path) ->
     assert spell(Tokenizer.load(tmp_path), "kowalczyks") == "K AH W AA L CH IH K S"
 
 
+def test_a_pronunciation_written_twice_is_one(tmp_path: Path) -> None:
+    (tmp_path / "pronunciations.txt").write_text("zog Z AA G\nzog Z AO G\nzog Z AA G\n")
+    assert Tokenizer.load(tmp_path).spellings("zog") == [("Z", "AA", "G"), ("Z", "AO", "G")]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
