@@ -21,7 +21,7 @@ from asrtool.score.result import Result, Segment
 
 _LINE = "line {}"  # the id of a plain text's line
 _FIRST_LINE = _LINE.format(1)
-_DIGIT = re.compile(r"\d")
+_KALDI_ID = re.compile(r"(?=.*\d).*[-_].*")  # words have digits or hyphens, hardly both, and not in every line
 _TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
 
 
@@ -57,7 +57,7 @@ def _refuse_kaldi(ref: Path | str, references: dict[str, Utterance], hypotheses:
     if _FIRST_LINE not in references:
         return
     ids, others = ([(split(one.text) or [""])[0] for one in texts.values()] for texts in (references, hypotheses))
-    if len({*ids}) == len(ids) > 1 and sorted(ids) == sorted(others) and all(map(_DIGIT.search, ids)):
+    if len({*ids}) == len(ids) > 1 and sorted(ids) == sorted(others) and all(map(_KALDI_ID.fullmatch, ids)):
         raise AsrtoolError(
             f"{ref}:1: {ids[0]!r} seems to be an id, as each line of both files begins with another one",
             "write the ids behind the texts, TEXT (ID)",

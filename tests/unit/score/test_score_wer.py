@@ -74,7 +74,7 @@ def test_ids_before_the_texts_are_refused_instead_of_counted_as_words(tmp_path: 
     hyp = write_lines(tmp_path / "hyp", ["spk1-utt2 d", "spk1-utt1 a b c", "spk2-utt1 x"])
     with pytest.raises(AsrtoolError, match=r"text:1: 'spk1-utt1' seems to be an id, .*; write the ids behind the text"):
         score_wer(ref, hyp)
-    for lines in (["4 you", "4 me", "b"], ["7 a"], ["one", "two", "three"]):
+    for lines in (["4 you", "4 me", "b"], ["7-a a"], ["w1 a", "w2 b"], ["uh-huh a", "mm-hm b"]):
         path = write_lines(tmp_path / "plain", lines)
         assert score_wer(path, path).overall.err == 0
 
