@@ -42,6 +42,7 @@ class Contestant:
     """
 
     optimizer: Any = None  # None where the module updates the weights during backward
+    period = 1  # steps after which those who step together have waited for each other
 
     def __init__(self, task: Wait, dealing: Dealing, module: nn.Module, world: World) -> None:
         self.task = task
@@ -93,6 +94,7 @@ class Ours(Contestant):
             )
         )
         super().__init__(task, self.strategy.dealing, self.strategy.task, world)
+        self.period = settings.block_steps if name == "bmuf" else 2 if name == "adpsgd-d1" else 1
         self.strategy.start()
         self.strategy.meet()
 
@@ -122,7 +124,8 @@ def post_local_sgd(task: Wait, world: World) -> Contestant:
     module = DistributedDataParallel(task)
     state = hook.PostLocalSGDState(None, None, start_localSGD_iter=WARMUP_STEPS, post_local_gradient_allreduce=False)
     module.register_comm_hook(state, hook.post_localSGD_hook)
-    ddp = Contestant(task, Dealing(lockstep=True, period=period), module, world)
+    ddp = Contestant(task, Dealing(lockstep=True), module, world)
+    ddp.period = period
     averager = PeriodicModelAverager(period=period, warmup_steps=WARMUP_STEPS)
     ddp.optimizer = PostLocalSGDOptimizer(make_optimizer(module.parameters()), averager)
     return ddp

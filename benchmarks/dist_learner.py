@@ -95,7 +95,7 @@ def count_steps(contestant: Contestant, case: Case, world: World) -> int:
     dealing = contestant.dealing
     team = world.size if dealing.lockstep else dealing.team
     step_s = case.compute_ms / 1000 * (case.slowness if world.rank < team else 1)
-    return math.ceil(case.round_s / step_s / dealing.period) * dealing.period
+    return math.ceil(case.round_s / step_s / contestant.period) * contestant.period
 
 
 def consensus_distance(weights_P: torch.Tensor, world: World) -> float:

@@ -64,4 +64,4 @@ class BlockMomentum(Mixing):
 def bmuf(parts: Parts) -> Strategy:
     flat = FlatWeights(parts.model)
     mixing = BlockMomentum(flat.weights_P, parts.world, parts.settings)
-    return Replica(parts, flat, mixing, Dealing(lockstep=True, period=parts.settings.block_steps), parts.task)
+    return Replica(parts, flat, mixing, Dealing(lockstep=True), parts.task)

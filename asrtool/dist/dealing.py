@@ -25,7 +25,6 @@ class Dealing:
 
     team: int = 1  # learners in a row of ranks that average their gradients
     lockstep: bool = False  # whether all learners step together
-    period: int = 1  # in lock-step: a learner that has ended step j knows that all have ended step j + 1 - period
 
 
 @dataclass(frozen=True)
@@ -66,18 +65,26 @@ class Queue:
     def _in_order(self, key: str, num_rounds: int) -> Iterator[int]:
         """0, 1, 2, ...: the same for all learners.
 
-        Round j is dealt when j - 1 is about to be trained: when, of the other learners, no one is dealt more than
-        round j + period - 1.
+        Each tells its round before it looks whether dealing ends. Who ends it says so before looking at the rounds of
+        all, so none that it does not see has been dealt, however far learners may run before they wait for another.
         """
         store = self.world.store
         for number in range(num_rounds):
-            if self.told_to_stop():
-                if store is None:
+            if store is None:
+                if self.told_to_stop():
                     return
-                store.compare_set(f"{key}/stop", "", str(max(number, 1) + self.dealing.period))
-            if store is not None and store.check([f"{key}/stop"]) and number >= int(store.get(f"{key}/stop")):
+            elif self._ends_before(number, key):
                 return
             yield number
+
+    def _ends_before(self, number: int, key: str) -> bool:
+        store, rounds = self.world.store, [f"{key}/round/{rank}" for rank in range(self.world.size)]
+        store.set(rounds[self.world.rank], str(number))
+        if self.told_to_stop():
+            store.set(f"{key}/ends", "")
+            seen = [int(store.get(name)) for name in rounds if store.check([name])]
+            store.compare_set(f"{key}/end", "", str(max(seen) + 1))
+        return bool(store.check([f"{key}/ends"])) and number >= int(store.get(f"{key}/end"))
 
     def _by_counter(self, key: str, num_rounds: int) -> Iterator[int]:
         """The rounds of this team."""

@@ -20,9 +20,6 @@ from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
 
 
-PERIOD = 2  # of dealing: the mean that ends a step was begun at the end of the step before
-
-
 class DelayByOne(Mixing):
     """Keeps, beside P weights, as many values: their mean over the learners.
 
@@ -93,4 +90,4 @@ def all_reduce_bytes(values: Tensor, world: World) -> int:
 def delay_by_one(parts: Parts) -> Strategy:
     flat = FlatWeights(parts.model)
     mixing = DelayByOne(flat.weights_P, parts.world.split([range(parts.world.size)]), flat.move)
-    return Replica(parts, flat, mixing, Dealing(lockstep=True, period=PERIOD), parts.task)
+    return Replica(parts, flat, mixing, Dealing(lockstep=True), parts.task)

@@ -16,7 +16,7 @@ from asrtool.config import Dist
 from asrtool.dist.adpsgd import Gossip
 from asrtool.dist.allreduce import AveragedGradients
 from asrtool.dist.dealing import Dealing
-from asrtool.dist.delay_by_one import PERIOD, DelayByOne
+from asrtool.dist.delay_by_one import DelayByOne
 from asrtool.dist.flat import FlatWeights
 from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
@@ -106,8 +106,7 @@ def hierarchical(parts: Parts) -> Strategy:
     slice_P = flat.weights_P.chunk(size)[node.rank]
     outer = outer_mixing(parts.settings, slice_P, others, parts.seed)
     mixing = Sliced(flat.weights_P, slice_P, node, outer)
-    lockstep = isinstance(outer, DelayByOne)
-    dealing = Dealing(team=size, lockstep=lockstep, period=PERIOD if lockstep else 1)
+    dealing = Dealing(team=size, lockstep=isinstance(outer, DelayByOne))
     return SuperLearner(parts, flat, mixing, dealing, node)
 
 

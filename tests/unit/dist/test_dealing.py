@@ -10,8 +10,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learner_threads import Net, started
 from torch.distributed import HashStore
 
+from asrtool.config import Dist
 from asrtool.dist.dealing import Dealing, Queue, Share
 from asrtool.dist.world import World
 
@@ -19,11 +21,17 @@ Worlds = list[tuple[World, Dealing]]
 
 
 def deal_to_all(
-    size: int, dealing: Dealing, begin: int, end: int, last: int, told_to_stop: Callable[[int, int], bool]
+    size: int,
+    dealing: Dealing,
+    begin: int,
+    end: int,
+    last: int,
+    told_to_stop: Callable[[int, int], bool],
+    period: int = 1,
 ) -> list[list[Share]]:
     """The shares of each learner; they train in threads, in step where `dealing` says so, or gradients are shared.
 
-    `told_to_stop` (learner, steps done) is asked each time one is dealt.
+    They wait for each other every `period` steps. `told_to_stop` (learner, steps done) is asked each time one is dealt.
     """
     store = HashStore()
     together = size if dealing.lockstep else dealing.team
@@ -38,7 +46,7 @@ def deal_to_all(
         while share:
             following = next(ahead, None)  # dealt before the one in hand is trained
             mine.append(share)
-            if together > 1 and len(mine) % dealing.period == 0:
+            if together > 1 and len(mine) % period == 0:
                 waiting[rank // together].wait(timeout=20)
             if random.random() < 0.2:
                 time.sleep(random.random() / 500)
@@ -57,7 +65,7 @@ def positions(shares: list[list[Share]]) -> list[int]:
     return sorted(share.position for mine in shares for share in mine if share.position is not None)
 
 
-dealings = st.sampled_from([Dealing(), Dealing(lockstep=True), Dealing(lockstep=True, period=3), Dealing(team=2)])
+dealings = st.sampled_from([Dealing(), Dealing(lockstep=True), Dealing(team=2)])
 
 
 @settings(max_examples=60, deadline=None)
@@ -73,21 +81,31 @@ def test_every_batch_is_dealt_once(size: int, dealing: Dealing, begin: int, num:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([2, 4, 6]), dealings, st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+@given(
+    st.sampled_from([2, 4, 6]), dealings, st.sampled_from([1, 2, 3, 50]), *(st.integers(0, 5) for _ in range(3))
+)
 def test_when_one_is_told_to_stop_all_stop_and_no_batch_before_is_left_out(
-    size: int, dealing: Dealing, who: int, when: int, begin: int
+    size: int, dealing: Dealing, period: int, who: int, when: int, begin: int
 ) -> None:
     end = begin + 200
 
     def told_to_stop(rank: int, num_steps: int) -> bool:
         return rank == who % size and num_steps >= when
 
-    shares = deal_to_all(size, dealing, begin, end, end, told_to_stop)
+    shares = deal_to_all(size, dealing, begin, end, end, told_to_stop, period)
     dealt = positions(shares)
     assert dealt == list(range(begin, begin + len(dealt)))
     if dealing.lockstep:
         assert len({len(mine) for mine in shares}) == 1
-        assert len(shares[0]) <= when + 2 + dealing.period
+        assert len(shares[0]) <= when + 2 + period
+
+
+def test_learners_that_meet_once_a_long_block_still_stop_at_once() -> None:
+    """Here they are in step, and do not know it."""
+    (alone,) = started("bmuf", [Net()], Dist(block_steps=1000))
+    alone.close()
+    shares = deal_to_all(2, alone.dealing, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)
+    assert [len(mine) for mine in shares] in ([4, 4], [5, 5], [6, 6])
 
 
 @pytest.mark.parametrize("dealing", [Dealing(team=4, lockstep=True), Dealing(team=2)])
