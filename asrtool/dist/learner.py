@@ -43,11 +43,18 @@ def learner() -> Iterator[World]:
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, says so once
         raise SystemExit(128 + signal.SIGINT) from None
-    except (RuntimeError, ConnectionError) as error:
-        if not any(sign in str(error).lower() for sign in GONE):
+    except Exception as error:
+        if not _tells_of_loss(error):
+            # Others end when this one leaves, and the launcher then stops all; how this one ends is its own error.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise
         logging.warning("learner %d ends: it has lost another", world.rank)
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
         leave_world()
+
+
+def _tells_of_loss(error: Exception) -> bool:
+    gone = any(sign in str(error).lower() for sign in GONE)
+    return gone and isinstance(error, RuntimeError | ConnectionError)

@@ -20,7 +20,7 @@ class Stopped(Exception):
 class Stop:
     """While entered, the first SIGINT or SIGTERM waits for `check`; one that comes later ends the process at once.
 
-    On leaving, a signal that came is given to the handler there was before.
+    On leaving, a signal that came is given to the handler there was before, unless an error is on its way out.
     """
 
     def __init__(self) -> None:
@@ -55,5 +55,6 @@ class Stop:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._received is not None:
+        failed = kind is not None and not issubclass(kind, Stopped)  # a launcher stops learners when one has failed
+        if self._received is not None and not failed:
             signal.raise_signal(self._received)

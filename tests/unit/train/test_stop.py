@@ -22,6 +22,15 @@ finally:
 """
 
 
+FAILING = """
+import signal
+from asrtool.train.stop import Stop
+with Stop():
+    signal.raise_signal(signal.SIGTERM)
+    raise ValueError("of a batch")
+"""
+
+
 def run(name: str, repeat_s: float) -> tuple[int, list[str]]:
     command = [sys.executable, "-c", PROGRAM.format(name=name, repeat_s=repeat_s)]
     ended = subprocess.run(command, capture_output=True, text=True)
@@ -35,3 +44,9 @@ def test_a_later_signal_ends_the_process_at_once(name: str, code: int) -> None:
 
 def test_signals_one_right_after_the_other_are_one() -> None:
     assert run("SIGTERM", repeat_s=60) == (-15, ["first", "True", "second"])
+
+
+def test_an_error_is_told_although_a_signal_has_come() -> None:
+    ended = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("ValueError: of a batch\n")
