@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import os
 
+from asrtool.errors import AsrtoolError
+
 LOST = 75  # exit code of a learner that ends because it has lost another; EX_TEMPFAIL of sysexits.h
 
 
 def is_learner() -> bool:
     """Whether this process was started as one of several learners."""
     return "RANK" in os.environ and "MASTER_ADDR" in os.environ
+
+
+def check_environment() -> None:
+    """AsrtoolError where what a learner was told cannot be."""
+    size = _number("WORLD_SIZE", 1, 2**31)
+    _number("RANK", 0, size)
+    _number("MASTER_PORT", 1, 2**16)
+
+
+def _number(name: str, first: int, end: int) -> int:
+    """That of the variable `name`, being at least `first` and below `end`."""
+    text = os.environ.get(name, "")
+    if text.isdecimal() and first <= int(text) < end:
+        return int(text)
+    raise AsrtoolError(
+        f"{name} is {text!r} in the environment of a learner, expected {first} to {end - 1}",
+        "start learners with torchrun, or unset RANK and MASTER_ADDR to start them here",
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config
-from asrtool.dist.environment import is_learner
+from asrtool.dist.environment import check_environment, is_learner
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.train.emulation import Emulation
@@ -57,6 +57,8 @@ def start_training(
 
     Raises AsrtoolError as `train_model` does, and when a learner ends before its time.
     """
+    if is_learner():
+        check_environment()
     num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(config)
     for rank in emulation.slow:
         if rank >= num_learners:
