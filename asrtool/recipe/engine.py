@@ -14,7 +14,7 @@ from typing import BinaryIO
 from asrtool.config_file import format_toml
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
-from asrtool.recipe.lock import locked
+from asrtool.lock import locked
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
 from asrtool.recipe.stage import Stage, number_stages
@@ -42,7 +42,7 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
     for stage in stages:  # a misspelt command is told now, not after hours of training
         for line in run.lines(stage):
             run.find_entry(run.words(stage, line))
-    with locked(run.work):
+    with locked(run.work, "run", "choose another place with --work"):
         _write_settings(run)
         _tell_about_earlier(run, chosen)
         numbers = number_stages(run.recipe.stages)

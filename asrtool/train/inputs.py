@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
+from asrtool.lock import locked
 from asrtool.train.emulation import Emulation
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
+TRAINING = ("training", "name another folder")
 VERSION = 1  # raised when the same inputs train to other weights than before
 NO_EFFECT = {
     "train": ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib"),
@@ -46,19 +50,31 @@ def describe_inputs(
     return {"version": VERSION, "settings": settings, "sha256": digests}
 
 
-def open_training(out: Path, inputs: dict[str, Any]) -> bool:
+@contextlib.contextmanager
+def open_training(out: Path, inputs: dict[str, Any]) -> Iterator[bool]:
     """Make `out` the directory of the training of these `inputs`; whether that is finished already.
 
-    A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost.
+    A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost. Inside, no other
+    process opens `out` to train there: raises AsrtoolError where one has.
     """
     text = json.dumps(inputs, indent=1, sort_keys=True) + "\n"
+    with contextlib.ExitStack() as stack:
+        finished = _holds(out, text) and (out / FINAL).exists()
+        if not finished:
+            stack.enter_context(locked(out, *TRAINING))
+            if not _holds(out, text):
+                if any(out.glob("[!.]*")):
+                    logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
+                    stack.enter_context(locked(out, *TRAINING))  # the other lock has moved with the folder
+                write_text(out / INPUTS, text)
+            finished = (out / FINAL).exists()
+        yield finished
+
+
+def _holds(out: Path, text: str) -> bool:
+    """Whether `out` is the directory of the training of these inputs."""
     path = out / INPUTS
-    same = path.exists() and path.read_text(encoding="utf-8") == text
-    if not same:
-        if any(out.glob("[!.]*")):
-            logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
-        write_text(path, text)
-    return (out / FINAL).exists()
+    return path.exists() and path.read_text(encoding="utf-8") == text
 
 
 def _digest(path: Path) -> str:

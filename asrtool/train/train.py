@@ -6,6 +6,7 @@ last, `train.json` (how it ended).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -42,12 +43,14 @@ def train_model(features: Path, tokenizer: Path, out: Path, config: Config, emul
     inputs = describe_inputs(features, tokenizer, config, emulation)
     if is_learner():
         _train_as_learner(features, tokenizer, out, config, emulation, inputs)
-    elif open_training(out, inputs):
-        logging.info(FINISHED, out)
-    else:
-        from asrtool.dist.world import World
+        return
+    with open_training(out, inputs) as finished:
+        if finished:
+            logging.info(FINISHED, out)
+        else:
+            from asrtool.dist.world import World
 
-        _train(features, tokenizer, out, config, emulation, World())
+            _train(features, tokenizer, out, config, emulation, World())
 
 
 def start_training(
@@ -65,7 +68,10 @@ def start_training(
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
     if num_learners == 1 or is_learner():
         train_model(features, tokenizer, out, config, emulation)
-    elif open_training(out, describe_inputs(features, tokenizer, config, emulation)):
+        return
+    with open_training(out, describe_inputs(features, tokenizer, config, emulation)) as finished:
+        pass  # learner 0 opens it again
+    if finished:
         logging.info(FINISHED, out)
     else:
         from asrtool.dist.launch import launch_learners
@@ -94,8 +100,8 @@ def _train_as_learner(
 ) -> None:
     from asrtool.dist.learner import learner
 
-    with learner() as world:
-        finished = world.gather(world.rank == 0 and open_training(out, inputs))[0]
+    with learner() as world, contextlib.ExitStack() as stack:
+        finished = world.gather(world.rank == 0 and stack.enter_context(open_training(out, inputs)))[0]
         if not finished:
             try:
                 _train(features, tokenizer, out, config, emulation, world)

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [path for folder in ("asrtool", "local", "utils") for path in sorted((ROOT / folder).rglob("*.py"))]
-BOTTOM = {"config", "config_file", "config_value", "errors", "log", "files", "optional", "parent"}
+BOTTOM = {"config", "config_file", "config_value", "errors", "log", "files", "lock", "optional", "parent"}
 DATA = {"corpus", "lang", "models", "score", "dist"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {

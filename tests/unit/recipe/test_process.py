@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
+from asrtool.lock import locked
 from asrtool.recipe import process
-from asrtool.recipe.lock import locked
 
+RUN = ("run", "choose another place with --work")
 TOY = Path(__file__).with_name("toy.py")
 
 
@@ -115,7 +116,7 @@ def test_a_killed_run_takes_its_command_with_it(waiting: subprocess.Popen[str], 
 
 
 def test_two_runs_never_share_a_work_directory(waiting: subprocess.Popen[str], tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError) as caught, locked(tmp_path / "exp"):
+    with pytest.raises(AsrtoolError) as caught, locked(tmp_path / "exp", *RUN):
         pass
     assert str(caught.value) == (
         f"{tmp_path}/exp: another run is at work there (process {waiting.pid});"
@@ -125,5 +126,5 @@ def test_two_runs_never_share_a_work_directory(waiting: subprocess.Popen[str], t
 
 def test_a_lock_is_free_again_after_its_run(tmp_path: Path) -> None:
     for _ in range(2):
-        with locked(tmp_path):
+        with locked(tmp_path, *RUN):
             assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"

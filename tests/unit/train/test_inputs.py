@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,20 +60,25 @@ def test_missing_data_is_named(data: Path) -> None:
         describe(data)
 
 
+def opened(out: Path, inputs: dict[str, Any]) -> bool:
+    with open_training(out, inputs) as finished:
+        return finished
+
+
 def test_the_same_training_is_gone_on_with_until_train_json_says_it_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "train"
-    assert not open_training(out, {"a": 1})
+    assert not opened(out, {"a": 1})
     (out / "checkpoints").mkdir()
-    assert not open_training(out, {"a": 1})
+    assert not opened(out, {"a": 1})
     (out / "train.json").write_text("{}", encoding="utf-8")
-    assert open_training(out, {"a": 1})
+    assert opened(out, {"a": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
 def test_a_training_of_other_inputs_is_moved_aside_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
     out = tmp_path / "train"
     for number in (1, 2, 3):
-        assert not open_training(out, {"a": number})
+        assert not opened(out, {"a": number})
         (out / "checkpoints").mkdir()
         (out / "train.json").write_text(str(number), encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.old-1", "train.old-2"]
@@ -83,9 +90,33 @@ def test_a_folder_of_something_else_is_moved_aside_and_an_empty_one_is_used(tmp_
     out = tmp_path / "train"
     out.mkdir()
     (out / ".123.tmp.inputs.json").touch()  # what a training killed at once leaves
-    assert not open_training(out, {})
+    assert not opened(out, {})
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
     (out / "inputs.json").unlink()
     (out / "thesis.tex").touch()
-    assert not open_training(out, {})
+    assert not opened(out, {})
     assert (tmp_path / "train.old-1" / "thesis.tex").exists()
+
+
+def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path) -> None:
+    """Nor moved aside for one of other settings: what writes in it would write on in the new one."""
+    out = tmp_path / "train"
+    message = (
+        rf"{out}: another training is at work there \(process {os.getpid()}\); wait for it, or name another folder"
+    )
+    assert not opened(out, {"a": 0})
+    with open_training(out, {"a": 1}):
+        (out / "checkpoints").mkdir()
+        for number in (1, 2):
+            with pytest.raises(AsrtoolError, match=message):
+                opened(out, {"a": number})
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.old-1"]
+    assert not opened(out, {"a": 1})
+
+
+def test_a_finished_training_is_left_as_it_is(tmp_path: Path) -> None:
+    assert not opened(tmp_path, {})
+    (tmp_path / ".lock").unlink()
+    (tmp_path / "train.json").touch()
+    assert opened(tmp_path, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs.json", "train.json"]

@@ -66,8 +66,8 @@ def learners_of(out: Path) -> dict[int, int]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (folder / "environ").read_text().split("\0")
-            ours = str(out) in (folder / "cmdline").read_text().split("\0")
+            environment = (folder / "environ").read_text(errors="replace").split("\0")  # any process of the machine
+            ours = str(out) in (folder / "cmdline").read_text(errors="replace").split("\0")
         except OSError:
             continue
         ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
