@@ -11,10 +11,9 @@ from torch import Tensor
 
 from asrtool.dist.flat import as_bytes
 from asrtool.dist.gossip import View
+from asrtool.dist.patience import PATIENCE_S, wait_patiently
 
 STOP = b"stop"  # other orders are the number of a neighbour
-# An answer takes milliseconds, and a busy machine may take seconds; one that never comes is that of a dead learner.
-PATIENCE_S = 20.0
 
 
 class Exchanger:
@@ -60,7 +59,8 @@ class Exchanger:
 
     def finish(self) -> None:
         """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
-        answered = self.idle.wait(PATIENCE_S)
+        # An answer takes milliseconds, on a busy machine seconds; one that never comes is that of a dead learner.
+        answered = wait_patiently(self.idle.wait)
         self._check()
         if not answered:
             raise ConnectionError(f"learner {self.asked} has not answered for {PATIENCE_S:g} s")

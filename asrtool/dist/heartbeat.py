@@ -1,8 +1,9 @@
 """Finding out that a learner has died or hangs, also on another machine, while others compute or wait for it.
 
 A thread of each learner counts up a number in the store and watches that of the next learner. Who stands still for
-LIMIT_S is told to all through the store, and all end. (A learner that dies on this machine is noticed sooner, by the
-process that started it.)
+NUM_SILENT beats is told to all through the store, and all end. (A learner that dies on this machine is noticed sooner, by
+the process that started it.) Beats are counted, not seconds: where all were stopped and go on (Ctrl-Z, a cluster that
+suspends jobs), more time has passed for each than it has seen the other stand still.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from types import TracebackType
 
 from torch._C._distributed_c10d import TCPStore
@@ -22,7 +22,7 @@ from asrtool.dist.environment import LOST
 from asrtool.dist.world import World
 
 BEAT_S = 2.0
-LIMIT_S = 20.0
+NUM_SILENT = 10
 
 
 class Heartbeat:
@@ -54,15 +54,15 @@ class Heartbeat:
 
     def _beat(self, store: Store) -> None:
         store.set(f"host{self.rank}", socket.gethostname())
-        seen, since = 0, time.monotonic()
+        seen = num_silent = 0
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
             count = store.add(f"beat{self.next}", 0)
-            if count > seen:
-                seen, since = count, time.monotonic()
-            elif seen and time.monotonic() - since > LIMIT_S:
-                host = store.get(f"host{self.next}").decode()
-                store.set("lost", f"learner {self.next} on {host} has given no sign of life for {LIMIT_S:g} s")
+            num_silent = 0 if count > seen else num_silent + 1
+            seen = count
+            if seen and num_silent >= NUM_SILENT:
+                host, silent_s = store.get(f"host{self.next}").decode(), NUM_SILENT * BEAT_S
+                store.set("lost", f"learner {self.next} on {host} has given no sign of life for {silent_s:g} s")
             if store.check(["lost"]):
                 self._give_up(store.get("lost").decode())
 

@@ -11,6 +11,7 @@ state of the optimizer, a gradient received, and the weights answered with.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import struct
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from asrtool.dist.dealing import Dealing
 from asrtool.dist.flat import FlatWeights, as_bytes, views_of
+from asrtool.dist.patience import PATIENCE_S, wait_patiently
 from asrtool.dist.strategy import Agreement, Parts, Spent, Strategy
 from asrtool.dist.world import own_address
 from asrtool.errors import AsrtoolError
@@ -32,8 +34,6 @@ from asrtool.errors import AsrtoolError
 PULL = b""  # an order without a gradient; other orders are a learning rate, and the gradient follows
 RATE = struct.Struct("<d")
 COUNT = struct.Struct("<q")  # steps that a server has made, before the weights it answers with
-# An answer takes as long as the steps of the gradients that came before; one that never comes is that of a dead server.
-PATIENCE_S = 20.0
 
 
 class Server:
@@ -139,7 +139,8 @@ class Client:
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
-            ready = dict(poller.poll(int(PATIENCE_S * 1000)))
+            # An answer takes as long as the steps of the gradients before; one that never comes is that of a dead server.
+            ready = wait_patiently(functools.partial(_poll, poller))
             if socket not in ready:
                 fault = "has ended its connection" if ready else f"has not answered for {PATIENCE_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
@@ -152,6 +153,11 @@ class Client:
             socket.recv_into(as_bytes(weights_P))
             num_steps = max(num_steps, self.counts[number] - before)
         return num_steps
+
+
+def _poll(poller: zmq.Poller, seconds: float) -> dict[Any, int]:
+    """What is ready within so many seconds."""
+    return dict(poller.poll(int(seconds * 1000)))
 
 
 class ParameterServer(Strategy):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from learner_threads import Net, at_once, build, give_gradients, meet, started, train_alone, weights_of, worlds
 
 from asrtool.config import Dist
-from asrtool.dist import parameter_server
+from asrtool.dist import patience
 from asrtool.dist.parameter_server import split_evenly
 from asrtool.dist.strategy import Strategy
 from asrtool.errors import AsrtoolError
@@ -146,7 +146,7 @@ def test_more_servers_than_learners_are_refused() -> None:
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [Net() for _ in range(2)]
     learners = started("ps-async", models, Dist(num_servers=2))
-    monkeypatch.setattr(parameter_server, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(patience, "PIECE_S", 0.03)
     monkeypatch.setattr(learners[1].server, "_answer", lambda: time.sleep(0.01))  # type: ignore[attr-defined]
     give_gradients(models[0], np.random.default_rng(0))
     with pytest.raises(ConnectionError, match="server 1 has not answered"):
