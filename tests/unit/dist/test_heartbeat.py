@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from queue import Empty, SimpleQueue
 
 import pytest
 from torch.distributed import HashStore
@@ -73,3 +75,29 @@ def test_a_pause_of_all_costs_a_wait_one_piece_of_its_patience() -> None:
     assert wait_patiently(lambda seconds: answers.pop(0))
     assert not wait_patiently(lambda seconds: answers.append(True))
     assert len(answers) == patience.NUM_PIECES
+
+
+def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, patience_s: float) -> str:
+    """What a learner of `world` says when nothing that it asks of the store returns; empty where it waits on."""
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.01)
+    monkeypatch.setenv("MASTER_ADDR", "node7")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    answered, why = threading.Event(), SimpleQueue()
+    monkeypatch.setattr(Heartbeat, "_run", lambda own: answered.wait())
+    monkeypatch.setattr(Heartbeat, "_give_up", lambda own, reason: why.put(reason))
+    try:
+        with Heartbeat(world):
+            return str(why.get(timeout=patience_s))
+    except Empty:
+        return ""
+    finally:
+        answered.set()
+
+
+def test_learners_end_when_the_machine_where_they_meet_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = give_up_without_store(World(2, 4, local_size=2), monkeypatch, patience_s=60)
+    assert told.startswith("the process where learners meet, node7:29500, has not answered for ")
+
+
+def test_learners_of_one_machine_wait_for_a_launcher_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert give_up_without_store(World(1, 2, local_size=2), monkeypatch, patience_s=0.3) == ""
