@@ -1,6 +1,6 @@
 """Finding out that a learner has died or hangs, also on another machine, while others compute or wait for it.
 
-A thread of each learner counts up a number in the store and watches that of the next learner. Who stands still for
+It begins once all have come to where learners meet. A thread of each learner counts up a number in the store and watches that of the next learner. Who stands still for
 NUM_SILENT beats is told to all through the store, and all end. (A learner that dies on this machine is noticed sooner, by
 the process that started it.) Beats are counted, not seconds: where all were stopped and go on (Ctrl-Z, a cluster that
 suspends jobs), more time has passed for each than it has seen the other stand still.
@@ -15,15 +15,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import threading
 from types import TracebackType
 
 from torch._C._distributed_c10d import TCPStore
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import Store
 
 from asrtool.dist.environment import LOST
-from asrtool.dist.world import World
+from asrtool.dist.world import World, host_key, meeting_place
 
 BEAT_S = 2.0
 NUM_SILENT = 10
@@ -54,7 +53,7 @@ class Heartbeat:
         # A client of its own: that of the computing thread is taken while it waits for something.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-            self._beat(PrefixStore(f"heartbeat{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store))
+            self._beat(meeting_place(store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be a moment quicker
                 self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
@@ -68,7 +67,6 @@ class Heartbeat:
                 self._give_up(f"{_store_name()} has not answered for {NUM_SILENT * BEAT_S:g} s")
 
     def _beat(self, store: Store) -> None:
-        store.set(f"host{self.rank}", socket.gethostname())
         seen = num_silent = 0
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
@@ -76,8 +74,8 @@ class Heartbeat:
             self._num_beats += 1
             num_silent = 0 if count > seen else num_silent + 1
             seen = count
-            if seen and num_silent >= NUM_SILENT:
-                host, silent_s = store.get(f"host{self.next}").decode(), NUM_SILENT * BEAT_S
+            if num_silent >= NUM_SILENT:
+                host, silent_s = store.get(host_key(self.next)).decode(), NUM_SILENT * BEAT_S
                 store.set("lost", f"learner {self.next} on {host} has given no sign of life for {silent_s:g} s")
             if store.check(["lost"]):
                 self._give_up(store.get("lost").decode())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from asrtool.dist.environment import LOST
 from asrtool.dist.heartbeat import Heartbeat
-from asrtool.dist.world import World, join_world, leave_world
+from asrtool.dist.world import World, begin_collectives, leave_world, meet_learners
 from asrtool.errors import AsrtoolError
 from asrtool.parent import ending_with_parent
 
@@ -28,17 +28,14 @@ def learner() -> Iterator[World]:
     """
     if end := ending_with_parent():
         end()
-    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # one of Python would wait for the last learner to come
-    try:
-        world = join_world()
-    except RuntimeError as error:
-        raise AsrtoolError(f"learners cannot meet: {str(error).splitlines()[0]}", MEETING) from error
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    with _meeting():
+        world = meet_learners()
     if world.rank:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 tells how it goes
     try:
         with Heartbeat(world):
+            with _meeting():
+                begin_collectives(world)
             yield world
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, says so once
@@ -53,6 +50,17 @@ def learner() -> Iterator[World]:
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
         leave_world()
+
+
+@contextlib.contextmanager
+def _meeting() -> Iterator[None]:
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # one of Python would wait for the last learner to come
+    try:
+        yield
+    except RuntimeError as error:
+        raise AsrtoolError(f"learners cannot meet: {str(error).splitlines()[0]}", MEETING) from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _tells_of_loss(error: Exception) -> bool:

@@ -17,14 +17,17 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as collectives
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from asrtool.dist.environment import is_learner
+from asrtool.errors import AsrtoolError
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. One that has died is found out otherwise.
 PATIENCE = timedelta(hours=2)
+# Machines start their learners at the same time; one that reads Python and torch from a slow disk may need minutes longer.
+MEETING = timedelta(minutes=5)
 LOOPBACK = "127."
 
 
@@ -71,17 +74,54 @@ class World:
 
 
 def join_world() -> World:
-    """Meet the other learners; alone where the environment names none."""
+    """Meet the other learners, and begin collectives with them; alone where the environment names none."""
+    world = meet_learners()
+    begin_collectives(world)
+    return world
+
+
+def meet_learners() -> World:
+    """Wait until all learners have come; AsrtoolError where some do not. Alone where the environment names none."""
     if not is_learner():
         return World()
+    store, rank, size = next(iter(rendezvous("env://")))
+    world = World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
+    place, names = meeting_place(store), [host_key(learner) for learner in range(size)]
+    place.set(names[rank], socket.gethostname())
+    try:
+        place.wait(names, MEETING if world.local_size < size else PATIENCE)  # of one machine the launcher tells
+    except RuntimeError:
+        missing = [str(learner) for learner, name in enumerate(names) if not place.check([name])]
+        if not missing:
+            raise
+        raise AsrtoolError(
+            f"learners cannot meet: {', '.join(missing)} of {size} have not come within {MEETING.seconds} s",
+            "look at what they or their machines tell, and run the same command again",
+        ) from None
+    return world
+
+
+def meeting_place(store: Store) -> Store:
+    """Where learners tell in `store` that they are there and alive; another one after a restart by torchrun."""
+    return PrefixStore(f"meeting{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def host_key(learner: int) -> str:
+    """Under which `learner` tells its machine where learners meet."""
+    return f"host{learner}"
+
+
+def begin_collectives(world: World) -> None:
+    """After `meet_learners`: connect all learners."""
+    if world.store is None:
+        return
     if torch.cuda.is_available():
         choose_gpu()
-    store, rank, size = next(iter(rendezvous("env://")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    store = PrefixStore("collectives", world.store)
     collectives.init_process_group(
-        backend, store=PrefixStore("collectives", store), rank=rank, world_size=size, timeout=PATIENCE
+        backend, store=store, rank=world.rank, world_size=world.size, timeout=PATIENCE
     )
-    return World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
 
 
 def choose_gpu() -> None:

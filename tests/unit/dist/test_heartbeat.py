@@ -52,8 +52,9 @@ def test_a_learner_that_stands_still_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert why.startswith("learner 1 on node7 has given no sign of life")
 
 
-def test_one_that_has_not_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(monkeypatch, iter(30 * [0] + [1, 2, 3])) == []
+def test_one_that_never_beats_is_named_and_one_that_begins_late_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(told(monkeypatch, iter(30 * [0]))) == 1
+    assert told(monkeypatch, iter(5 * [0] + [1, 2, 3])) == []
 
 
 def test_after_a_pause_of_all_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

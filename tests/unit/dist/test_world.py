@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from torch.distributed import HashStore
 
 from asrtool.dist import world
-from asrtool.dist.world import World, address_towards, own_address
+from asrtool.dist.world import World, address_towards, meet_learners, own_address
+from asrtool.errors import AsrtoolError
 
 
 class Gathering(World):
@@ -39,3 +43,13 @@ def test_a_machine_that_knows_itself_by_a_loopback_address_takes_that_towards_an
 def test_the_address_towards_this_machine_is_its_loopback_address() -> None:
     assert address_towards("127.0.0.1") == "127.0.0.1"
     assert address_towards("no such host.invalid") == "127.0.0.1"
+
+
+def test_a_learner_that_does_not_come_is_waited_for_no_longer_than_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was killed on another machine before it met the others."""
+    monkeypatch.setattr(world, "MEETING", timedelta(seconds=1))
+    monkeypatch.setattr(world, "rendezvous", lambda _: iter([(HashStore(), 1, 3)]))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_ADDR", "node7")
+    with pytest.raises(AsrtoolError, match=r"learners cannot meet: 0, 2 of 3 have not come within 1 s; look at"):
+        meet_learners()
