@@ -19,8 +19,10 @@ from asrtool.dist.environment import LOST
 from asrtool.errors import AsrtoolError
 
 # Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
+# Ctrl-C before it trains ends a learner without a traceback; the launcher tells.
 START = (
-    "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.parent import end_with; end_with({parent});"
+    "import signal; signal.getsignal(2) == signal.SIG_IGN or signal.signal(2, signal.SIG_DFL);"
+    " import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.parent import end_with; end_with({parent});"
     " from asrtool.cli.main import main; main()"
 )
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
