@@ -16,6 +16,7 @@ from torch import Tensor
 
 from asrtool.dist.dealing import Dealing
 from asrtool.dist.flat import FlatWeights
+from asrtool.dist.patience import PATIENCE_S
 from asrtool.dist.strategy import Mixing, Parts, Replica, Spent, Strategy
 from asrtool.dist.world import World
 
@@ -39,11 +40,11 @@ class DelayByOne(Mixing):
         self.under_way = False
         self.asked: SimpleQueue[bool] = SimpleQueue()  # True for a mean, False for the end
         self.taken: SimpleQueue[Exception | None] = SimpleQueue()
+        self.thread = threading.Thread(target=self._serve, name="mean", daemon=True)
 
     def start(self) -> None:
         self.mean_P = torch.empty_like(self.weights_P, pin_memory=self.weights_P.is_pinned())
-        # Not waited for at the end: it may wait for a learner that is lost.
-        threading.Thread(target=self._serve, name="mean", daemon=True).start()
+        self.thread.start()
         self.begin()
 
     def mix(self) -> Spent:
@@ -69,7 +70,10 @@ class DelayByOne(Mixing):
                 raise error
 
     def close(self) -> None:
+        """Where this learner fails, the others are still to come to the mean; to end within it would abort the process."""
         self.asked.put(False)
+        if self.thread.is_alive():
+            self.thread.join(PATIENCE_S)
 
     def _serve(self) -> None:
         while self.asked.get():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -77,3 +78,17 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     mixing.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_learner_that_ends_leaves_no_mean_under_way() -> None:
+    """Python aborts where a thread comes back from a collective while it ends; the launcher would tell that."""
+
+    class Slow(World):
+        def mean(self, values_P: Tensor) -> None:
+            time.sleep(0.5)
+
+    before = set(threading.enumerate())
+    mixing = DelayByOne(torch.zeros(3), Slow(0, 2))
+    mixing.start()
+    mixing.close()
+    assert set(threading.enumerate()) <= before
