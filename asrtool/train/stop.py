@@ -25,6 +25,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._received: int | None = None
+        self._told = False
         self._since = 0.0
         self._before: dict[int, Any] = {}
 
@@ -35,16 +36,19 @@ class Stop:
         return self
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if self.requested:
+        # Logs nothing: the signal may have come in the middle of a line of the log, whose stream takes no other then.
+        if self._received is not None:
             if time.monotonic() - self._since >= REPEAT_S:
                 os._exit(128 + number)  # an exception could leave a lock held that is waited for as files are closed
             return
         self._received, self._since = number, time.monotonic()
-        logging.info("told to stop (%s): saving a checkpoint", signal.Signals(number).name)
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has come; the first answer that says so is logged as well."""
+        if self._received is not None and not self._told:
+            self._told = True
+            logging.info("told to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
         return self._received is not None
 
     def check(self) -> None:
@@ -56,5 +60,5 @@ class Stop:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         failed = kind is not None and not issubclass(kind, Stopped)  # a launcher stops learners when one has failed
-        if self._received is not None and not failed:
+        if not failed and self.requested and self._received is not None:
             signal.raise_signal(self._received)

@@ -21,6 +21,32 @@ finally:
     print("closed", flush=True)
 """
 
+IN_A_LINE = """
+import io, logging, signal
+from asrtool.train import stop
+
+class Terminal(io.RawIOBase):
+    shown = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if not self.shown:
+            signal.raise_signal(signal.SIGTERM)
+        self.shown += data
+        return len(data)
+
+terminal = Terminal()
+stream = io.TextIOWrapper(io.BufferedWriter(terminal), line_buffering=True)  # as standard error is
+logging.basicConfig(stream=stream, format="%(message)s", level=logging.INFO)
+signal.signal(signal.SIGTERM, lambda *_: None)
+with stop.Stop() as told:
+    logging.info("epoch 1")
+    assert told.requested and told.requested
+print(terminal.shown.decode(), end="")
+"""
+
 
 FAILING = """
 import signal
@@ -50,3 +76,9 @@ def test_an_error_is_told_although_a_signal_has_come() -> None:
     ended = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr.endswith("ValueError: of a batch\n")
+
+
+def test_a_signal_in_the_middle_of_a_line_of_the_log_is_told_in_the_next() -> None:
+    ended = subprocess.run([sys.executable, "-c", IN_A_LINE], capture_output=True, text=True, check=True)
+    assert ended.stdout == "epoch 1\ntold to stop (SIGTERM): saving a checkpoint\n"
+    assert ended.stderr == ""
