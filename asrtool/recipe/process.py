@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import BinaryIO
 
@@ -30,30 +30,26 @@ def run_logged(words: Sequence[str], log: BinaryIO) -> int:
     exit code, 128 + n when signal n ended it. Ctrl-C, SIGTERM and SIGHUP are passed on; once the command has ended they
     take effect here.
     """
-    read_end, write_end = _open_output()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # else Ctrl-C would reach it twice: from the terminal and from here
-            preexec_fn=ending_with_parent(),  # two runs must never write the same files
-        )
-    except BaseException:
-        os.close(read_end)
-        raise
-    finally:
-        os.close(write_end)
-    with os.fdopen(read_end, "rb", buffering=0), _passing_signals_on(process):
+    with _passing_signals_on() as pass_on_to:
+        read_end, write_end = _open_output()
         try:
-            _copy_output(process, read_end, log)
-            return_code = process.wait()
+            process = subprocess.Popen(
+                [sys.executable, "-c", START, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # else Ctrl-C would reach it twice: from the terminal and from here
+                preexec_fn=ending_with_parent(),  # two runs must never write the same files
+            )
         except BaseException:
-            process.kill()
-            process.wait()
+            os.close(read_end)
             raise
+        finally:
+            os.close(write_end)
+        pass_on_to(process)
+        with os.fdopen(read_end, "rb", buffering=0):
+            return_code = _follow(process, read_end, log)
     return return_code if return_code >= 0 else 128 - return_code
 
 
@@ -70,21 +66,45 @@ def _open_output() -> tuple[int, int]:
     return read_end, write_end
 
 
+def _follow(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> int:
+    """Copy the output of `process` until it has ended; how it ended."""
+    try:
+        _copy_output(process, read_end, log)
+        return process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
 @contextlib.contextmanager
-def _passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Send the signals that would end this process to `process` (a second one kills it); raise them here at the end."""
+def _passing_signals_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Yield what a process is given to, once it is started, that gets the signals that would end this one.
+
+    A second one kills it. They are raised here at the end; before a process is given they wait for it.
+    """
     received: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def send() -> None:
+        for process in started:
+            process.send_signal(received[0] if len(received) == 1 else signal.SIGKILL)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         received.append(number)
-        process.send_signal(number if len(received) == 1 else signal.SIGKILL)
+        send()
+
+    def pass_on_to(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        if received:
+            send()
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     heeded = [number for number, handler in before.items() if handler != signal.SIG_IGN]  # nohup ignores SIGHUP
     for number in heeded:
         signal.signal(number, pass_on)
     try:
-        yield
+        yield pass_on_to
     finally:
         for number in heeded:
             signal.signal(number, before[number])
@@ -96,9 +116,10 @@ def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO)
     """Copy until the end of the output, or until the command has ended and only a left-over child holds it open."""
     line = b""
     while True:
+        ended = process.poll() is not None  # asked first: what it wrote before it ended is there to be read then
         ready, _, _ = select.select([read_end], [], [], POLL_S)
         if not ready:
-            if process.poll() is not None:
+            if ended:
                 break
             continue
         chunk = _read(read_end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from asrtool.recipe import process
 
 RUN = ("run", "choose another place with --work")
 TOY = Path(__file__).with_name("toy.py")
+ENDED_S = 120  # bounds a hang, however slow the machine
 
 
 def run_code(code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -47,10 +49,49 @@ def test_a_command_ended_by_a_signal_has_exit_code_128_and_more(monkeypatch: pyt
 
 
 def test_a_child_left_behind_does_not_hold_up_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '20']); print(p.pid)"
+    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid)"
     exit_code, output = run_code(code, monkeypatch)
     os.kill(int(output), signal.SIGKILL)  # still there: it was not waited for
     assert exit_code == 0
+
+
+def test_what_a_command_writes_as_it_ends_is_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = True
+
+    def late(read_ends: list[int], *others: object) -> object:
+        """Nothing was there; before that is looked at, the command has written and ended."""
+        nonlocal quiet
+        if not quiet:
+            return found(read_ends, *others)
+        quiet = False
+        hang_up = select.poll()
+        hang_up.register(read_ends[0], 0)
+        assert hang_up.poll(1000 * ENDED_S)
+        time.sleep(0.1)
+        return [], [], []
+
+    found = select.select
+    monkeypatch.setattr(select, "select", late)
+    assert run_code("print('why it failed'); raise SystemExit(3)", monkeypatch) == (3, "why it failed\n")
+
+
+def test_a_signal_that_comes_while_a_command_is_started_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = subprocess.Popen, []
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        started.append(start(*args, **kwargs))  # type: ignore[call-overload]
+        wait_for(tmp_path / "ready")
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    code = "import pathlib, signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(5)); "
+    code += f"pathlib.Path({str(tmp_path / 'ready')!r}).touch(); time.sleep(20)"
+    with pytest.raises(KeyboardInterrupt):
+        run_code(code, monkeypatch)
+    assert started[0].wait(ENDED_S) == 5
 
 
 def test_modules_of_the_current_directory_are_not_taken_for_ours(tmp_path: Path) -> None:
@@ -88,11 +129,10 @@ def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(path: Path) -> None:
-    for _ in range(2000):
-        if path.exists():
-            return
+    until = time.monotonic() + ENDED_S
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} did not appear"
         time.sleep(0.01)
-    raise AssertionError(f"{path} did not appear")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +142,7 @@ def test_a_signal_is_passed_on_and_leaves_no_finished_stage(
     waiting: subprocess.Popen[str], tmp_path: Path, number: int, exit_code: int
 ) -> None:
     waiting.send_signal(number)
-    waiting.communicate(timeout=20)
+    waiting.communicate(timeout=ENDED_S)
     assert waiting.returncode == exit_code
     assert (tmp_path / "exp" / "long.signal").read_text() == str(int(number))
     assert (tmp_path / "exp" / ".stages" / "long.json").read_text() == '{"finished": false}'
