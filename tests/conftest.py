@@ -9,6 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Each core has a process of tests; threads of torch that wait for one another would slow them down many times.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +17,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell has what it runs in the background ignore Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a busy machine an example may take any time. The rest is as Hypothesis has it, which is otherwise where CI is set.
+settings.register_profile("asrtool", settings(), deadline=None)
+settings.load_profile("asrtool")
+
+# The help is as wide as COLUMNS says, else as the terminal.
+os.environ["COLUMNS"] = "80"
 
 ROOT = Path(__file__).resolve().parents[1]
 
