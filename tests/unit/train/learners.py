@@ -88,5 +88,7 @@ def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
     reader = FeatureReader(toy / "features" / "train", "none")
     examples = Examples(reader, {i: [1] for i in range(len(reader.index))}, 0)
     settings = load_config([config]).train
-    epochs = [Epoch.plan(examples, int(settings.batch_s * 100), settings.seed, epoch) for epoch in range(3)]
+    epochs = [
+        Epoch.plan(examples, int(settings.batch_s * 100), settings.seed, epoch) for epoch in range(settings.num_epochs)
+    ]
     return Counter((number, batch) for number, epoch in enumerate(epochs, 1) for batch in range(len(epoch.batches)))

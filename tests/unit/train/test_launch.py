@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from learners import MANY_BATCHES, batches_trained, planned
 
+from asrtool.dist.drawn import read_drawn
+
 NUM_LEARNERS = 3
-ENDED_S = 30
+NUM_EPOCHS = 8  # seconds of training: enough to see how it goes before it has ended
+ENDED_S = 120  # bounds a hang, however slow the machine
 Start = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
@@ -23,9 +26,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @pytest.fixture
 def toy_config(tmp_path: Path) -> Path:
-    """As ever, with small batches."""
+    """As ever, with small batches and more epochs."""
     path = tmp_path / "toy.toml"
-    path.write_text(MANY_BATCHES)
+    path.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
     return path
 
 
@@ -50,15 +53,21 @@ def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
         process.stderr.close()
 
 
-def wait_for_steps(out: Path, num: int) -> None:
-    """Until each learner has done so many."""
-    until = time.monotonic() + 60
+def steps(out: Path) -> dict[str, set[str]]:
+    """What each learner has recorded, by name of its file: whole lines, no two of which are the same."""
+    files = (out / "learners").glob("*.jsonl")
+    return {path.name: {line for line in path.read_text().splitlines(True) if line.endswith("\n")} for path in files}
+
+
+def wait_for_steps(out: Path, num: int, before: dict[str, set[str]] | None = None) -> None:
+    """Until each learner has done so many that were not there `before`."""
+    until = time.monotonic() + ENDED_S
     while time.monotonic() < until:
-        files = list((out / "learners").glob("*.jsonl"))
-        if len(files) == NUM_LEARNERS and min(len(path.read_text().splitlines()) for path in files) >= num:
+        new = [found - (before or {}).get(name, set()) for name, found in steps(out).items()]
+        if len(new) == NUM_LEARNERS and min(map(len, new)) >= num:
             return
         time.sleep(0.05)
-    raise AssertionError(f"no {num} steps within a minute")
+    raise AssertionError(f"no {num} steps within {ENDED_S} s")
 
 
 def learners_of(out: Path) -> dict[int, int]:
@@ -66,8 +75,8 @@ def learners_of(out: Path) -> dict[int, int]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (folder / "environ").read_text(errors="replace").split("\0")  # any process of the machine
-            ours = str(out) in (folder / "cmdline").read_text(errors="replace").split("\0")
+            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
+            ours = str(out) in os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
         except OSError:
             continue
         ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
@@ -84,10 +93,26 @@ def wait_for_the_end(out: Path) -> None:
         time.sleep(0.1)
 
 
+def stop_with_a_batch(out: Path, rank: int) -> int:
+    """Stop learner `rank` where it has drawn a batch and not trained it; its process number."""
+    process = learners_of(out)[rank]
+    until = time.monotonic() + ENDED_S
+    while time.monotonic() < until:
+        os.kill(process, signal.SIGSTOP)
+        while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "T":
+            time.sleep(0.001)
+        drawn = read_drawn(out, rank)
+        if drawn and drawn["batches"]:
+            return process
+        os.kill(process, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError(f"learner {rank} drew no batch within {ENDED_S} s")
+
+
 def kill_one(start: Start, out: Path, strategy: str) -> None:
     killed = start("--strategy", strategy)
     wait_for_steps(out, 2)
-    os.kill(learners_of(out)[1], signal.SIGKILL)
+    os.kill(stop_with_a_batch(out, 1), signal.SIGKILL)
     _, told = killed.communicate(timeout=ENDED_S)
     assert killed.returncode == 1
     error = told.splitlines()[-1]
@@ -107,8 +132,9 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     out = tmp_path / "train"
     kill_one(start, out, "adpsgd-random")
 
+    before = steps(out)
     stopped = start("--strategy", "adpsgd-random")
-    wait_for_steps(out, 3)
+    wait_for_steps(out, 3, before)
     stopped.send_signal(signal.SIGTERM)
     _, told = stopped.communicate(timeout=ENDED_S)
     assert stopped.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -117,11 +143,11 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     assert not (out / "train.json").exists()
 
     last = start("--strategy", "adpsgd-random")
-    _, told = last.communicate(timeout=120)
+    _, told = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, told
     assert "going on after step" in told
     assert batches_trained(out) == planned(toy, toy_config)
-    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 72
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
 
 def test_learners_end_with_a_launcher_that_is_killed(start: Start, tmp_path: Path) -> None:
@@ -133,7 +159,7 @@ def test_learners_end_with_a_launcher_that_is_killed(start: Start, tmp_path: Pat
 
 def test_learners_end_with_a_launcher_that_is_killed_while_they_start(start: Start, tmp_path: Path) -> None:
     process = start("--strategy", "adpsgd-fixed")
-    until = time.monotonic() + 60
+    until = time.monotonic() + ENDED_S
     while not learners_of(tmp_path / "train"):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -149,7 +175,7 @@ def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> No
         signal.signal(signal.SIGHUP, before)
     wait_for_steps(tmp_path / "train", 2)
     process.send_signal(signal.SIGHUP)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, told
     assert (tmp_path / "train" / "train.json").exists()
 
@@ -165,13 +191,13 @@ def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> No
 )
 def test_a_slow_learner_that_cannot_be_is_told(options: tuple[str, ...], message: str, start: Start) -> None:
     process = start("--strategy", "adpsgd-fixed", *options)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
     assert told.startswith(message)
 
 
 def test_what_is_wrong_is_told_before_learners_are_started(start: Start) -> None:
     process = start("--strategy", "single")
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
     assert told.startswith("error: train.strategy is single, dist.num_learners 3; choose another --strategy")
