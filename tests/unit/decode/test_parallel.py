@@ -63,7 +63,7 @@ def test_the_processes_of_a_killed_command_end_with_it() -> None:
         # The pipe ends when all who hold it have, the workers among them.
         ended = threading.Thread(target=command.stdout.read, daemon=True)
         ended.start()
-        ended.join(5)
+        ended.join(40)
         alive = ended.is_alive()
         if alive:
             for worker in workers:

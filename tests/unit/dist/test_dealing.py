@@ -47,7 +47,7 @@ def deal_to_all(
             following = next(ahead, None)  # dealt before the one in hand is trained
             mine.append(share)
             if together > 1 and len(mine) % period == 0:
-                waiting[rank // together].wait(timeout=20)
+                waiting[rank // together].wait(timeout=120)
             if random.random() < 0.2:
                 time.sleep(random.random() / 500)
             share = following
@@ -56,7 +56,7 @@ def deal_to_all(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
         assert not thread.is_alive()
     return shares
 

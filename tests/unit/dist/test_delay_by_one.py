@@ -22,7 +22,7 @@ class Doubling(World):
         self.free = threading.Event()
 
     def mean(self, values_P: Tensor) -> None:
-        assert self.free.wait(10)
+        assert self.free.wait(60)
         if self.error:
             raise self.error
         values_P *= 2
@@ -76,7 +76,7 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
     mixing.finish()
     mixing.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -146,7 +146,16 @@ def test_more_servers_than_learners_are_refused() -> None:
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [Net() for _ in range(2)]
     learners = started("ps-async", models, Dist(num_servers=2))
-    monkeypatch.setattr(patience, "PIECE_S", 0.03)
+    client = learners[0].client  # type: ignore[attr-defined]
+    wait = client.wait
+
+    def lose_patience_once_the_other_has_answered() -> None:
+        assert client.sockets[0].poll(60_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(patience, "PIECE_S", 0.03)
+            wait()
+
+    monkeypatch.setattr(client, "wait", lose_patience_once_the_other_has_answered)
     monkeypatch.setattr(learners[1].server, "_answer", lambda: time.sleep(0.01))  # type: ignore[attr-defined]
     give_gradients(models[0], np.random.default_rng(0))
     with pytest.raises(ConnectionError, match="server 1 has not answered"):
