@@ -6,7 +6,6 @@ import copy
 import functools
 import multiprocessing
 import os
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from learner_threads import Net, at_once, build, give_gradients, meet, started, train_alone, weights_of
+from meeting import meeting_place
 from torch import nn
 
 from asrtool.dist.world import World, join_world, leave_world
@@ -31,11 +31,8 @@ def test_one_learner_is_single_bit_for_bit(optimizer: str) -> None:
 
 def test_processes_step_on_the_same_weights() -> None:
     """One after another, so what comes out is known; the start is that of learner 0."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(functools.partial(step_in_turns, port), range(3)))
+    with meeting_place() as place, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
     weights = weights_of(Net(seed=0))
     staleness: list[list[int]] = [[], [], []]
     last = [0, 0, 0]
@@ -48,16 +45,9 @@ def test_processes_step_on_the_same_weights() -> None:
         assert found_staleness == staleness[rank]
 
 
-def step_in_turns(port: int, rank: int) -> tuple[np.ndarray, list[int]]:
+def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[int]]:
     """Be a learner, whose loss is (rank + 1) w'w / 2."""
-    environment = {
-        "RANK": rank,
-        "WORLD_SIZE": 3,
-        "LOCAL_WORLD_SIZE": 3,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    os.environ.update({name: str(value) for name, value in environment.items()})
+    os.environ.update({"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", **place})
     world = join_world()
     model = Net(seed=rank)
     learner = build("hogwild", world, model, **SGD)

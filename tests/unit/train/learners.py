@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from meeting import meeting_place
 from toy_task import TOY_CONFIG
 
 from asrtool.config_file import load_config
@@ -39,20 +39,11 @@ class Learners:
     def run(self, function: Callable[..., Any], *args: Any, num: int | None = None) -> list[Any]:
         """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails."""
         pipes = self.pipes[:num]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        for rank, pipe in enumerate(pipes):
-            environment = {
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-                "WORLD_SIZE": len(pipes),
-                "LOCAL_WORLD_SIZE": len(pipes),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            }
-            pipe.send(({name: str(value) for name, value in environment.items()}, function, args))
-        answers = [pipe.recv() if pipe.poll(PATIENCE_S) else ("no answer", None) for pipe in pipes]
+        with meeting_place() as place:
+            for rank, pipe in enumerate(pipes):
+                ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(pipes), "LOCAL_WORLD_SIZE": len(pipes)}
+                pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))
+            answers = [pipe.recv() if pipe.poll(PATIENCE_S) else ("no answer", None) for pipe in pipes]
         for rank, (failed, _) in enumerate(answers):
             assert not failed, f"learner {rank}: {failed}"
         return [result for _, result in answers]
