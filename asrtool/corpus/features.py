@@ -14,6 +14,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -133,7 +134,7 @@ def _processes(num_jobs: int) -> Iterator[MapShards]:
         yield map
         return
     # Forking this process is not safe once it has threads. A server process imports torch and lhotse once and forks.
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("forkserver" if _has_room_for_a_server() else "spawn")
     context.set_forkserver_preload([compute_shard.__module__])
     # Ctrl-C reaches every process of a terminal; this one alone answers it.
     pool = ProcessPoolExecutor(num_jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
@@ -145,3 +146,8 @@ def _processes(num_jobs: int) -> Iterator[MapShards]:
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _has_room_for_a_server() -> bool:
+    """Whether its socket, in the folder of temporary files, has a name that the system takes: 103 bytes on a Mac."""
+    return len(os.fsencode(tempfile.gettempdir() + "/pymp-12345678/listener-12345678")) <= 103

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -272,6 +273,16 @@ def test_a_full_disk_is_one_line_and_leaves_no_set(corpus: Path, tmp_path: Path)
     for line in lines:
         assert "features/train: cannot be written, file too large; free some space" in line
     assert list((tmp_path / "features").iterdir()) == []
+
+
+def test_a_long_name_of_the_folder_of_temporary_files_is_no_hindrance(corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20) / ("name" * 20)
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-c", "from asrtool.cli.main import main; main()", "features", corpus / "manifests"]
+    command += [tmp_path / "features", "--set", "features.num_jobs=2", "--set", "features.num_mel_bins=23"]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(folder)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "features/test: 6 utterances, 0 left out" in done.stderr
 
 
 def test_the_command_takes_settings_and_says_what_it_did(
