@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,9 +56,8 @@ def test_a_dry_run_shows_the_lines_of_the_corpora_that_are_trained_on(tmp_path: 
     words = ["--dry-run", "--stage", "prepare", "--stop-stage", "1", "--work", str(tmp_path / "exp")]
     lines = run(*words, "--set", "data.train=swbd").output.splitlines()
     assert [line.split()[2] for line in lines[1:]] == ["swbd", "hub5", "split"]
-    assert lines[-1] == (
-        f"asrtool prepare split {tmp_path}/exp/manifests --test hub5 --config {tmp_path}/exp/config/prepare.toml"
-    )
+    words = ["prepare", "split", f"{tmp_path}/exp/manifests", "--test", "hub5"]
+    assert lines[-1] == shlex.join(["asrtool", *words, "--config", f"{tmp_path}/exp/config/prepare.toml"])
     assert not (tmp_path / "exp").exists()
 
 

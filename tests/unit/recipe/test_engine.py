@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -183,10 +184,8 @@ def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) ->
     lines = (toy_run.work / "logs" / "01-second.log").read_text().splitlines()
     assert lines[0] == "# stage 1 second: Two."
     assert lines[1].startswith("# versions: python 3.")
-    assert (
-        lines[2]
-        == f"# command: asrtool join {toy_run.work}/b/all.txt {toy_run.work}/a.txt {toy_run.work}/config/second.toml"
-    )
+    paths = [toy_run.work / name for name in ("b/all.txt", "a.txt", "config/second.toml")]
+    assert lines[2] == f"# command: asrtool join {shlex.join(map(str, paths))}"
     assert lines[3].startswith("# start: 2")
     assert lines[4] == "joining 2 files"
     assert lines[5].endswith(", exit code 0")
