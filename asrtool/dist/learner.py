@@ -12,7 +12,7 @@ from asrtool.dist.environment import LOST
 from asrtool.dist.heartbeat import Heartbeat
 from asrtool.dist.world import World, begin_collectives, leave_world, meet_learners
 from asrtool.errors import AsrtoolError
-from asrtool.parent import ending_with_parent
+from asrtool.parent import end_with
 
 # What gloo, the store and exchanges say when the other end is gone.
 GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
@@ -26,8 +26,7 @@ def learner() -> Iterator[World]:
 
     Raises AsrtoolError where they cannot meet.
     """
-    if end := ending_with_parent():
-        end()
+    end_with(os.getppid())
     with _meeting():
         world = meet_learners()
     if world.rank:
