@@ -87,8 +87,8 @@ def test_a_signal_that_comes_while_a_command_is_started_is_passed_on(
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    code = "import pathlib, signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(5)); "
-    code += f"pathlib.Path({str(tmp_path / 'ready')!r}).touch(); time.sleep(20)"
+    code = "import pathlib, signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(5))\n"
+    code += f"pathlib.Path({str(tmp_path / 'ready')!r}).touch()\nfor _ in range(2000): time.sleep(0.01)"
     with pytest.raises(KeyboardInterrupt):
         run_code(code, monkeypatch)
     assert started[0].wait(ENDED_S) == 5

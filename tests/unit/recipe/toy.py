@@ -33,7 +33,8 @@ elif verb == "wait":
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     out.write_text("half")
-    time.sleep(60)
+    for _ in range(6000):
+        time.sleep(0.01)  # not in one piece: a signal just before a sleep is heeded after it
 """
 
 SOURCES = {
