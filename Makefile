@@ -41,6 +41,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(SCORER)
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/*/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
 

@@ -57,6 +57,7 @@ setup(
             "hypothesis>=6.100",
             "kaldilm>=1.15",
             "ruff>=0.6",
+            "clang-format>=18",
             "mypy>=1.11",
         ],
         # What benchmarks/dist.py compares the strategies with.

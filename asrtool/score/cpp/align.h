@@ -11,7 +11,7 @@
 namespace hub5 {
 
 struct Move {
-    char kind;  // C, S, D or I
+    char kind;              // C, S, D or I
     const Word *ref, *hyp;  // null for none
 };
 

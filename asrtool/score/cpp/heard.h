@@ -3,6 +3,7 @@
 #pragma once
 
 #include <Python.h>
+
 #include <cmath>
 #include <memory>
 #include <unordered_map>
