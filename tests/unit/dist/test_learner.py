@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+
+from meeting import meeting_place
 
 FAILING = """
 import signal
@@ -20,11 +21,9 @@ finally:
 
 def test_a_learner_that_fails_tells_its_error_although_it_is_told_to_stop_then() -> None:
     """Those it leaves end at once, and the launcher then stops all: it would take this one for stopped by a person."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    names = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     command = [sys.executable, "-c", FAILING]
-    ended = subprocess.run(command, env={**os.environ, **names}, capture_output=True, text=True)
+    with meeting_place() as place:
+        environment = {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "ValueError: of a batch" in ended.stderr
