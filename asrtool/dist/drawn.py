@@ -42,5 +42,11 @@ def read_drawn(out: Path, rank: int) -> dict[str, Any] | None:
     return drawn
 
 
+def forget_drawn(out: Path) -> None:
+    """Before learners start in `out`: one that dies as it starts has drawn nothing of what an earlier one had."""
+    for path in (out / "learners").glob("*.drawn"):
+        path.unlink(missing_ok=True)
+
+
 def _path(out: Path, rank: int) -> Path:
     return out / "learners" / f"{rank}.drawn"

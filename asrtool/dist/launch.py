@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from asrtool.dist.drawn import read_drawn
+from asrtool.dist.drawn import forget_drawn, read_drawn
 from asrtool.dist.environment import LOST
 from asrtool.errors import AsrtoolError
 
@@ -39,6 +39,7 @@ def launch_learners(words: Sequence[str], num_learners: int, out: Path) -> None:
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    forget_drawn(out)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a learner chooses; saves a line of the launcher, too
     config = LaunchConfig(
         min_nodes=1,

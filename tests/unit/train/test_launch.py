@@ -167,6 +167,24 @@ def test_learners_end_with_a_launcher_that_is_killed_while_they_start(start: Sta
     wait_for_the_end(tmp_path / "train")
 
 
+def test_a_learner_killed_as_it_starts_is_not_said_to_have_batches_of_an_earlier_run(
+    start: Start, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    kill_one(start, out, "adpsgd-fixed")
+    (out / "learners" / "1.drawn").write_text(json.dumps({"epoch": 97, "batches": [98]}))
+    process = start("--strategy", "adpsgd-fixed")
+    until = time.monotonic() + ENDED_S
+    while not (found := learners_of(out)).get(1):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(found[1], signal.SIGKILL)
+    _, told = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 1
+    assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in told
+    assert "epoch 97" not in told
+
+
 def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
