@@ -2,8 +2,9 @@
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
 learners), ``state``, and ``learner``: what learner 0 has of its own. Learner R has its own in
-`step-NNNNNNNN.learner-R.pt`, which is there before the file that makes the checkpoint whole. The state of random
-generators is not among them: the randomness of a batch is drawn from the seed and its place in the training.
+`step-NNNNNNNN.learner-R.pt`, which is there before the file that makes the checkpoint whole, and has the same ``mark``:
+one that is killed may leave files of learners beside an older file of that step. The state of random generators is not
+among them: the randomness of a batch is drawn from the seed and its place in the training.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class State:
     num_learners: int = 1
     team: int = 0  # learners that share their gradients; 0 where it was not told
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
+    mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
 
 
@@ -70,14 +72,22 @@ def save_checkpoint(
     write_torch(checkpoint_path(directory, state.step), content)
 
 
-def save_learner(directory: Path, step: int, rank: int, learner: dict[str, Any]) -> None:
-    """Write what learner `rank` has of its own."""
-    write_torch(learner_path(checkpoint_path(directory, step), rank), {"learner": learner})
+def save_learner(directory: Path, rank: int, learner: dict[str, Any], state: State) -> None:
+    """Write what learner `rank` has of its own at `state`."""
+    content = {"learner": learner, "mark": state.mark}
+    write_torch(learner_path(checkpoint_path(directory, state.step), rank), content)
 
 
-def load_learner(path: Path, rank: int) -> dict[str, Any]:
-    """What learner `rank` had of its own in the checkpoint `path`; AsrtoolError when it is missing or damaged."""
-    learner: dict[str, Any] = read_torch(learner_path(path, rank), "checkpoint", ("learner",))["learner"]
+def load_learner(path: Path, rank: int, mark: str) -> dict[str, Any]:
+    """What learner `rank` had of its own in the checkpoint `path`, being that of `mark`.
+
+    AsrtoolError when it is missing, damaged or of another checkpoint.
+    """
+    own = learner_path(path, rank)
+    content = read_torch(own, "checkpoint", ("learner",))
+    if content.get("mark", "") != mark:
+        raise AsrtoolError(f"{own}: of another checkpoint than {path.name}", "go on from the one before")
+    learner: dict[str, Any] = content["learner"]
     return learner
 
 

@@ -98,18 +98,20 @@ class Training:
         if found:
             self._go_on(found["learner"])
 
-    def _go_on(self, learner: dict[str, Any]) -> None:
+    def _go_on(self, learner: dict[str, Any] | None) -> None:
         where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
         team = self.strategy.dealing.team
         if self.state.num_learners != self.world.size:
-            change = f"{self.world.size} learners instead of {self.state.num_learners}"
+            change = f"with {self.world.size} learners instead of {self.state.num_learners}"
         elif self.state.team not in (0, team):
-            change = f"{team} learners that share gradients instead of {self.state.team}"
+            change = f"with {team} learners that share gradients instead of {self.state.team}"
+        elif learner is None:
+            change = "without what each learner had of its own"
         else:
             self.strategy.load_state(learner)
             logging.info("%s", where)
             return
-        logging.info("%s, with %s: from the mean of their weights, with new optimizers", where, change)
+        logging.info("%s, %s: from the mean of their weights, with new optimizers", where, change)
 
     def _fix_arithmetic(self) -> None:
         """Threads and precision decide the last bits, so what is left open stays as it was when training began."""

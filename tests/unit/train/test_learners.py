@@ -185,6 +185,39 @@ def test_with_other_teams_training_goes_on_from_the_mean(
     assert batches_trained(out) == planned(toy, toy_config)
 
 
+def test_where_no_checkpoint_has_what_learners_had_training_goes_on_from_the_mean(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    learners.run(train, toy, toy_config, out, overrides, (1, 4), num=2)
+    newest = max((out / "checkpoints").glob("step-????????.pt"))
+    newest.write_bytes(newest.read_bytes()[:-100])
+    for path in (out / "checkpoints").glob("*.learner-1.pt"):
+        path.unlink()
+    (told, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
+    (line,) = [line for line in told.splitlines() if line.startswith("going on")]
+    assert "in epoch 1, without what each learner had of its own: from the mean of their weights" in line
+    assert newest.stem not in line
+    assert batches_trained(out) == planned(toy, toy_config)
+
+
+def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_gone_on_with(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """As where learners were killed before that of rank 0 had written its file, which is still the one of before."""
+    out, other = tmp_path / "train", tmp_path / "other"
+    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    for folder in (out, other):
+        learners.run(train, toy, toy_config, folder, overrides, (1, 4), num=2)
+    newest = max((out / "checkpoints").glob("*.learner-1.pt"))
+    newest.write_bytes(max((other / "checkpoints").glob("*.learner-1.pt")).read_bytes())
+    (told, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
+    whole = f"{newest.name.partition('.')[0]}.pt"
+    assert f"{newest.name}: of another checkpoint than {whole}; going back to the checkpoint before" in told
+    assert batches_trained(out) == planned(toy, toy_config)
+
+
 def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
