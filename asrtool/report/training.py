@@ -68,8 +68,10 @@ def read_training(train: Path) -> TrainingRun:
     lines = list(_read_lines(train / "metrics.jsonl"))
     clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
     seconds = _read_json(train / "train.json")["seconds"] if finished else clock[-1][1]
-    if len(clock) == 1:  # learner 0 tells the time, and may have had no batch
-        clock.append((max(float(steps["samples"].max(initial=0)) for steps in learners.values()), seconds))
+    if len(clock) == 1:  # learner 0 tells the time; it may have had no batch, or not come so far
+        every = np.concatenate(list(learners.values()))
+        seconds = seconds or _span_s(every)
+        clock.append((float(every["samples"].max()), seconds))
     return TrainingRun(
         strategy=inputs["train"]["strategy"],
         emulated="compute_ms" in inputs.get("emulation", {}),
@@ -100,6 +102,12 @@ def _read_steps(path: Path) -> NDArray[np.void]:
         raise AsrtoolError(
             f"{path}: a line is no step of a learner: {error}", "train again into another OUT"
         ) from error
+
+
+def _span_s(steps: NDArray[np.void]) -> float:
+    """From the begin of the first of `steps` to the end of the last."""
+    ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
+    return float(ends.max() - (steps["begin"] - steps["data_s"]).min())
 
 
 def _read_agreement(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:

@@ -87,3 +87,11 @@ def test_a_learner_without_a_step_and_a_drift_that_is_not_known_yet_are_drawn(tm
     path = plot_training(tmp_path / "train", tmp_path / "out")
     assert "| 1 | 0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 100.0 | - | - |" in path.read_text(encoding="utf-8")
     assert len(list(path.parent.glob("*.svg"))) == 4
+
+
+def test_a_training_in_its_first_steps_is_drawn(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    (tmp_path / "train/train.json").unlink()
+    (tmp_path / "train/metrics.jsonl").write_text("")
+    path = plot_training(tmp_path / "train", tmp_path / "out")
+    assert "`adpsgd-random`, 2 learners: 40 steps in 5 s, not finished." in path.read_text(encoding="utf-8")

@@ -75,6 +75,14 @@ def test_a_learner_0_without_a_batch_leaves_the_time_to_the_summary(train: Path)
     assert time_shares(run, 0) == {**dict.fromkeys(PARTS, 0.0), BETWEEN: 1.0}
 
 
+def test_a_training_under_way_that_has_not_told_the_time_yet_has_that_of_its_steps(train: Path) -> None:
+    (train / "train.json").unlink()
+    (train / "metrics.jsonl").write_text("")
+    run = read_training(train)
+    assert run.seconds == pytest.approx(5)
+    assert run.seconds_at(np.array([40.0])) == pytest.approx([2.5])
+
+
 def test_a_training_without_records_of_its_learners_names_what_to_run(train: Path) -> None:
     for path in (train / "learners").iterdir():
         path.unlink()
