@@ -11,9 +11,11 @@ import hashlib
 import json
 import logging
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +26,12 @@ from asrtool.files import write_text
 from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
 from asrtool.lang.text import read_sentences
 from asrtool.log import progress
-from asrtool.models.neural_lm import NeuralLm, save_neural_lm
+from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, load_neural_lm, save_neural_lm
 from asrtool.models.torch_file import read_torch, write_torch
 
 Sentences = list[list[str]]
 CHECKPOINT = ("made_of", "progress", "weights", "optimizer")
+MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 
 
 @dataclass
@@ -47,11 +50,14 @@ def train_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, settings
     be read, the disk is full, or the loss is not a number.
     """
     made_of = _describe(text, dev_text, words, settings)
-    vocabulary = [word for word in read_symbols(words, "lang") if word not in (EPSILON, BACKOFF, EOS)]
+    vocabulary = _read_vocabulary(words)
     torch.manual_seed(settings.seed)
     training = _Training(NeuralLm(settings, vocabulary), settings, made_of, out)
     dev = list(read_sentences(dev_text))
     sentences = list(read_sentences(text))
+    summary_path = out / "nnlm.json"
+    if training.progress.epoch < settings.num_epochs and summary_path.exists():
+        summary_path.unlink()  # of an earlier training; it says that one has ended
     for epoch in range(training.progress.epoch, settings.num_epochs):
         training.train_epoch(sentences, epoch)
         training.end_epoch(dev)
@@ -61,7 +67,7 @@ def train_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, settings
         "num_parameters": training.num_parameters,
         **dataclasses.asdict(training.progress),
     }
-    write_text(out / "nnlm.json", json.dumps(summary, indent=1) + "\n")
+    write_text(summary_path, json.dumps(summary, indent=1) + "\n")
 
 
 class _Training:
@@ -80,14 +86,30 @@ class _Training:
         path = self.out / "checkpoint.pt"
         if not path.exists():
             return
-        found = read_torch(path, "checkpoint", CHECKPOINT)
-        if found["made_of"] != self.made_of:
-            logging.info("%s is of other settings or data; training starts anew", path)
+        try:
+            found = read_torch(path, "checkpoint", CHECKPOINT)
+        except AsrtoolError as error:
+            raise AsrtoolError(error.what, f"remove {path}; the same command then starts anew") from error
+        reason = self._why_anew(found)
+        if reason:
+            logging.info("%s; training starts anew", reason)
+            # Beside the first model of this training it would say that the earlier one had come so far.
+            path.unlink()
             return
         self.progress = Progress(**found["progress"])
         self.model.load_state_dict(found["weights"])
         self.optimizer.load_state_dict(found["optimizer"])
         logging.info("going on after epoch %d", self.progress.epoch)
+
+    def _why_anew(self, found: dict[str, Any]) -> str:
+        """Why the training of the checkpoint `found` cannot go on, nothing where it can."""
+        if found["made_of"] != self.made_of:
+            return f"{self.out / 'checkpoint.pt'} is of other settings or data"
+        try:
+            load_neural_lm(self.out / "model.pt")
+        except AsrtoolError as error:  # the best weights so far are nowhere else
+            return error.what
+        return ""
 
     def train_epoch(self, sentences: Sentences, epoch: int) -> None:
         """One pass over the sentences; order and dropout are drawn from (seed, epoch) alone."""
@@ -132,6 +154,12 @@ class _Training:
                 losses_N, num_words = self._losses([dev[i] for i in batch])
                 nats += float(losses_N.sum())
                 total += num_words
+        if not nats / total < MOST_NATS:
+            raise AsrtoolError(
+                f"nnlm, epoch {self.progress.epoch}: {nats / total:g} nats a word on dev, expected less than"
+                f" {MOST_NATS:.0f}",
+                "lower nnlm.learning_rate",
+            )
         return math.exp(nats / total)
 
     def _losses(self, sentences: Sentences) -> tuple[torch.Tensor, int]:
@@ -151,6 +179,14 @@ def plan_batches(lengths: Sequence[int], batch_words: int, random: np.random.Gen
             batches.append([])
         batches[-1].append(i)
     return [batches[i] for i in random.permutation(len(batches))] if random else batches
+
+
+def _read_vocabulary(words: Path) -> list[str]:
+    vocabulary = [word for word in read_symbols(words, "lang") if word not in (EPSILON, BACKOFF, EOS)]
+    for symbol in (UNK, EDGE):
+        if symbol not in vocabulary:
+            raise AsrtoolError(f"{words}: has no {symbol}, expected the words.txt of `asrtool lang`", "name that file")
+    return vocabulary
 
 
 def _describe(text: Path, dev_text: Path, words: Path, settings: Nnlm) -> str:

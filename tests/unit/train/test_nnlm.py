@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 
 from asrtool.config import Nnlm
 from asrtool.errors import AsrtoolError
-from asrtool.models.neural_lm import load_neural_lm
+from asrtool.models.neural_lm import NeuralLm, load_neural_lm
 from asrtool.train import nnlm
 from asrtool.train.nnlm import plan_batches, train_neural_lm
 
@@ -105,3 +107,68 @@ def test_a_missing_text_is_one_line(texts: tuple[Path, Path, Path], tmp_path: Pa
     texts[1].unlink()
     with pytest.raises(AsrtoolError, match=r"dev\.txt: cannot be read, No such file"):
         train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"torn")], ids=["lost", "damaged"])
+def test_a_model_that_is_lost_or_damaged_is_trained_anew(
+    texts: tuple[Path, Path, Path], tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+    model = tmp_path / "out" / "model.pt"
+    whole = model.read_bytes()
+    damage(model)
+    train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+    assert model.read_bytes() == whole
+
+
+def test_a_training_stopped_over_another_does_not_leave_its_model_to_that_one(
+    texts: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    train_neural_lm(*texts, out, SETTINGS)
+    first = (out / "model.pt").read_bytes()
+
+    def stop(path: Path, content: dict[str, object]) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(nnlm, "write_torch", stop)  # the checkpoint, right after the first model
+        with pytest.raises(KeyboardInterrupt):
+            train_neural_lm(*texts, out, dataclasses.replace(SETTINGS, seed=2))
+    assert (out / "model.pt").read_bytes() != first
+    assert not (out / "nnlm.json").exists()
+    train_neural_lm(*texts, out, SETTINGS)
+    assert (out / "model.pt").read_bytes() == first
+
+
+def test_a_damaged_checkpoint_is_told_with_what_to_remove(texts: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    checkpoint = tmp_path / "out" / "checkpoint.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"torn")
+    with pytest.raises(
+        AsrtoolError, match=r"checkpoint\.pt: no checkpoint.*; remove .*checkpoint\.pt; the same command"
+    ):
+        train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+
+
+@pytest.mark.parametrize("symbol", ["<unk>", "<s>"])
+def test_a_vocabulary_of_another_kind_is_one_line(texts: tuple[Path, Path, Path], tmp_path: Path, symbol: str) -> None:
+    words = [word for word in WORDS if word != symbol]
+    texts[2].write_text("".join(f"{word} {number}\n" for number, word in enumerate(words)))
+    with pytest.raises(AsrtoolError, match=rf"words\.txt: has no {symbol}, expected the words\.txt of `asrtool lang`"):
+        train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+
+
+@pytest.mark.parametrize("loss", [1e4, math.inf, math.nan])
+def test_a_dev_loss_that_has_no_perplexity_is_one_line(
+    texts: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float
+) -> None:
+    losses = NeuralLm.losses
+
+    def diverged(model: NeuralLm, *batch: torch.Tensor) -> torch.Tensor:
+        return losses(model, *batch) if model.training else torch.full((len(batch[0]),), 10 * loss)
+
+    monkeypatch.setattr(NeuralLm, "losses", diverged)
+    with pytest.raises(AsrtoolError, match=r"nnlm, epoch 1: .* nats a word on dev, .*; lower nnlm\.learning_rate"):
+        train_neural_lm(*texts, tmp_path / "out", SETTINGS)
+    assert not (tmp_path / "out" / "nnlm.json").exists()
