@@ -6,6 +6,7 @@ Reads a work directory (docs/guide/files.md) and a tuning.json, writes `{dev,tes
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, open_decoder
 from asrtool.decode.trial import Trial, read_trials
+from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 
 SETS = ("dev", "test")
@@ -25,6 +27,7 @@ def decode_run(work: Path, tuning: Path, out: Path, config: Config) -> None:
     features, tokenizer and graph do not belong together.
     """
     chosen = read_trials(tuning, config.decode.methods)
+    _check_neural_weight(tuning, chosen, config)
     penalties = {trial.word_penalty for trial in chosen.values() if trial.method == "graph"}
     with open_decoder(work, config, penalties) as decoder, write_folder(out, "decode.json") as folder:
         sets = {}
@@ -39,6 +42,16 @@ def decode_run(work: Path, tuning: Path, out: Path, config: Config) -> None:
             sets[name] = _describe(decoded)
         report = {"methods": {method: _weights(trial) for method, trial in chosen.items()}, "sets": sets}
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_neural_weight(tuning: Path, chosen: Mapping[str, Trial], config: Config) -> None:
+    """AsrtoolError where `tuning` weighs a neural language model that the settings leave out."""
+    weight = chosen["rescore"].nnlm_weight if "rescore" in chosen else 0.0
+    if weight and not config.nnlm.enabled:
+        raise AsrtoolError(
+            f"{tuning}: rescore has nnlm_weight {weight:g}, but nnlm.enabled is false",
+            "use --set nnlm.enabled=true, or run `asrtool tune` with these settings",
+        )
 
 
 def _weights(trial: Trial) -> dict[str, float | None]:

@@ -198,6 +198,17 @@ def test_the_number_of_processes_changes_no_ctm(work: Path, acoustic: AcousticMo
         assert (tmp_path / "1" / ctm).read_text() == (tmp_path / "2" / ctm).read_text()
 
 
+def test_a_tuning_with_a_neural_model_is_not_applied_without_one(work: Path, tmp_path: Path) -> None:
+    tuning = tmp_path / "tuning.json"
+    rescore = {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0, "nnlm_weight": 0.4}
+    tuning.write_text(json.dumps({"methods": {**TUNED, "rescore": rescore}}))
+    with pytest.raises(
+        AsrtoolError, match=r"tuning\.json: rescore has nnlm_weight 0\.4, but nnlm\.enabled is false; use"
+    ):
+        decode_run(work, tuning, tmp_path / "decode", Config(decode=Decode(methods=METHODS, num_jobs=1)))
+    assert not (tmp_path / "decode").exists()
+
+
 def test_only_what_the_methods_need_is_read(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
     bare = tmp_path / "work"
     bare.mkdir()
