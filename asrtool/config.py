@@ -318,7 +318,9 @@ class Nnlm:
         _at_least(0, "nnlm", self, "seed")
 
 
-BEAM_SIZES, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0, 100), (-20, 20)  # least and greatest
+# Least and greatest. Posteriors are divided by the language-model weight, which must leave them their accuracy.
+BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0.001, 1000), (0, 100), (-20, 20)
+MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
 
 
 @dataclass(frozen=True)
@@ -349,18 +351,22 @@ class Decode:
         for name in ("lm_weights", "word_penalties", "beam_sizes", "graph_beams", "nnlm_weights"):
             if not getattr(self, name):
                 raise ValueError(f"decode.{name} is empty, expected one number to use or several to try")
-        for name in ("lm_weights", "graph_beams"):
-            if min(getattr(self, name)) <= 0:
-                raise ValueError(f"decode.{name} is {getattr(self, name)}, expected positive numbers")
+        if min(self.graph_beams) <= 0:
+            raise ValueError(f"decode.graph_beams is {self.graph_beams}, expected positive numbers")
+        for weight in self.lm_weights:
+            _between("decode.lm_weights", weight, *LM_WEIGHTS)
         for beam_size in self.beam_sizes:
             _between("decode.beam_sizes", beam_size, *BEAM_SIZES)
         for weight in self.nnlm_weights:
             _between("decode.nnlm_weights", weight, *NNLM_WEIGHTS)
         for penalty in self.word_penalties:
             _between("decode.word_penalties", penalty, *WORD_PENALTIES)
-        if not self.lattice_beam > 0:
-            raise ValueError(f"decode.lattice_beam is {self.lattice_beam}, expected more than 0")
+        for name in ("batch_s", "lattice_beam"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"decode.{name} is {getattr(self, name)}, expected more than 0")
         _at_least(1, "decode", self, "max_active", "num_paths")
+        if self.max_active > MOST_ACTIVE:
+            raise ValueError(f"decode.max_active is {self.max_active}, expected {MOST_ACTIVE} or less")
         _between("decode.num_jobs", self.num_jobs, 0, 1024)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from asrtool.config import BEAM_SIZES, NNLM_WEIGHTS, WORD_PENALTIES
+from asrtool.config import BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES
 from asrtool.errors import AsrtoolError
 
 FIELDS = {
@@ -17,6 +17,7 @@ FIELDS = {
     "graph": ("lm_weight", "word_penalty", "beam"),
     "rescore": ("lm_weight", "word_penalty", "beam", "nnlm_weight"),
 }
+RANGES = {"lm_weight": LM_WEIGHTS, "word_penalty": WORD_PENALTIES, "nnlm_weight": NNLM_WEIGHTS}
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def _out_of_range(method: str, name: str, value: float) -> str:
     if method == "beam" and name == "beam":
         low, high = BEAM_SIZES
         return "" if low <= value <= high and value == int(value) else f"a whole number from {low} to {high}"
-    if name in ("word_penalty", "nnlm_weight"):
-        low, high = WORD_PENALTIES if name == "word_penalty" else NNLM_WEIGHTS
-        return "" if low <= value <= high else f"{low} to {high}"
+    if name in RANGES:
+        least, most = RANGES[name]
+        return "" if least <= value <= most else f"{least} to {most}"
     return "" if 0 < value <= sys.float_info.max else "a positive number"
 
 

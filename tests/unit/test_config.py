@@ -52,17 +52,17 @@ def test_any_text_is_read_back_as_it_was(values: list[str], tmp_path_factory: py
 @given(
     max_hours=st.floats(0.005, 100),
     seed=st.integers(-(2**63), 2**63 - 1),
-    weights=st.lists(st.floats(1e-300, 1e300), min_size=1),
+    beams=st.lists(st.floats(1e-300, 1e300), min_size=1),
 )
 @settings(max_examples=50)
 def test_any_number_is_read_back_as_it_was(
-    max_hours: float, seed: int, weights: list[float], tmp_path_factory: pytest.TempPathFactory
+    max_hours: float, seed: int, beams: list[float], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     before = Config()
     config = dataclasses.replace(
         before,
         mini=dataclasses.replace(before.mini, train_hours=max_hours, seed=seed),
-        decode=dataclasses.replace(before.decode, lm_weights=tuple(weights)),
+        decode=dataclasses.replace(before.decode, graph_beams=tuple(beams)),
     )
     assert load_config([written(tmp_path_factory.mktemp("conf"), format_toml(config))]) == config
 
@@ -114,6 +114,10 @@ def test_a_text_becomes_the_type_of_its_key(override: str, value: Any) -> None:
         ("train.peak_lr=fast", "train.peak_lr is 'fast', expected a number"),
         ("train.peak_lr=nan", "train.peak_lr is nan, expected a finite number"),
         ("decode.lm_weights=0.5,x", "decode.lm_weights is 'x', expected a number"),
+        ("decode.lm_weights=0.5,1e-300", "decode.lm_weights is 1e-300, expected 0.001 to 1000"),
+        ("decode.lm_weights=1e300", "decode.lm_weights is 1e+300, expected 0.001 to 1000"),
+        ("decode.max_active=2147483648", "decode.max_active is 2147483648, expected 2147483647 or less"),
+        ("decode.batch_s=-1", "decode.batch_s is -1.0, expected more than 0"),
         ("train.num_epochs=0", "train.num_epochs is 0, expected 1 or more"),
         ("train.optimizer=adam", "train.optimizer is 'adam', expected one of adamw, sgd"),
         ("model.dropout=1", "model.dropout is 1.0, expected 0 to 0.9"),

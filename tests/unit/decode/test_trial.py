@@ -49,9 +49,9 @@ def test_a_file_that_is_no_tuning_is_one_line_that_names_the_command(tmp_path: P
 @pytest.mark.parametrize(
     ("method", "name", "value", "expected"),
     [
-        ("graph", "lm_weight", 0, "a positive number"),
-        ("graph", "lm_weight", -0.5, "a positive number"),
-        ("beam", "lm_weight", math.nan, "a positive number"),
+        ("graph", "lm_weight", 0, "0.001 to 1000"),
+        ("graph", "lm_weight", 1e-300, "0.001 to 1000"),
+        ("beam", "lm_weight", math.nan, "0.001 to 1000"),
         ("graph", "beam", math.inf, "a positive number"),
         pytest.param("graph", "beam", 10**400, "a positive number", id="more than a float holds"),
         ("rescore", "beam", 0.0, "a positive number"),
