@@ -73,13 +73,6 @@ class World:
         return mine
 
 
-def join_world() -> World:
-    """Meet the other learners, and begin collectives with them; alone where the environment names none."""
-    world = meet_learners()
-    begin_collectives(world)
-    return world
-
-
 def meet_learners() -> World:
     """Wait until all learners have come; AsrtoolError where some do not. Alone where the environment names none."""
     if not is_learner():
@@ -130,7 +123,7 @@ def choose_gpu() -> None:
 
 
 def leave_world() -> None:
-    """End what join_world began."""
+    """End what begin_collectives began."""
     if collectives.is_initialized():
         collectives.destroy_process_group()
 

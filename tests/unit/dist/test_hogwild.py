@@ -16,7 +16,7 @@ from learner_threads import Net, at_once, build, give_gradients, meet, started, 
 from meeting import meeting_place
 from torch import nn
 
-from asrtool.dist.world import World, join_world, leave_world
+from asrtool.dist.world import World, begin_collectives, leave_world, meet_learners
 from asrtool.errors import AsrtoolError
 
 TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner steps next
@@ -48,7 +48,8 @@ def test_processes_step_on_the_same_weights() -> None:
 def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[int]]:
     """Be a learner, whose loss is (rank + 1) w'w / 2."""
     os.environ.update({"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", **place})
-    world = join_world()
+    world = meet_learners()
+    begin_collectives(world)
     model = Net(seed=rank)
     learner = build("hogwild", world, model, **SGD)
     learner.start()

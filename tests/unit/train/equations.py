@@ -18,7 +18,7 @@ from asrtool.dist.build import build_strategy
 from asrtool.dist.gossip import View
 from asrtool.dist.strategy import Parts
 from asrtool.dist.topology import EDGE_WEIGHT, RINGS, mixing_matrix
-from asrtool.dist.world import World, join_world, leave_world
+from asrtool.dist.world import World, begin_collectives, leave_world, meet_learners
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
@@ -83,7 +83,8 @@ class InLockStep:
 
 def train(name: str, num_steps: int) -> np.ndarray:
     """A learner's own weights after each step: (steps, outputs, inputs)."""
-    world = join_world()
+    world = meet_learners()
+    begin_collectives(world)
     with unittest.mock.patch.object(adpsgd, "Exchanger", InLockStep):
         weights = _train(name, num_steps, world)
     leave_world()
