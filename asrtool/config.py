@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 from asrtool.errors import AsrtoolError
 
-# Name -> module and function that builds it from asrtool.dist.strategy.Parts; loaded when used.
+# Name -> module and function that builds it from asrtool.distributed.strategy.StrategyContext; loaded when used.
 STRATEGIES = {
-    "single": "asrtool.dist.strategy.single",
-    "allreduce": "asrtool.dist.allreduce.allreduce",
-    "adpsgd-fixed": "asrtool.dist.adpsgd.adpsgd",
-    "adpsgd-random": "asrtool.dist.adpsgd.adpsgd",
-    "adpsgd-d1": "asrtool.dist.delay_by_one.delay_by_one",
-    "h-adpsgd": "asrtool.dist.hierarchical.hierarchical",
-    "bmuf": "asrtool.dist.bmuf.bmuf",
-    "ps-async": "asrtool.dist.parameter_server.parameter_server",
-    "hogwild": "asrtool.dist.hogwild.hogwild",
+    "single": "asrtool.distributed.strategy.single",
+    "allreduce": "asrtool.distributed.allreduce.allreduce",
+    "adpsgd-fixed": "asrtool.distributed.adpsgd.adpsgd",
+    "adpsgd-random": "asrtool.distributed.adpsgd.adpsgd",
+    "adpsgd-d1": "asrtool.distributed.delay_by_one.delay_by_one",
+    "h-adpsgd": "asrtool.distributed.hierarchical.hierarchical",
+    "bmuf": "asrtool.distributed.bmuf.bmuf",
+    "ps-async": "asrtool.distributed.parameter_server.parameter_server",
+    "hogwild": "asrtool.distributed.hogwild.hogwild",
 }
 METHODS = ("greedy", "beam", "graph", "rescore")
 TRAIN_CORPORA = ("swbd", "fisher", "an4", "own")

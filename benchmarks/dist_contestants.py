@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.config import STRATEGIES, Dist
-from asrtool.dist.build import build_strategy
-from asrtool.dist.dealing import Dealing
-from asrtool.dist.strategy import Parts
-from asrtool.dist.world import World
+from asrtool.distributed.build import build_strategy
+from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World
 from asrtool.train.loss import Wait
 
 NUM_LAYERS = 8
@@ -37,16 +37,16 @@ def build_task(num_parameters: int, compute_ms: float) -> Wait:
 class Contestant:
     """A way to train `task`, in one of the processes of a launch: its `module` computes the loss.
 
-    `dealing` tells how many learners step together. A step trains a batch of rank + 1 tokens, so that learners who
-    never hear of each other come apart.
+    `assignment_rule` tells how many learners step together. A step trains a batch of rank + 1 tokens, so that learners
+    who never hear of each other come apart.
     """
 
     optimizer: Any = None  # None where the module updates the weights during backward
     period = 1  # steps after which those who step together have waited for each other
 
-    def __init__(self, task: Wait, dealing: Dealing, module: nn.Module, world: World) -> None:
+    def __init__(self, task: Wait, assignment_rule: AssignmentRule, module: nn.Module, world: World) -> None:
         self.task = task
-        self.dealing = dealing
+        self.assignment_rule = assignment_rule
         self.module = module
         self.batch = SimpleNamespace(num_tokens=world.rank + 1)
 
@@ -82,7 +82,7 @@ class Ours(Contestant):
     def __init__(self, name: str, task: Wait, world: World, settings: Dist) -> None:
         alone = name == "none"
         self.strategy = build_strategy(
-            Parts(
+            StrategyContext(
                 name="single" if alone else name,
                 task=task,
                 model=task.model,
@@ -93,23 +93,23 @@ class Ours(Contestant):
                 world=World() if alone else world,
             )
         )
-        super().__init__(task, self.strategy.dealing, self.strategy.task, world)
+        super().__init__(task, self.strategy.assignment_rule, self.strategy.task, world)
         self.period = settings.block_steps if name == "bmuf" else 2 if name == "adpsgd-d1" else 1
         self.strategy.start()
-        self.strategy.meet()
+        self.strategy.synchronise()
 
     def update(self) -> None:
         self.strategy.step()
 
     def rest(self) -> None:
-        self.strategy.meet()
+        self.strategy.synchronise()
 
     def close(self) -> None:
         self.strategy.close()
 
 
 def torch_ddp(task: Wait, world: World) -> Contestant:
-    ddp = Contestant(task, Dealing(lockstep=True), DistributedDataParallel(task), world)
+    ddp = Contestant(task, AssignmentRule(lockstep=True), DistributedDataParallel(task), world)
     ddp.optimizer = make_optimizer(task.parameters())
     return ddp
 
@@ -124,7 +124,7 @@ def post_local_sgd(task: Wait, world: World) -> Contestant:
     module = DistributedDataParallel(task)
     state = hook.PostLocalSGDState(None, None, start_localSGD_iter=WARMUP_STEPS, post_local_gradient_allreduce=False)
     module.register_comm_hook(state, hook.post_localSGD_hook)
-    ddp = Contestant(task, Dealing(lockstep=True), module, world)
+    ddp = Contestant(task, AssignmentRule(lockstep=True), module, world)
     ddp.period = period
     averager = PeriodicModelAverager(period=period, warmup_steps=WARMUP_STEPS)
     ddp.optimizer = PostLocalSGDOptimizer(make_optimizer(module.parameters()), averager)
@@ -141,7 +141,7 @@ def decent_dp(topology: str, task: Wait, world: World) -> Contestant:
         return make_optimizer([parameter for _, parameter in named])
 
     module = DecentralizedDataParallel(task, optim_fn=optimizer_of, topology=topology, grad_clip_norm=CLIP_NORM)
-    return Contestant(task, Dealing(lockstep=True), module, world)
+    return Contestant(task, AssignmentRule(lockstep=True), module, world)
 
 
 class Hivemind(Contestant):
@@ -156,7 +156,7 @@ class Hivemind(Contestant):
     def __init__(self, task: Wait, world: World) -> None:
         import hivemind
 
-        super().__init__(task, Dealing(), task, world)
+        super().__init__(task, AssignmentRule(), task, world)
         first = hivemind.DHT(start=True) if world.rank == 0 else None
         addresses = world.gather([str(address) for address in first.get_visible_maddrs()] if first else [])[0]
         self.table = first or hivemind.DHT(initial_peers=addresses, start=True)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from dist_contestants import WARMUP_STEPS, Contestant, build_contestant
 
-from asrtool.dist.learner import learner
-from asrtool.dist.world import World
+from asrtool.distributed.learner import learner
+from asrtool.distributed.world import World
 
 CLEAR_PEAK = "5"  # to /proc/self/clear_refs
 
@@ -46,7 +46,7 @@ def main() -> None:
             for name, contestant in contestants.items():
                 learners = world.gather(run_round(contestant, case, world))
                 line = {"contestant": name, "round": number, "learners": learners}
-                waiting = case.slowness > 1 and contestant.dealing.lockstep
+                waiting = case.slowness > 1 and contestant.assignment_rule.lockstep
                 if world.rank == 0:
                     write_line(Path(sys.argv[2]), {**line, "waiting": waiting})
         for name, contestant in contestants.items():
@@ -74,11 +74,11 @@ def run_round(contestant: Contestant, case: Case, world: World) -> dict[str, Any
     Those who step together make as many steps as the slowest of them; others make as many as they can, and begin one
     after the other, as learners do that have run for long. A first step is not counted.
     """
-    dealing, compute_s = contestant.dealing, case.compute_ms / 1000
+    assignment_rule, compute_s = contestant.assignment_rule, case.compute_ms / 1000
     world.barrier()
     contestant.task.compute_s = compute_s
-    if not dealing.lockstep:
-        time.sleep(compute_s * (world.rank // dealing.team * dealing.team) / world.size)
+    if not assignment_rule.lockstep:
+        time.sleep(compute_s * (world.rank // assignment_rule.group_size * assignment_rule.group_size) / world.size)
     contestant.step()
     contestant.task.compute_s = compute_s * (case.slowness if world.rank == 0 else 1)
     num_steps = count_steps(contestant, case, world)
@@ -92,8 +92,8 @@ def run_round(contestant: Contestant, case: Case, world: World) -> dict[str, Any
 
 def count_steps(contestant: Contestant, case: Case, world: World) -> int:
     """So many that the slowest of those who step together computes for `round_s`, in whole periods."""
-    dealing = contestant.dealing
-    team = world.size if dealing.lockstep else dealing.team
+    assignment_rule = contestant.assignment_rule
+    team = world.size if assignment_rule.lockstep else assignment_rule.group_size
     step_s = case.compute_ms / 1000 * (case.slowness if world.rank < team else 1)
     return math.ceil(case.round_s / step_s / contestant.period) * contestant.period
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from asrtool.config import Dist, Model
-from asrtool.dist.build import build_strategy
-from asrtool.dist.learner import learner
-from asrtool.dist.strategy import Parts, Replica
-from asrtool.dist.world import World
+from asrtool.distributed.build import build_strategy
+from asrtool.distributed.learner import learner
+from asrtool.distributed.strategy import LocalReplica, StrategyContext
+from asrtool.distributed.world import World
 from asrtool.models.build import build_model
 from asrtool.models.criterion import ctc_loss
 from asrtool.train.loss import Task
@@ -74,20 +74,20 @@ def measure(settings: Model, message_type: str, options: argparse.Namespace, wor
     model = build_model(settings, NUM_FEATURES, NUM_TOKENS).to(device)
     task = Task(model, ctc_loss, Precision(device, "fp32"))
     dist = Dist(message_type=message_type)
-    strategy = build_strategy(Parts("adpsgd-fixed", task, model, make_optimizer, 5.0, dist, 1, world))
-    assert isinstance(strategy, Replica)
+    strategy = build_strategy(StrategyContext("adpsgd-fixed", task, model, make_optimizer, 5.0, dist, 1, world))
+    assert isinstance(strategy, LocalReplica)
     copies = Copies(strategy, device)
     strategy.start()
     batch = made_up_batch()
     for _ in range(WARMUP_STEPS):
         train(strategy, batch)
-    strategy.meet()
+    strategy.synchronise()
     copies.seconds, gossip_s, num_steps, begin = 0.0, 0.0, 0, time.perf_counter()
     while time.perf_counter() - begin < options.seconds:
         gossip_s += train(strategy, batch)
         num_steps += 1
     seconds = time.perf_counter() - begin
-    strategy.meet()
+    strategy.synchronise()
     strategy.close()
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     row = f"{millions:8.1f} M {message_type:>8} {device.type:>6} {num_steps:6d} {1000 * seconds / num_steps:7.1f}"
@@ -97,7 +97,7 @@ def measure(settings: Model, message_type: str, options: argparse.Namespace, wor
 class Copies:
     """Seconds that the copies between the device and the host take, without what the device still computes before."""
 
-    def __init__(self, strategy: Replica, device: torch.device) -> None:
+    def __init__(self, strategy: LocalReplica, device: torch.device) -> None:
         self.seconds = 0.0
         self.synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
         strategy.flat.fetch = self.timed(strategy.flat.fetch)  # type: ignore[method-assign]
@@ -126,7 +126,7 @@ def made_up_batch() -> Any:
     return SimpleNamespace(loaded=loaded, tokens_NU=tokens_NU, token_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT))
 
 
-def train(strategy: Replica, batch: Any) -> float:
+def train(strategy: LocalReplica, batch: Any) -> float:
     """One step; returns the seconds of the computing thread for gossip."""
     loss: Tensor = strategy.task(batch)
     (loss / (NUM_UTTERANCES * LEN_TEXT)).backward()

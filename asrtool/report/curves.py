@@ -34,8 +34,8 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
     by_samples.legend()
 
 
-def draw_agreement(figure: Figure, run: TrainingRun) -> None:
-    """Consensus distance and drift at each meeting of the learners, against utterances."""
+def draw_consensus(figure: Figure, run: TrainingRun) -> None:
+    """Consensus distance and drift at each synchronisation of the learners, against utterances."""
     distance, drift = figure.subplots(1, 2)
     samples = run.agreement[:, 0]
     for axes, values, label in (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.files import write_folder, write_text
-from asrtool.report.curves import draw_agreement, draw_loss
+from asrtool.report.curves import draw_consensus, draw_loss
 from asrtool.report.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import format_table
 from asrtool.report.timeline import draw_learners, draw_timeline, time_shares
@@ -20,7 +20,7 @@ FIGURES: dict[str, tuple[str, Callable[[Figure, TrainingRun], None]]] = {
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
     "learners": ("Speed of the learners, and what their time went to", draw_learners),
     "timeline": ("Steps at the begin and in the middle", draw_timeline),
-    "agreement": ("How far the learners came apart", draw_agreement),
+    "agreement": ("How far the learners came apart", draw_consensus),
 }
 
 

@@ -22,9 +22,9 @@ MAX_NAMES = 32  # of rows
 
 
 def time_shares(run: TrainingRun, rank: int) -> dict[str, float]:
-    """Parts of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
+    """StrategyContext of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
 
-    Between steps a learner evaluates, saves, and waits for the others at a meeting.
+    Between steps a learner evaluates, saves, and waits for the others to synchronise.
     """
     steps = run.learners[rank]
     spent = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}

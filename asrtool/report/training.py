@@ -111,7 +111,7 @@ def _span_s(steps: NDArray[np.void]) -> float:
 
 
 def _read_agreement(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:
-    """The learners meet after a step that is one's last; its record tells the samples."""
+    """The learners synchronise after a step that is one's last; its record tells the samples."""
     values = _columns(lines, "learners", "step", "consensus_distance", "drift")
     agreement = np.array(values, dtype=float).reshape(-1, 3)
     pairs = np.concatenate([steps[["step", "samples"]] for steps in learners.values()])

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a training needs to go on as if it had never stopped.
+"""Checkpointer: everything a training needs to go on as if it had never stopped.
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
 learners), ``state``, and ``learner``: what learner 0 has of its own. Learner R has its own in
@@ -52,7 +52,7 @@ class State:
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
     num_learners: int = 1
-    team: int = 0  # learners that share their gradients; 0 where it was not told
+    group_size: int = 0  # learners that average their gradients; 0 where it is not known
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step

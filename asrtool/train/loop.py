@@ -1,7 +1,7 @@
 """The training loop: epochs of batches, with metrics, checkpoints and the loss on dev in fixed places.
 
-Several learners run the same loop, each on its share of the batches. They meet at every checkpoint and at the end of
-an epoch; between two meetings each counts for itself.
+Several learners run the same loop, each on its part of the batches. They synchronise at every checkpoint and at the
+end of an epoch; between two synchronisations each counts for itself.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import torch
 
 from asrtool.config import Config
 from asrtool.corpus.batches import Batch
-from asrtool.dist.build import build_strategy
-from asrtool.dist.dealing import Queue, Share
-from asrtool.dist.strategy import Agreement, Parts
-from asrtool.dist.world import World
+from asrtool.distributed.build import build_strategy
+from asrtool.distributed.strategy import ConsensusMetrics, StrategyContext
+from asrtool.distributed.work_queue import Assignment, WorkQueue
+from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models import AcousticModel
 from asrtool.models.criterion import choose_criterion
 from asrtool.train.bad_batch import bad_batch
 from asrtool.train.checkpoint import Saved, State, to_keep
-from asrtool.train.checkpoints import Checkpoints
+from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.emulation import Emulation
 from asrtool.train.epoch import Epoch
 from asrtool.train.examples import ExampleBatch, Examples
@@ -73,10 +73,10 @@ class Training:
         self.total_samples = self.settings.num_epochs * len(self.train_set.tokens)
         self.out = out
         self.world = world
-        self.checkpoints = Checkpoints(out / "checkpoints", info, world)
+        self.checkpointer = Checkpointer(out / "checkpoints", info, world)
         self.slowness = emulation.slow.get(world.rank, 1.0)
 
-        found, self.state = self.checkpoints.load() or (None, State())
+        found, self.state = self.checkpointer.load() or (None, State())
         self._fix_arithmetic()
         self.model = model.to(self.precision.device)
         if found:
@@ -84,7 +84,7 @@ class Training:
         task = Task(self.model, self.criterion, self.precision)
         make_optimizer = functools.partial(build_optimizer, settings=config.train)
         self.strategy = build_strategy(
-            Parts(
+            StrategyContext(
                 name=config.train.strategy,
                 task=task if emulation.compute_ms is None else Wait(self.model, emulation.compute_ms),
                 model=self.model,
@@ -96,15 +96,15 @@ class Training:
             )
         )
         if found:
-            self._go_on(found["learner"])
+            self._resume(found["learner"])
 
-    def _go_on(self, learner: dict[str, Any] | None) -> None:
-        where = f"going on after step {self.state.step}, in epoch {self.state.epoch + 1}"
-        team = self.strategy.dealing.team
+    def _resume(self, learner: dict[str, Any] | None) -> None:
+        where = f"resuming after step {self.state.step}, in epoch {self.state.epoch + 1}"
+        group_size = self.strategy.assignment_rule.group_size
         if self.state.num_learners != self.world.size:
             change = f"with {self.world.size} learners instead of {self.state.num_learners}"
-        elif self.state.team not in (0, team):
-            change = f"with {team} learners that share gradients instead of {self.state.team}"
+        elif self.state.group_size not in (0, group_size):
+            change = f"with {group_size} learners that share gradients instead of {self.state.group_size}"
         elif learner is None:
             change = "without what each learner had of its own"
         else:
@@ -130,7 +130,7 @@ class Training:
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
         learner was told to stop.
         """
-        self.state.num_learners, self.state.team = self.world.size, self.strategy.dealing.team
+        self.state.num_learners, self.state.group_size = self.world.size, self.strategy.assignment_rule.group_size
         self.clock = time.perf_counter()
         self.interval = Interval()
         self.reported_step = self.state.step
@@ -143,9 +143,9 @@ class Training:
                 metrics = Metrics(self.out, self.state.metrics_bytes, self.state.step)
                 self.metrics = stack.enter_context(metrics)
             stack.callback(self.strategy.close)
-            self.queue = Queue(self.world, self.strategy.dealing, lambda: self.stop.requested)
+            self.queue = WorkQueue(self.world, self.strategy.assignment_rule, lambda: self.stop.requested)
             self.strategy.start()
-            self.strategy.meet()  # the mean that updates are added to
+            self.strategy.synchronise()  # the mean that updates are added to
             try:
                 while self.state.epoch < self.settings.num_epochs:
                     self._train_epoch()
@@ -167,21 +167,21 @@ class Training:
                 self._keep(Saved(state.step, None))
 
     def _train_until(self, end: int) -> bool:
-        """Train the batches up to `end` with all learners, and meet; whether one was told to stop."""
+        """Train the batches up to `end` with all learners, and synchronise; whether one was asked to stop."""
         state = self.state
         num_batches = num_frames = num_padded = 0
-        shares = self.queue.deal(state.batch, end, len(self.epoch.batches))
-        for share, batch in bar(self._load_shares(shares), f"epoch {state.epoch + 1}", None, "batch"):
-            loss, grad_norm, record = self._step(share, batch)
+        assignments = self.queue.assign(state.batch, end, len(self.epoch.batches))
+        for assignment, batch in bar(self._load_assigned(assignments), f"epoch {state.epoch + 1}", None, "batch"):
+            loss, grad_norm, record = self._step(assignment, batch)
             if batch is None:
                 continue
-            self.records.write({"epoch": state.epoch + 1, "batch": share.position, **record})
+            self.records.write({"epoch": state.epoch + 1, "batch": assignment.position, **record})
             self.interval.add(batch, loss, grad_norm, self._lap_s())
             num_batches += 1
             num_frames += batch.frames
             num_padded += batch.padded_frames
             every = self.settings.log_every_steps
-            if record["step"] // every > self.reported_step // every or share.end == len(self.epoch.batches):
+            if record["step"] // every > self.reported_step // every or assignment.end == len(self.epoch.batches):
                 self._report(record["step"], record["samples"])
         done = self.world.sum(num_batches, num_frames, num_padded, self.stop.requested)
         state.step += int(done[0])
@@ -189,53 +189,55 @@ class Training:
         state.samples = self._num_samples(state.batch)
         state.frames += int(done[1])
         state.padded_frames += int(done[2])
-        self._agree(self.strategy.meet())
+        self._log_consensus(self.strategy.synchronise())
         return done[3] > 0
 
-    def _load_shares(self, shares: Iterator[Share]) -> Iterator[tuple[Share, ExampleBatch | None]]:
-        """The shares with their batches, one read ahead; the one without a batch comes last."""
-        drawn: deque[Share] = deque()
-        without: list[Share] = []
+    def _load_assigned(self, assignments: Iterator[Assignment]) -> Iterator[tuple[Assignment, ExampleBatch | None]]:
+        """The assignments with their batches, one read ahead; the one without a batch comes last."""
+        loaded: deque[Assignment] = deque()
+        without: list[Assignment] = []
 
         def batches() -> Iterator[Batch]:
-            for share in shares:
-                if share.position is None:
-                    without.append(share)
+            for assignment in assignments:
+                if assignment.position is None:
+                    without.append(assignment)
                     return
-                drawn.append(share)
-                yield self.epoch.batches[share.position]
+                loaded.append(assignment)
+                yield self.epoch.batches[assignment.position]
 
-        def tell() -> None:
-            self.records.draw(self.state.epoch + 1, [share.position for share in drawn if share.position is not None])
+        def note() -> None:
+            self.records.write_assigned(
+                self.state.epoch + 1, [assignment.position for assignment in loaded if assignment.position is not None]
+            )
 
         for batch in self.train_set.load(batches(), prefetch=1):
-            tell()
-            yield drawn[0], batch
-            drawn.popleft()
-        tell()
-        for share in without:
-            yield share, None
+            note()
+            yield loaded[0], batch
+            loaded.popleft()
+        note()
+        for assignment in without:
+            yield assignment, None
 
-    def _step(self, share: Share, batch: ExampleBatch | None) -> tuple[float, float, dict[str, Any]]:
+    def _step(self, assignment: Assignment, batch: ExampleBatch | None) -> tuple[float, float, dict[str, Any]]:
         """Train on `batch`: its loss in nats and the gradient norm, both before the update, and a record of the step.
 
         Dropout and masks are drawn from the seed and the place of the batch, so they are the same after a restart.
         """
-        step = self.state.step - self.state.batch + share.end
+        step = self.state.step - self.state.batch + assignment.end
         began, begin = time.time(), time.perf_counter()
         if batch is not None:
-            assert share.position is not None
-            place = self.state.step - self.state.batch + share.position
+            assert assignment.position is not None
+            place = self.state.step - self.state.batch + assignment.position
             random = np.random.default_rng((self.settings.seed, place))
             torch.manual_seed(int(random.integers(2**63)))
             mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
-        num_samples = self._num_samples(share.end)
+        num_samples = self._num_samples(assignment.end)
         rate = self.lr_scale * learning_rate(self.settings, num_samples, self.total_samples)
         set_learning_rate(self.strategy.optimizer, rate)
         loss = self.strategy.task(batch)
         self._stretch(time.perf_counter() - begin)
         # Learners that share their gradients take the mean of them: so each divides by its part of all tokens.
-        (loss / max(self.epoch.num_tokens(share.team) / self.strategy.dealing.team, 1)).backward()
+        (loss / max(self.epoch.num_tokens(assignment.group) / self.strategy.assignment_rule.group_size, 1)).backward()
         nats = loss.item()
         grad_norm, spent = self.strategy.step()
         seconds = time.perf_counter() - begin
@@ -258,7 +260,7 @@ class Training:
 
     def _what_is_bad(self, nats: float, grad_norm: float) -> str:
         what = f"loss {nats:g}, gradient norm {grad_norm:g}"
-        num_others = self.strategy.dealing.team - 1
+        num_others = self.strategy.assignment_rule.group_size - 1
         return f"{what} with the gradients of {num_others} others" if num_others and math.isfinite(nats) else what
 
     def _stretch(self, forward_s: float) -> None:
@@ -271,9 +273,9 @@ class Training:
         """Utterances of the training before this `position` of the epoch."""
         return self.state.epoch * len(self.train_set.tokens) + int(self.epoch.samples[position])
 
-    def _agree(self, agreement: Agreement) -> None:
+    def _log_consensus(self, consensus: ConsensusMetrics) -> None:
         if self.world.size > 1:
-            values = {"consensus_distance": agreement.distance, "drift": agreement.drift}
+            values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
             self._tell("learners", self.state.step, {key: value for key, value in values.items() if value is not None})
 
     def _end_epoch(self) -> None:
@@ -333,7 +335,7 @@ class Training:
         self.state.record_bytes[: len(lengths)] = lengths  # what more learners told before stays
         if self.metrics:
             self.state.metrics_bytes = self.metrics.num_bytes
-        self.checkpoints.save(self.model, self.strategy, self.state, new)
+        self.checkpointer.save(self.model, self.strategy, self.state, new)
 
     def _lap_s(self) -> float:
         """Seconds since the last call, which are added to those of the training."""

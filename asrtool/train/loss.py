@@ -40,7 +40,7 @@ class Task(nn.Module):
     def forward(self, batch: ExampleBatch | None) -> Tensor:
         """The loss of a batch, summed over its utterances, in nats; for None a zero that hangs on all weights."""
         if batch is None:
-            return zero_of(self.model)
+            return zero_loss(self.model)
         return batch_loss(self.model, self.criterion, batch, self.precision)
 
 
@@ -55,13 +55,13 @@ class Wait(nn.Module):
     def forward(self, batch: ExampleBatch | None) -> Tensor:
         """EMULATED_GRADIENT times the number of tokens, as the gradient of every weight."""
         if batch is None:
-            return zero_of(self.model)
+            return zero_loss(self.model)
         time.sleep(self.compute_s)
         total = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum()
         return EMULATED_GRADIENT * batch.num_tokens * (total - total.detach() + 1)
 
 
-def zero_of(model: nn.Module) -> Tensor:
+def zero_loss(model: nn.Module) -> Tensor:
     """0, with gradients of 0 for all weights."""
     return 0 * torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
 

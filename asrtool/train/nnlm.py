@@ -99,7 +99,7 @@ class _Training:
         self.progress = Progress(**found["progress"])
         self.model.load_state_dict(found["weights"])
         self.optimizer.load_state_dict(found["optimizer"])
-        logging.info("going on after epoch %d", self.progress.epoch)
+        logging.info("resuming after epoch %d", self.progress.epoch)
 
     def _why_anew(self, found: dict[str, Any]) -> str:
         """Why the training of the checkpoint `found` cannot go on, nothing where it can."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from asrtool.dist.drawn import Drawn
-from asrtool.dist.world import World
+from asrtool.distributed.world import World
 from asrtool.files import disk_full
+from asrtool.train.assigned import Assigned
 
 
 class Records:
@@ -36,18 +36,18 @@ class Records:
         before = num_bytes[world.rank] if world.rank < len(num_bytes) else 0
         self._file.truncate(min(before, self.path.stat().st_size))
         self._file.seek(0, io.SEEK_END)
-        self._drawn = Drawn(out, world.rank)
+        self._assigned = Assigned(out, world.rank)
 
     def __enter__(self) -> Records:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._file.close()
-        self._drawn.close()
+        self._assigned.close()
 
-    def draw(self, epoch: int, batches: list[int]) -> None:
-        """Tell which `batches` this learner has and has not trained, so that they can be named if it dies."""
-        self._drawn.write(epoch, batches)
+    def write_assigned(self, epoch: int, batches: list[int]) -> None:
+        """Note the `batches` assigned to this learner and not yet trained, so that they can be named if it dies."""
+        self._assigned.write(epoch, batches)
 
     def write(self, values: dict[str, Any]) -> None:
         """One line; AsrtoolError when the disk is full."""

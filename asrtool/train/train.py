@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -18,15 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config
-from asrtool.dist.environment import check_environment, is_learner
+from asrtool.distributed.environment import check_environment, is_learner
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
+from asrtool.train.assigned import describe_assigned, forget_assigned
 from asrtool.train.emulation import Emulation
 from asrtool.train.inputs import FINAL, describe_inputs, open_training
 from asrtool.train.stop import Stopped
 
 if TYPE_CHECKING:
-    from asrtool.dist.world import World
+    from asrtool.distributed.world import World
     from asrtool.train.loop import Training
 
 
@@ -48,7 +50,7 @@ def train_model(features: Path, tokenizer: Path, out: Path, config: Config, emul
         if finished:
             logging.info(FINISHED, out)
         else:
-            from asrtool.dist.world import World
+            from asrtool.distributed.world import World
 
             _train(features, tokenizer, out, config, emulation, World())
 
@@ -74,9 +76,10 @@ def start_training(
     if finished:
         logging.info(FINISHED, out)
     else:
-        from asrtool.dist.launch import launch_learners
+        from asrtool.distributed.launch import launch_learners
 
-        launch_learners(words, num_learners, out)
+        forget_assigned(out)
+        launch_learners(words, num_learners, functools.partial(describe_assigned, out))
 
 
 def count_learners(config: Config) -> int:
@@ -98,7 +101,7 @@ def count_learners(config: Config) -> int:
 def _train_as_learner(
     features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, inputs: dict[str, Any]
 ) -> None:
-    from asrtool.dist.learner import learner
+    from asrtool.distributed.learner import learner
 
     with learner() as world, contextlib.ExitStack() as stack:
         finished = world.gather(world.rank == 0 and stack.enter_context(open_training(out, inputs)))[0]
@@ -115,7 +118,7 @@ def _train(
     training = _prepare(features, tokenizer, out, config, emulation, world)
     training.run()
     if world.rank == 0:
-        training.checkpoints.remove_others(training.state.saved)  # a run killed after its last one has not
+        training.checkpointer.remove_others(training.state.saved)  # a run killed after its last one has not
         write_text(out / FINAL, json.dumps(_summary(training), indent=1) + "\n")
 
 

@@ -13,5 +13,5 @@ TESTS = Path(__file__).resolve().parents[1]
 def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
     passed_over = pytestconfig.getini("norecursedirs")
     folders = [path for path in TESTS.rglob("*") if path.is_dir() and path.name != "__pycache__"]
-    assert TESTS / "unit" / "dist" in folders
+    assert TESTS / "unit" / "distributed" in folders
     assert not [path for path in folders if any(fnmatch.fnmatch(path.name, pattern) for pattern in passed_over)]

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ALL = [path for folder in ("asrtool", "local", "utils") for path in sorted((ROOT / folder).rglob("*.py"))]
 BOTTOM = {"config", "config_file", "config_value", "errors", "log", "files", "lock", "optional", "parent"}
-DATA = {"corpus", "lang", "models", "score", "dist"}
+DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
     "cli": {*DATA, "train", "decode", "report", "recipe"},
@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "corpus": set(),
     "lang": set(),
     "models": set(),
-    "dist": set(),
+    "distributed": set(),
     "score": set(),
 }
 # heavy dependency -> where it may be imported, as path prefixes
@@ -34,7 +34,7 @@ OWNERS = {
     "kaldifst": ("asrtool/lang/", "asrtool/decode/"),
     "kaldilm": ("asrtool/lang/", "asrtool/decode/"),
     "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
-    "zmq": ("asrtool/dist/",),
+    "zmq": ("asrtool/distributed/",),
     "matplotlib": ("asrtool/report/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }

@@ -120,7 +120,9 @@ def test_the_synthetic_corpora_stay_synthetic_where_a_site_has_the_releases(tmp_
     swbd = load_recipe(folder)
     for config in ("mini", "ci"):
         assert (
-            load_settings(swbd, [config], []).paths == load_settings(swbd, [config, "dist/bmuf"], []).paths == Paths()
+            load_settings(swbd, [config], []).paths
+            == load_settings(swbd, [config, "distributed/bmuf"], []).paths
+            == Paths()
         )
     for config in ("swb300", "swb2000"):
         assert load_settings(swbd, [config], []).paths == Paths(**site)

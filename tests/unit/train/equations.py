@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.config import Dist
-from asrtool.dist import adpsgd
-from asrtool.dist.build import build_strategy
-from asrtool.dist.gossip import View
-from asrtool.dist.strategy import Parts
-from asrtool.dist.topology import EDGE_WEIGHT, RINGS, mixing_matrix
-from asrtool.dist.world import World, begin_collectives, leave_world, meet_learners
+from asrtool.distributed import gossip as gossip_module
+from asrtool.distributed.build import build_strategy
+from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix
+from asrtool.distributed.view import View
+from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
@@ -83,9 +83,9 @@ class InLockStep:
 
 def train(name: str, num_steps: int) -> np.ndarray:
     """A learner's own weights after each step: (steps, outputs, inputs)."""
-    world = meet_learners()
-    begin_collectives(world)
-    with unittest.mock.patch.object(adpsgd, "Exchanger", InLockStep):
+    world = join_learners()
+    init_collectives(world)
+    with unittest.mock.patch.object(gossip_module, "Exchanger", InLockStep):
         weights = _train(name, num_steps, world)
     leave_world()
     return weights
@@ -96,11 +96,11 @@ def _train(name: str, num_steps: int, world: World) -> np.ndarray:
     make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
     name, _, outer = name.partition(" by ")
     settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
-    strategy = build_strategy(Parts(name, model, model, make_optimizer, 1e9, settings, SEED, world))
+    strategy = build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings, SEED, world))
     strategy.start()
     mixing = getattr(strategy, "mixing", None)
     gossip = getattr(mixing, "outer", mixing)
-    if isinstance(gossip, adpsgd.Gossip):
+    if isinstance(gossip, gossip_module.Gossip):
         gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
     weights = []
     for step in range(num_steps):

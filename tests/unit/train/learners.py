@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from meeting import meeting_place
+from rendezvous import rendezvous_address
 from toy_task import TOY_CONFIG
 
 from asrtool.config_file import load_config
@@ -39,7 +39,7 @@ class Learners:
     def run(self, function: Callable[..., Any], *args: Any, num: int | None = None) -> list[Any]:
         """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails."""
         pipes = self.pipes[:num]
-        with meeting_place() as place:
+        with rendezvous_address() as place:
             for rank, pipe in enumerate(pipes):
                 ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(pipes), "LOCAL_WORLD_SIZE": len(pipes)}
                 pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))

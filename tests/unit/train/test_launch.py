@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from learners import MANY_BATCHES, batches_trained, planned
 
-from asrtool.dist.drawn import read_drawn
+from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see how it goes before it has ended
@@ -101,7 +101,7 @@ def stop_with_a_batch(out: Path, rank: int) -> int:
         os.kill(process, signal.SIGSTOP)
         while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "T":
             time.sleep(0.001)
-        drawn = read_drawn(out, rank)
+        drawn = read_assigned(out, rank)
         if drawn and drawn["batches"]:
             return process
         os.kill(process, signal.SIGCONT)
@@ -145,7 +145,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     last = start("--strategy", "adpsgd-random")
     _, told = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, told
-    assert "going on after step" in told
+    assert "resuming after step" in told
     assert batches_trained(out) == planned(toy, toy_config)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
@@ -172,7 +172,7 @@ def test_a_learner_killed_as_it_starts_is_not_said_to_have_batches_of_an_earlier
 ) -> None:
     out = tmp_path / "train"
     kill_one(start, out, "adpsgd-fixed")
-    (out / "learners" / "1.drawn").write_text(json.dumps({"epoch": 97, "batches": [98]}))
+    (out / "learners" / "1.assigned").write_text(json.dumps({"epoch": 97, "batches": [98]}))
     process = start("--strategy", "adpsgd-fixed")
     until = time.monotonic() + ENDED_S
     while not (found := learners_of(out)).get(1):

@@ -23,14 +23,14 @@ from toy_task import assert_same_bits, last_weights
 from asrtool.config import STRATEGIES
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
-from asrtool.dist.dealing import Dealing, Queue
-from asrtool.dist.drawn import read_drawn
-from asrtool.dist.learner import learner
-from asrtool.dist.world import World
+from asrtool.distributed.learner import learner
+from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.train import loop
+from asrtool.train.assigned import read_assigned
 from asrtool.train.checkpoint import State, save_checkpoint
-from asrtool.train.checkpoints import Checkpoints
+from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.epoch import Epoch
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
@@ -68,7 +68,7 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
     """Be one of the learners; `stop` = (rank, deals) sends that learner SIGTERM when it asks so often for a batch."""
 
-    def make_queue(world: World, dealing: Dealing, told_to_stop: Callable[[], bool]) -> Queue:
+    def make_queue(world: World, assignment_rule: AssignmentRule, stop_requested: Callable[[], bool]) -> WorkQueue:
         num_deals = 0
 
         def told() -> bool:
@@ -77,11 +77,11 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             if stop == (world.rank, num_deals):
                 time.sleep(0.1)  # the others do what they can without this one
                 signal.raise_signal(signal.SIGTERM)
-            return told_to_stop()
+            return stop_requested()
 
-        return Queue(world, dealing, told)
+        return WorkQueue(world, assignment_rule, told)
 
-    with patch.object(loop, "Queue", make_queue):
+    with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
 
 
@@ -131,7 +131,7 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     assert batches_trained(out) == planned(toy, toy_config)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
     assert (final["strategy"], final["num_learners"], final["num_samples"]) == (name.split()[0], NUM_LEARNERS, 72)
-    assert [read_drawn(out, rank)["batches"] for rank in range(NUM_LEARNERS)] == [[]] * NUM_LEARNERS
+    assert [read_assigned(out, rank)["batches"] for rank in range(NUM_LEARNERS)] == [[]] * NUM_LEARNERS
     if name in LOCKSTEP:
         undisturbed = tmp_path / "undisturbed"
         learners.run(train, toy, toy_config, undisturbed, overrides, None)
@@ -196,7 +196,7 @@ def test_where_no_checkpoint_has_what_learners_had_training_goes_on_from_the_mea
     for path in (out / "checkpoints").glob("*.learner-1.pt"):
         path.unlink()
     (told, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
-    (line,) = [line for line in told.splitlines() if line.startswith("going on")]
+    (line,) = [line for line in told.splitlines() if line.startswith("resuming")]
     assert "in epoch 1, without what each learner had of its own: from the mean of their weights" in line
     assert newest.stem not in line
     assert batches_trained(out) == planned(toy, toy_config)
@@ -259,7 +259,7 @@ def load_own_checkpoints(folder: Path) -> str:
         if world.rank:
             save_checkpoint(own, {}, {}, {}, State(step=3))
         with pytest.raises(AsrtoolError) as error:
-            Checkpoints(own, {}, world).load()
+            Checkpointer(own, {}, world).load()
     return str(error.value)
 
 

@@ -17,7 +17,7 @@ from asrtool.config_file import load_config
 from asrtool.corpus.batches import plan_epoch
 from asrtool.corpus.index import write_feature_settings
 from asrtool.corpus.reader import FeatureReader
-from asrtool.dist.dealing import Share
+from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models import build_model
@@ -167,7 +167,7 @@ def test_ctrl_c_saves_a_checkpoint_and_training_goes_on_from_it(train_toy, tmp_p
     out = tmp_path / "train"
     step = Training._step
 
-    def interrupted(self: Training, share: Share, batch: object) -> object:
+    def interrupted(self: Training, share: Assignment, batch: object) -> object:
         if self.state.epoch == 0 and share.position == 4:
             signal.raise_signal(signal.SIGINT)
         return step(self, share, batch)

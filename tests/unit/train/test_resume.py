@@ -68,7 +68,7 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(train_
     with caplog.at_level(logging.INFO):
         assert_same_bits(train_toy(out), expected)
     assert f"{newest.name}: no checkpoint, or a damaged one" in caplog.text
-    assert "going on after step" in caplog.text
+    assert "resuming after step" in caplog.text
 
 
 def test_when_all_checkpoints_are_damaged_nothing_is_trained_over_them(train_toy, tmp_path: Path) -> None:

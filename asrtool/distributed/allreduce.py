@@ -1,0 +1,71 @@
+"""Synchronous SGD: w <- w - alpha mean_i g(w^i), the gradients averaged while backward still computes others."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.distributed as collectives
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext, SynchronousStrategy
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World, all_reduce_bytes
+
+
+class AveragedGradients:
+    """Averages the gradients of `task` over the learners of `world`, by torch's DistributedDataParallel."""
+
+    def __init__(self, task: nn.Module, world: World) -> None:
+        self.world = world
+        self.task = task
+        self.last_ready = 0.0  # when the last gradient was computed
+        self.num_bytes = 0
+        if world.size > 1:
+            self.task = DistributedDataParallel(task, process_group=world.group)
+            self.task.register_comm_hook(None, lambda _, bucket: self._average(bucket))
+
+    def start(self) -> None:
+        """DDP forms its buckets anew after the first backward; that is done now, so that a restart sums as before."""
+        if self.world.size > 1:
+            self.task(None).backward()
+            self.task.zero_grad(set_to_none=True)
+            self.num_bytes = 0
+
+    def spent(self) -> StepCost:
+        """Of the backward that has just ended."""
+        if self.world.size == 1:
+            return StepCost()
+        num_bytes, self.num_bytes = self.num_bytes, 0
+        return StepCost(wait_s=time.perf_counter() - self.last_ready, num_bytes=num_bytes)
+
+    def _average(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        if bucket.is_last():
+            self.last_ready = time.perf_counter()
+        gradients = bucket.buffer()
+        self.num_bytes += all_reduce_bytes(gradients, self.world)
+        gradients /= self.world.size
+        work = collectives.all_reduce(gradients, group=self.world.group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+
+class AllReduce(SynchronousStrategy):
+    """The same weights at all learners."""
+
+    def __init__(self, context: StrategyContext) -> None:
+        self.gradients = AveragedGradients(context.task, context.world)
+        super().__init__(context, AssignmentRule(group_size=context.world.size, lockstep=True), self.gradients.task)
+
+    def start(self) -> None:
+        self.gradients.start()
+
+    def step(self) -> tuple[float, StepCost]:
+        spent = self.gradients.spent()
+        norm, _ = super().step()
+        return norm, spent
+
+
+def allreduce(context: StrategyContext) -> Strategy:
+    return AllReduce(context)

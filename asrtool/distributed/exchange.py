@@ -1,0 +1,131 @@
+"""Exchanges of gossip views between learners, over ZeroMQ: one thread and one listening socket a learner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import torch
+import zmq
+from torch import Tensor
+
+from asrtool.distributed.flat import as_bytes
+from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
+from asrtool.distributed.view import View
+
+STOP = b"stop"  # other orders are the number of a neighbour
+
+
+class Exchanger:
+    """Answers the exchanges that others begin with `view`, and carries out those begun here, one at a time.
+
+    A connection is opened at the first exchange with a neighbour and kept. What goes wrong in the thread is raised by
+    the next call.
+    """
+
+    def __init__(self, view: View, weight: float, host: str = "127.0.0.1") -> None:
+        """Listen on a free port of `host`; `weight` is that of an exchange, the same for all learners."""
+        self.view = view
+        self.weight = weight
+        self.mine_P, self.answer_P = (torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(2))
+        self.num_exchanges = 0
+        self.num_bytes = 0  # sent
+        self.asked = -1
+        self.idle = threading.Event()
+        self.idle.set()
+        self.error: Exception | None = None
+        self.context = zmq.Context()
+        self.answers = self.context.socket(zmq.ROUTER)
+        port = self.answers.bind_to_random_port(f"tcp://{host}")
+        self.address = f"tcp://{host}:{port}"
+        self.addresses: Mapping[int, str] = {}
+        self.requests: dict[int, zmq.Socket[bytes]] = {}
+        self.answered: zmq.MessageTracker | None = None
+        self.poller = zmq.Poller()
+        self.orders, self.commands = self.context.socket(zmq.PAIR), self.context.socket(zmq.PAIR)
+        self.orders.bind("inproc://orders")
+        self.commands.connect("inproc://orders")
+        self.thread = threading.Thread(target=self._run, name="gossip", daemon=True)
+        self.thread.start()
+
+    def begin(self, neighbour: int) -> bool:
+        """Begin an exchange with `neighbour`; False, and none begun, when the last one is still under way."""
+        self._check()
+        if not self.idle.is_set():
+            return False
+        self.idle.clear()
+        self.commands.send(str(neighbour).encode())
+        return True
+
+    def finish(self) -> None:
+        """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
+        # An answer takes milliseconds, on a busy machine seconds; one that never comes is that of a dead learner.
+        answered = wait_with_timeout(self.idle.wait)
+        self._check()
+        if not answered:
+            raise ConnectionError(f"learner {self.asked} has not answered for {TIMEOUT_S:g} s")
+
+    def close(self) -> None:
+        """Answer no more. Let all learners finish theirs first: one whose answer never comes would wait."""
+        if self.thread.is_alive():
+            self.commands.send(STOP)
+        self.thread.join(TIMEOUT_S)
+        self.commands.close()
+        self.context.destroy(linger=0)
+
+    def _check(self) -> None:
+        if self.error:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # the compute thread raises it
+            self.error = error
+        finally:
+            self.idle.set()
+            for socket in (self.answers, self.orders, *self.requests.values()):
+                socket.close(linger=1000)
+
+    def _serve(self) -> None:
+        self.poller.register(self.orders, zmq.POLLIN)
+        self.poller.register(self.answers, zmq.POLLIN)
+        while True:
+            for socket, _ in self.poller.poll():
+                if socket is self.answers:
+                    self._answer()
+                elif socket is not self.orders:
+                    self._take_answer(socket)
+                elif (order := self.orders.recv()) == STOP:
+                    return
+                else:
+                    self._ask(int(order))
+
+    def _ask(self, neighbour: int) -> None:
+        if neighbour not in self.requests:
+            socket = self.requests[neighbour] = self.context.socket(zmq.DEALER)
+            socket.connect(self.addresses[neighbour])
+            self.poller.register(socket, zmq.POLLIN)
+        self.asked = neighbour
+        self.view.snapshot(self.mine_P)
+        self.requests[neighbour].send(as_bytes(self.mine_P), copy=False)
+        self.num_bytes += self.mine_P.nbytes
+
+    def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
+        self.view.pull(self.mine_P, self._receive(socket), self.weight)
+        self.num_exchanges += 1
+        self.idle.set()
+
+    def _receive(self, socket: zmq.Socket[bytes]) -> Tensor:
+        """A snapshot, in the memory of the message."""
+        return torch.frombuffer(socket.recv(copy=False).buffer, dtype=self.view.message_type)
+
+    def _answer(self) -> None:
+        learner = self.answers.recv()
+        theirs_P = self._receive(self.answers)
+        if self.answered:
+            self.answered.wait()  # ZeroMQ may still read the last answer
+        self.view.answer(theirs_P, self.answer_P, self.weight)
+        self.answers.send(learner, zmq.SNDMORE)
+        self.answered = self.answers.send(as_bytes(self.answer_P), copy=False, track=True)
+        self.num_bytes += self.answer_P.nbytes

@@ -1,0 +1,70 @@
+"""Gossip: after each step a learner begins an exchange with its right neighbour, which takes place during the next."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from asrtool.config import Dist
+from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.strategy import MixingRule, StepCost
+from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, right_neighbour
+from asrtool.distributed.view import View
+from asrtool.distributed.world import World, own_address
+
+MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Gossip(MixingRule):
+    """Exchanges with the right neighbour of each step, one at a time, while the next step computes."""
+
+    def __init__(self, weights_P: Tensor, world: World, ring: str, settings: Dist, seed: int) -> None:
+        self.weights_P = weights_P
+        self.world = world
+        self.ring = RINGS[ring]
+        self.message_type = MESSAGES[settings.message_type]
+        self.seed = seed
+        self.num_steps = 0
+        self.num_bytes = 0
+        self.exchanger: Exchanger | None = None
+
+    def start(self) -> None:
+        self.view = View(self.weights_P, self.message_type)
+        if self.world.size > 1:
+            self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address(self.world))
+            self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
+
+    def mix(self) -> StepCost:
+        begin = time.perf_counter()
+        staleness = self.view.num_pulls
+        self.view.update(self.weights_P)
+        self.num_steps += 1
+        if self.exchanger is None:
+            return StepCost()
+        before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
+        return StepCost(time.perf_counter() - begin, 0.0, self.num_bytes - before, staleness)
+
+    def begin(self) -> None:
+        if self.exchanger:
+            ring = self.ring(self.world.size, self.num_steps, self.seed)
+            self.exchanger.begin(right_neighbour(ring, self.world.rank))
+
+    def finish(self) -> None:
+        self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for
+        if self.exchanger:
+            self.exchanger.finish()
+        self.world.barrier()
+        self.view.update(self.weights_P)
+
+    def state(self) -> dict[str, Any]:
+        return {"num_steps": self.num_steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.num_steps = state["num_steps"]
+
+    def close(self) -> None:
+        if self.exchanger:
+            self.exchanger.close()

@@ -1,0 +1,95 @@
+"""Finding out that a learner has died or hangs, also on another machine, while others compute or wait for it.
+
+It begins once all have joined the rendezvous. A thread of each learner counts up a number in the store and watches that
+of the next learner. Who stands still for NUM_SILENT beats is told to all through the store, and all end. (A learner
+that dies on this machine is noticed sooner, by the process that started it.) Beats are counted, not seconds: where all
+were stopped and go on (Ctrl-Z, a cluster that suspends jobs), more time has passed for each than it has seen the other
+stand still.
+
+The store itself may be on a machine that is gone without a word, and what is asked of it then never returns. So where
+there are several machines a second thread watches the first. (On one, who stops the launcher and goes on with it loses
+nothing.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from types import TracebackType
+
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import Store
+
+from asrtool.distributed.environment import LOST
+from asrtool.distributed.world import World, host_key, rendezvous_store
+
+BEAT_S = 2.0
+NUM_SILENT = 10
+
+
+class Heartbeat:
+    """Beats while entered. Ends the process when a learner is lost, since it may wait where nothing can reach it."""
+
+    def __init__(self, world: World) -> None:
+        self.rank = world.rank
+        self.next = (world.rank + 1) % world.size
+        self._num_beats = 0
+        self._end = threading.Event()
+        runs = [self._run, self._watch] if world.local_size < world.size else [self._run]
+        self._threads = [threading.Thread(target=run, name="heartbeat", daemon=True) for run in runs]
+
+    def __enter__(self) -> Heartbeat:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join(BEAT_S)
+
+    def _run(self) -> None:
+        # A client of its own: that of the computing thread is taken while it waits for something.
+        try:
+            store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+            self._beat(rendezvous_store(store))
+        except RuntimeError as error:
+            if not self._end.wait(BEAT_S):  # at the end the others may be a moment quicker
+                self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
+
+    def _watch(self) -> None:
+        seen = num_silent = 0
+        while not self._end.wait(BEAT_S):
+            num_silent = 0 if self._num_beats > seen else num_silent + 1
+            seen = self._num_beats
+            if num_silent >= NUM_SILENT:
+                self._give_up(f"{_store_name()} has not answered for {NUM_SILENT * BEAT_S:g} s")
+
+    def _beat(self, store: Store) -> None:
+        seen = num_silent = 0
+        while not self._end.wait(BEAT_S):
+            store.add(f"beat{self.rank}", 1)
+            count = store.add(f"beat{self.next}", 0)
+            self._num_beats += 1
+            num_silent = 0 if count > seen else num_silent + 1
+            seen = count
+            if num_silent >= NUM_SILENT:
+                host, silent_s = store.get(host_key(self.next)).decode(), NUM_SILENT * BEAT_S
+                store.set("lost", f"learner {self.next} on {host} has given no sign of life for {silent_s:g} s")
+            if store.check(["lost"]):
+                self._give_up(store.get("lost").decode())
+
+    def _give_up(self, why: str) -> None:
+        with contextlib.suppress(Exception):
+            logging.error("learner %d ends: %s", self.rank, why)
+        os._exit(LOST)
+
+
+def _store_name() -> str:
+    return f"the rendezvous store, {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']},"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,125 @@
+"""Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): gradients averaged in a node, whose weights gossip with
+others.
+
+The learners of a node are one super-learner: they hold the same weights. Each carries a slice of them to the other
+nodes, to the learner of the same place, so all links of a node share the work; then the node puts its slices together.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch.distributed as collectives
+from torch import Tensor
+
+from asrtool.config import Dist
+from asrtool.distributed.allreduce import AveragedGradients
+from asrtool.distributed.delay_by_one import DelayByOne
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.gossip import Gossip
+from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+
+
+class Sliced(MixingRule):
+    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others."""
+
+    def __init__(self, weights_P: Tensor, slice_P: Tensor, node: World, outer: MixingRule) -> None:
+        self.weights_P = weights_P
+        self.slice_P = slice_P
+        self.node = node
+        self.outer = outer
+        self.before_update = outer.before_update
+
+    def start(self) -> None:
+        self.outer.start()
+
+    def mix(self) -> StepCost:
+        spent = self.outer.mix()
+        begin = time.perf_counter()
+        self._put_together()
+        spent.wait_s += time.perf_counter() - begin
+        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1)
+        return spent
+
+    def begin(self) -> None:
+        self.outer.begin()
+
+    def finish(self) -> None:
+        self.outer.finish()
+        self._put_together()
+
+    def _put_together(self) -> None:
+        if self.node.size > 1:
+            parts = list(self.weights_P.chunk(self.node.size))
+            collectives.all_gather(parts, self.slice_P.clone(), group=self.node.group)
+
+    def state(self) -> dict[str, Any]:
+        return self.outer.state()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.outer.load_state(state)
+
+    def close(self) -> None:
+        self.outer.close()
+
+
+class SuperLearner(LocalReplica):
+    """A learner of a node."""
+
+    def __init__(
+        self,
+        context: StrategyContext,
+        flat: FlatWeights,
+        mixing: MixingRule,
+        assignment_rule: AssignmentRule,
+        node: World,
+    ) -> None:
+        self.gradients = AveragedGradients(context.task, node)
+        super().__init__(context, flat, mixing, assignment_rule, self.gradients.task)
+
+    def start(self) -> None:
+        self.gradients.start()
+        super().start()
+
+    def step(self) -> tuple[float, StepCost]:
+        inner = self.gradients.spent()
+        norm, spent = super().step()
+        spent.wait_s += inner.wait_s
+        spent.num_bytes += inner.num_bytes
+        return norm, spent
+
+
+def hierarchical(context: StrategyContext) -> Strategy:
+    """Nodes are runs of `dist.node_size` ranks, by default the learners of a machine.
+
+    Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
+    """
+    world, size = context.world, context.settings.node_size
+    if not size:
+        size, *larger = sorted(set(world.gather(world.local_size)))
+        if larger:
+            raise AsrtoolError(f"machines with {size} and {larger[0]} learners", "choose a dist.node_size for all")
+    if world.size % size:
+        raise AsrtoolError(
+            f"{world.size} learners in nodes of {size}", "choose a dist.node_size that divides the number of learners"
+        )
+    ranks = range(world.size)
+    node = world.split([ranks[first : first + size] for first in ranks[::size]])
+    others = world.split([ranks[place::size] for place in range(size)])
+    flat = FlatWeights(context.model, parts=size)
+    slice_P = flat.weights_P.chunk(size)[node.rank]
+    outer = outer_mixing(context.settings, slice_P, others, context.seed)
+    mixing = Sliced(flat.weights_P, slice_P, node, outer)
+    assignment_rule = AssignmentRule(group_size=size, lockstep=isinstance(outer, DelayByOne))
+    return SuperLearner(context, flat, mixing, assignment_rule, node)
+
+
+def outer_mixing(settings: Dist, slice_P: Tensor, others: World, seed: int) -> MixingRule:
+    """How nodes mix: `dist.outer`."""
+    if settings.outer == "adpsgd-d1":
+        return DelayByOne(slice_P, others)
+    return Gossip(slice_P, others, settings.outer.removeprefix("adpsgd-"), settings, seed)

@@ -1,0 +1,89 @@
+"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time and without locks.
+
+w <- w - alpha g(w), where every weight is read and written while others write theirs: now and then a step is made on
+weights that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
+optimizer of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+import torch
+from torch import Tensor
+
+from asrtool.distributed.flat import FlatWeights, are_on_host
+from asrtool.distributed.strategy import ConsensusMetrics, StepCost, Strategy, StrategyContext, SynchronousStrategy
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+
+
+class Hogwild(SynchronousStrategy):
+    """The parameters of all learners are views of the same memory."""
+
+    def __init__(self, context: StrategyContext) -> None:
+        self.flat = FlatWeights(context.model)
+        super().__init__(context, AssignmentRule(), context.task)
+        self.world = context.world
+        self.num_others = 0  # steps of others when this learner made its last one
+
+    def start(self) -> None:
+        """Begin with the weights of learner 0."""
+        weights_P = shared_zeros(self.world, len(self.flat.weights_P), torch.float32)
+        self.steps_L = shared_zeros(self.world, self.world.size, torch.int64)
+        if self.world.rank == 0:
+            weights_P.copy_(self.flat.weights_P)
+        self.world.barrier()
+        self.flat.move(weights_P)
+
+    def step(self) -> tuple[float, StepCost]:
+        norm, _ = super().step()
+        if math.isfinite(norm) and norm > 0:
+            self.steps_L[self.world.rank] += 1
+        before, self.num_others = self.num_others, self._count_others()
+        return norm, StepCost(staleness=self.num_others - before)
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.world.barrier()
+        self.num_others = self._count_others()
+        self.world.barrier()
+        return ConsensusMetrics(0.0, None)
+
+    def _count_others(self) -> int:
+        return int(self.steps_L.sum() - self.steps_L[self.world.rank])
+
+
+def shared_zeros(world: World, num_values: int, dtype: torch.dtype) -> Tensor:
+    """`num_values` zeros in memory that all learners of `world` read and write.
+
+    It has no name in any folder, so the system frees it once the last of them ends, however it ends, and it may be
+    larger than /dev/shm.
+    """
+    path = ""
+    if world.rank == 0:
+        file = os.memfd_create("asrtool")
+        path = f"/proc/{os.getpid()}/fd/{file}"
+    path = world.gather(path)[0]
+    values = torch.from_file(path, shared=True, size=num_values, dtype=dtype)
+    world.barrier()
+    if world.rank == 0:
+        os.close(file)
+    return values
+
+
+def hogwild(context: StrategyContext) -> Strategy:
+    """AsrtoolError where the learners are not on one machine, or compute on GPUs."""
+    world = context.world
+    if world.local_size != world.size:
+        raise AsrtoolError(
+            f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
+            "they share its memory: start all on one machine, or choose another --strategy, for example ps-async",
+        )
+    if not are_on_host(context.model.parameters()):
+        raise AsrtoolError(
+            "strategy hogwild where torch sees a GPU",
+            "learners share the memory of the host: set CUDA_VISIBLE_DEVICES= to train on the processor",
+        )
+    return Hogwild(context)

@@ -1,0 +1,264 @@
+"""How learners share their work. The training loop calls a strategy and never asks which one it is."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from asrtool.config import Dist
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World
+
+NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are added up, to see whether any is lost
+
+
+@dataclass
+class StepCost:
+    """What communication cost a learner in one step."""
+
+    comm_s: float = 0.0  # its own work for it, on the thread that computes
+    wait_s: float = 0.0  # waiting for others
+    num_bytes: int = 0  # sent
+    staleness: int = 0  # changes by others to the weights since those that the gradient was computed on
+
+
+@dataclass(frozen=True)
+class ConsensusMetrics:
+    """How far the learners have come apart."""
+
+    distance: float  # root mean square over the learners of ||w - mean of w|| / ||mean of w||
+    drift: float | None  # ||mean of w - (mean at the last synchronisation + mean of the updates)|| / ||mean of w||
+
+
+@dataclass(frozen=True)
+class StrategyContext:
+    """What a strategy is built from."""
+
+    name: str  # of the strategy
+    task: nn.Module  # a batch (or None) -> its loss, and a zero that hangs on all weights for None
+    model: nn.Module  # the weights of it
+    make_optimizer: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+    clip_norm: float
+    settings: Dist
+    seed: int
+    world: World
+
+
+class Strategy(ABC):
+    """What a learner does with the gradients of a batch, and which weights stand for all learners.
+
+    `task` is what the loop computes the loss with, `optimizer` where it sets the learning rate.
+    """
+
+    assignment_rule: AssignmentRule
+    task: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def start(self) -> None:
+        """Before the first step of this process, after `load_state`."""
+
+    @abstractmethod
+    def step(self) -> tuple[float, StepCost]:
+        """Update the weights from the gradients that `backward` left, then clear those.
+
+        Returns the gradient norm before clipping. When it is not finite the weights stay as they were; when it is
+        zero there was nothing to learn, and the optimizer keeps its momentum.
+        """
+
+    @abstractmethod
+    def synchronise(self) -> ConsensusMetrics:
+        """All learners have ended the same steps: finish what is under way, and agree on the mean."""
+
+    @abstractmethod
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
+        """After `synchronise`: inside, the model holds the weights that stand for all learners."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """After `synchronise`: what this learner needs to resume, beside the weights that stand for all."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, once the model holds the weights that stood for all."""
+
+    def close(self) -> None:
+        """End threads and connections."""
+
+
+class MixingRule(ABC):
+    """What becomes of a learner's weights, beside its own update, with those of others: the rule of a strategy."""
+
+    before_update = False  # whether a step mixes before the learner's own update
+
+    def start(self) -> None:
+        """Before the first step."""
+
+    @abstractmethod
+    def mix(self) -> StepCost:
+        """Once a step: bring the flat weights together with those of others."""
+
+    def begin(self) -> None:
+        """At the end of a step: begin what goes on while the next one computes."""
+
+    def finish(self) -> None:
+        """All learners are here: finish what is under way."""
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs beside the weights."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+    def close(self) -> None:
+        """End threads and connections."""
+
+
+class LocalReplica(Strategy):
+    """A learner with weights and an optimizer of its own, that mixes its weights with those of others."""
+
+    def __init__(
+        self,
+        context: StrategyContext,
+        flat: FlatWeights,
+        mixing: MixingRule,
+        assignment_rule: AssignmentRule,
+        task: nn.Module,
+    ) -> None:
+        self.assignment_rule = assignment_rule
+        self.task = task
+        self.model = context.model
+        self.clip_norm = context.clip_norm
+        self.world = context.world
+        self.optimizer = context.make_optimizer(list(context.model.parameters()))
+        self.flat = flat
+        self.mixing = mixing
+        self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
+        self.updates_S = torch.zeros_like(self._sample(flat.weights_P))
+        self.mean_S: Tensor | None = None
+
+    def start(self) -> None:
+        self.mixing.start()
+
+    def step(self) -> tuple[float, StepCost]:
+        self.mean_P = self.flat.weights_P  # gives the last one's memory back
+        if self.mixing.before_update:
+            spent = self._mix()
+            norm = self._update()
+        else:
+            norm = self._update()
+            spent = self._mix()
+        begin = time.perf_counter()
+        self.mixing.begin()
+        spent.comm_s += time.perf_counter() - begin
+        return norm, spent
+
+    def _mix(self) -> StepCost:
+        spent = self.mixing.mix()
+        self.flat.load()
+        return spent
+
+    def _update(self) -> float:
+        before_S = self._sample(self.flat.weights_P)
+        norm = local_step(self.model, self.optimizer, self.clip_norm)
+        self.updates_S += self._sample(self.flat.fetch()) - before_S
+        return norm
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.mixing.finish()
+        self.flat.load()
+        own_P = self.flat.weights_P
+        self.mean_P = own_P.clone()
+        self.world.mean(self.mean_P)
+        norm = float(self.mean_P.norm())
+        squares = self.world.sum(float((own_P - self.mean_P).norm()) ** 2)[0]
+        return ConsensusMetrics(math.sqrt(squares / self.world.size) / norm, self._drift(self._sample(self.mean_P)))
+
+    @contextlib.contextmanager
+    def consensus(self) -> Iterator[None]:
+        own_P = self.flat.weights_P.clone()
+        self._become(self.mean_P)
+        try:
+            yield
+        finally:  # a learner may be told to stop while it evaluates
+            self._become(own_P)
+
+    def state(self) -> dict[str, Any]:
+        weights_P = self.flat.weights_P.clone()
+        return {"weights_P": weights_P, "optimizer": self.optimizer.state_dict(), "mixing": self.mixing.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._become(state["weights_P"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.mixing.load_state(state["mixing"])
+
+    def close(self) -> None:
+        self.mixing.close()
+
+    def _become(self, weights_P: Tensor) -> None:
+        self.flat.weights_P.copy_(weights_P)
+        self.flat.load()
+
+    def _drift(self, mean_S: Tensor) -> float | None:
+        updates_S = self.updates_S.clone()
+        self.world.mean(updates_S)
+        before_S, self.mean_S = self.mean_S, mean_S
+        self.updates_S.zero_()
+        return None if before_S is None else float((mean_S - before_S - updates_S).norm() / mean_S.norm())
+
+    @staticmethod
+    def _sample(weights_P: Tensor) -> Tensor:
+        """Runs of neighbours, from all over: single ones would each take a line of the cache, at every step."""
+        num_P = len(weights_P)
+        apart = min(num_P, max(LEN_RUN, num_P // NUM_RUNS))
+        return weights_P.as_strided((num_P // apart, min(LEN_RUN, apart)), (apart, 1)).double()
+
+
+class SynchronousStrategy(Strategy):
+    """Weights that are the same at all learners, by averaged gradients, or because there is one learner."""
+
+    def __init__(self, context: StrategyContext, assignment_rule: AssignmentRule, task: nn.Module) -> None:
+        self.assignment_rule = assignment_rule
+        self.task = task
+        self.model = context.model
+        self.clip_norm = context.clip_norm
+        self.optimizer = context.make_optimizer(list(context.model.parameters()))
+
+    def step(self) -> tuple[float, StepCost]:
+        return local_step(self.model, self.optimizer, self.clip_norm), StepCost()
+
+    def synchronise(self) -> ConsensusMetrics:
+        return ConsensusMetrics(0.0, 0.0)
+
+    @contextlib.contextmanager
+    def consensus(self) -> Iterator[None]:
+        yield
+
+    def state(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def single(context: StrategyContext) -> Strategy:
+    """One learner: w <- w - alpha g(w)."""
+    return SynchronousStrategy(context, AssignmentRule(), context.task)
+
+
+def local_step(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float) -> float:
+    """Clip the gradients, step where there are any, clear them; returns their norm before clipping."""
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip_norm))
+    if math.isfinite(norm) and norm > 0:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm

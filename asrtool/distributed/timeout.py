@@ -1,0 +1,23 @@
+"""Waiting for others until they must be taken for lost, by the time that this process runs.
+
+All may stand still together: Ctrl-Z, a cluster that suspends jobs. When they go on, more time has passed for each than
+it waited for any other. So what is counted are short pieces of waiting, of which such a pause is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+TIMEOUT_S = 20.0
+PIECE_S = 2.0
+NUM_PIECES = round(TIMEOUT_S / PIECE_S)
+
+
+def wait_with_timeout(wait: Callable[[float], Value]) -> Value:
+    """What `wait` (so many seconds) returns once that is true; after TIMEOUT_S, what it then returns."""
+    for _ in range(NUM_PIECES - 1):
+        if found := wait(PIECE_S):
+            return found
+    return wait(PIECE_S)

@@ -1,0 +1,154 @@
+"""The learners of a training: who this one is, and what all do together.
+
+torchrun, or the launcher here, tells every process its rank and the rendezvous address in the environment. Collectives
+are those of torch.distributed: gloo for what lies on the host, NCCL for what lies on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as collectives
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from asrtool.distributed.environment import is_learner
+from asrtool.errors import AsrtoolError
+
+Value = TypeVar("Value")
+# A learner may be a hundred times slower than another that waits for it. One that has died is found out otherwise.
+COLLECTIVE_TIMEOUT = timedelta(hours=2)
+# Machines start their learners at the same time; one that reads Python and torch from a slow disk may need minutes
+# longer.
+RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
+LOOPBACK = "127."
+
+
+@dataclass
+class World:
+    """Learners 0 to size - 1, of which this process is `rank`; alone, nothing is sent."""
+
+    rank: int = 0
+    size: int = 1
+    local_size: int = 1  # learners on this machine
+    store: Any = None  # torch.distributed.Store, None when alone
+    group: Any = None  # torch.distributed.ProcessGroup
+
+    def gather(self, value: Value) -> list[Value]:
+        """What each learner gave, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        collectives.all_gather_object(values, value, group=self.group)
+        return values
+
+    def sum(self, *values: float) -> list[float]:
+        """Sums over the learners, in the order of their ranks, so that they do not depend on timing."""
+        return [sum(column) for column in zip(*self.gather(values), strict=True)]
+
+    def barrier(self) -> None:
+        """Wait until all learners are here; RuntimeError at once when one has died."""
+        self.gather(None)
+
+    def mean(self, values_P: Tensor) -> None:
+        """Replace `values_P` by the mean over the learners."""
+        if self.size > 1:
+            collectives.all_reduce(values_P, group=self.group)
+            values_P /= self.size
+
+    def split(self, parts: Sequence[Sequence[int]]) -> World:
+        """The part that this learner is in. All learners call this, with the same parts."""
+        mine = self
+        for ranks in parts:
+            group = collectives.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT) if self.size > 1 else None
+            if self.rank in ranks:
+                mine = World(ranks.index(self.rank), len(ranks), min(self.local_size, len(ranks)), self.store, group)
+        return mine
+
+
+def join_learners() -> World:
+    """Wait until all learners have joined; AsrtoolError where some have not. Alone where the environment names none."""
+    if not is_learner():
+        return World()
+    store, rank, size = next(iter(rendezvous("env://")))
+    world = World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
+    store_of_all, names = rendezvous_store(store), [host_key(learner) for learner in range(size)]
+    store_of_all.set(names[rank], socket.gethostname())
+    try:
+        store_of_all.wait(
+            names, RENDEZVOUS_TIMEOUT if world.local_size < size else COLLECTIVE_TIMEOUT
+        )  # the launcher watches those of one machine
+    except RuntimeError:
+        missing = [str(learner) for learner, name in enumerate(names) if not store_of_all.check([name])]
+        if not missing:
+            raise
+        raise AsrtoolError(
+            f"rendezvous timed out after {RENDEZVOUS_TIMEOUT.seconds} s: rank {', '.join(missing)} of {size} missing",
+            "see the logs of these ranks and their machines, then run the same command again",
+        ) from None
+    return world
+
+
+def rendezvous_store(store: Store) -> Store:
+    """The part of `store` where learners register and send heartbeats; another one after a restart by torchrun."""
+    return PrefixStore(f"rendezvous{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def host_key(learner: int) -> str:
+    """The key of the host name of `learner` in the rendezvous store."""
+    return f"host{learner}"
+
+
+def init_collectives(world: World) -> None:
+    """After `join_learners`: connect all learners."""
+    if world.store is None:
+        return
+    if torch.cuda.is_available():
+        choose_gpu()
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    store = PrefixStore("collectives", world.store)
+    collectives.init_process_group(
+        backend, store=store, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
+    )
+
+
+def choose_gpu() -> None:
+    """Take another GPU than the other learners of this machine, as far as there are enough."""
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+
+
+def leave_world() -> None:
+    """End what init_collectives began."""
+    if collectives.is_initialized():
+        collectives.destroy_process_group()
+
+
+def own_address(world: World) -> str:
+    """The address of this machine as the learners of `world` see it; all of them call this."""
+    address = address_towards(os.environ.get("MASTER_ADDR", "localhost"))
+    others = [other for other in world.gather(address) if not other.startswith(LOOPBACK)]
+    # To itself the machine of learner 0 may be 127.0.1.1, as Debian has it.
+    return address_towards(others[0]) if others and address.startswith(LOOPBACK) else address
+
+
+def address_towards(host: str) -> str:
+    """That of this machine on the way to `host`, as an IPv4 address."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect((host, 9))  # sends nothing; chooses the interface
+        except OSError:
+            return f"{LOOPBACK}0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def all_reduce_bytes(values: Tensor, world: World) -> int:
+    """What a learner sends so that all hold the sum of `values`: each part once on its way to the sum and once back."""
+    return 2 * values.nbytes * (world.size - 1) // world.size

@@ -1,0 +1,94 @@
+"""The thread that takes the mean for delay-by-one; tests/unit/train/test_learners.py has the rule itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import Tensor
+
+from asrtool.distributed.delay_by_one import DelayByOne
+from asrtool.distributed.world import World
+
+
+class Doubling(World):
+    """A world in which the mean is twice what this learner has, once `free` is set."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.free = threading.Event()
+
+    def mean(self, values_P: Tensor) -> None:
+        assert self.free.wait(60)
+        if self.error:
+            raise self.error
+        values_P *= 2
+
+
+def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were() -> None:
+    weights_P, world = torch.ones(5), Doubling()
+    mixing = DelayByOne(weights_P, world)
+    mixing.start()
+    world.free.set()
+    mixing.mix()
+    assert weights_P.tolist() == [2.0] * 5
+    world.free.clear()
+    mixing.begin()  # returns while the mean waits
+    world.free.set()
+    mixing.mix()
+    assert weights_P.tolist() == [4.0] * 5
+    mixing.close()
+
+
+def test_with_a_move_weights_and_mean_change_places() -> None:
+    weights_P, world, moved = torch.ones(5), Doubling(), []
+    world.free.set()
+    mixing = DelayByOne(weights_P, world, moved.append)
+    mixing.start()
+    mixing.mix()
+    assert mixing.weights_P is moved[0]
+    assert mixing.mean_P is weights_P
+    assert mixing.weights_P.tolist() == [2.0] * 5
+    mixing.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("connection closed"), MemoryError("no room")])
+def test_what_goes_wrong_is_told_where_the_mean_is_waited_for(error: Exception) -> None:
+    world = Doubling(error)
+    world.free.set()
+    mixing = DelayByOne(torch.ones(5), world)
+    mixing.start()
+    with pytest.raises(type(error), match=str(error)):
+        mixing.finish()
+    mixing.finish()  # nothing is under way any more
+    mixing.close()
+
+
+def test_its_thread_ends_when_it_is_closed() -> None:
+    world = Doubling()
+    world.free.set()
+    before = threading.enumerate()
+    mixing = DelayByOne(torch.ones(5), world)
+    mixing.start()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
+    mixing.finish()
+    mixing.close()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_learner_that_ends_leaves_no_mean_under_way() -> None:
+    """Python aborts where a thread comes back from a collective while it ends; the launcher would tell that."""
+
+    class Slow(World):
+        def mean(self, values_P: Tensor) -> None:
+            time.sleep(0.5)
+
+    before = set(threading.enumerate())
+    mixing = DelayByOne(torch.zeros(3), Slow(0, 2))
+    mixing.start()
+    mixing.close()
+    assert set(threading.enumerate()) <= before

@@ -1,0 +1,32 @@
+"""What a process is told that is to be a learner."""
+
+from __future__ import annotations
+
+import pytest
+
+from asrtool.distributed.environment import check_environment
+from asrtool.errors import AsrtoolError
+
+GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("WORLD_SIZE", "", "WORLD_SIZE is '' in the environment of a learner, expected 1 to"),
+        ("WORLD_SIZE", "0", "WORLD_SIZE is '0'"),
+        ("RANK", "one", "RANK is 'one' in the environment of a learner, expected 0 to 1; start learners with torchrun"),
+        ("RANK", "2", "RANK is '2'"),  # it would wait for ever
+        ("RANK", "-1", "RANK is '-1'"),
+        ("MASTER_PORT", "", "MASTER_PORT is ''"),
+        ("MASTER_PORT", "65536", "MASTER_PORT is '65536' in the environment of a learner, expected 1 to 65535"),
+    ],
+)
+def test_what_cannot_be_is_told(name: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known, good in GOOD.items():
+        monkeypatch.setenv(known, good)
+    check_environment()
+    monkeypatch.setenv(name, value)
+    with pytest.raises(AsrtoolError) as error:
+        check_environment()
+    assert str(error.value).startswith(told)

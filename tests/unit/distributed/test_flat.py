@@ -1,0 +1,105 @@
+"""Weights that do not lie on the host are copied there and back.
+
+No GPU is needed for it: parameters that are taken for a GPU's keep their own memory, and the copies have to be made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from learner_threads import Net, train_alone, weights_of
+
+from asrtool.config import Dist, Train
+from asrtool.distributed import flat
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, StrategyContext
+from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.distributed.world import World, choose_gpu
+from asrtool.train.optimizer import build_optimizer
+
+COPYING = ["adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async"]
+
+
+@pytest.fixture
+def off_host(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(flat, "are_on_host", lambda parameters: False)
+
+
+def test_on_the_host_the_parameters_are_the_flat_weights() -> None:
+    model = Net()
+    weights = FlatWeights(model)
+    with torch.no_grad():
+        model.output.bias += 1
+    np.testing.assert_array_equal(weights_in(weights), weights_of(model))
+
+
+def test_elsewhere_the_parameters_are_fetched_and_loaded(off_host: Callable[[], None]) -> None:
+    off_host()
+    model = Net()
+    weights = FlatWeights(model)
+    with torch.no_grad():
+        model.output.bias += 1
+    assert (weights_in(weights) != weights_of(model)).sum() == 3
+    weights.fetch()
+    np.testing.assert_array_equal(weights_in(weights), weights_of(model))
+    weights.weights_P *= 2
+    assert (weights_in(weights) != weights_of(model)).any()
+    weights.load()
+    np.testing.assert_array_equal(weights_in(weights), weights_of(model))
+
+
+@pytest.mark.parametrize("name", COPYING)
+def test_a_learner_elsewhere_trains_as_one_on_the_host(name: str, off_host: Callable[[], None]) -> None:
+    on_host = train_alone(name, "adamw")
+    off_host()
+    np.testing.assert_array_equal(train_alone(name, "adamw"), on_host)
+
+
+class Halving(MixingRule):
+    """Halves the weights at every step, so that it shows whether the model gets them back."""
+
+    def __init__(self, weights_P: torch.Tensor) -> None:
+        self.weights_P = weights_P
+
+    def mix(self) -> StepCost:
+        self.weights_P /= 2
+        return StepCost()
+
+
+def halve() -> np.ndarray:
+    """The weights after some steps that each end with half of them."""
+    model = Net()
+    make_optimizer = functools.partial(build_optimizer, settings=Train())
+    parts = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
+    weights = FlatWeights(model)
+    learner = LocalReplica(parts, weights, Halving(weights.weights_P), AssignmentRule(), model)
+    for _ in range(3):
+        model(torch.ones(4, 2, 5)).backward()
+        learner.step()
+    learner.synchronise()
+    with learner.consensus():
+        return weights_of(model)
+
+
+def test_what_others_make_of_the_weights_comes_back(off_host: Callable[[], None]) -> None:
+    on_host = halve()
+    off_host()
+    np.testing.assert_array_equal(halve(), on_host)
+
+
+def weights_in(weights: FlatWeights) -> np.ndarray:
+    return np.concatenate([view.numpy().ravel() for view in weights.views])
+
+
+def test_each_learner_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for rank in ("0", "1", "2"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        choose_gpu()
+    assert chosen == [0, 1, 0]

@@ -1,0 +1,140 @@
+"""Weights in shared memory: that learners in several processes see each other's steps, and that they learn."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_threads import Net, at_once, build, give_gradients, started, synchronise, train_alone, weights_of
+from rendezvous import rendezvous_address
+from torch import nn
+
+from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
+from asrtool.errors import AsrtoolError
+
+TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner steps next
+RATE = 2**-6
+SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0, "peak_lr": RATE}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_one_learner_is_single_bit_for_bit(optimizer: str) -> None:
+    np.testing.assert_array_equal(train_alone("hogwild", optimizer), train_alone("single", optimizer))
+
+
+def test_processes_step_on_the_same_weights() -> None:
+    """One after another, so what comes out is known; the start is that of learner 0."""
+    with rendezvous_address() as place, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
+    weights = weights_of(Net(seed=0))
+    staleness: list[list[int]] = [[], [], []]
+    last = [0, 0, 0]
+    for number, learner in enumerate(TURNS):
+        weights = weights - RATE * weights * (learner + 1)
+        staleness[learner].append(number - last[learner])
+        last[learner] = number + 1
+    for rank, (theirs, found_staleness) in enumerate(found):
+        np.testing.assert_allclose(theirs, weights, atol=1e-6)
+        assert found_staleness == staleness[rank]
+
+
+def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[int]]:
+    """Be a learner, whose loss is (rank + 1) w'w / 2."""
+    os.environ.update({"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", **place})
+    world = join_learners()
+    init_collectives(world)
+    model = Net(seed=rank)
+    learner = build("hogwild", world, model, **SGD)
+    learner.start()
+    learner.synchronise()
+    staleness = []
+    for turn in TURNS:
+        if turn == rank:
+            (sum(p.square().sum() for p in model.parameters()) * (rank + 1) / 2).backward()
+            staleness.append(learner.step()[1].staleness)
+        world.barrier()
+    learner.synchronise()
+    weights = weights_of(model)
+    world.barrier()
+    leave_world()
+    return weights, staleness
+
+
+def test_learners_at_once_come_as_far_as_one_alone_in_as_many_steps() -> None:
+    """Linear regression on its way: a step more makes the loss 4 % less."""
+    torch.manual_seed(0)
+    right = nn.Linear(20, 4).requires_grad_(False)
+    start = nn.Linear(20, 4)
+    test = torch.randn(500, 20)
+
+    def train(name: str, num_learners: int) -> float:
+        models = [copy.deepcopy(start) for _ in range(num_learners)]
+        learners = started(name, models, optimizer="sgd", momentum=0.0, weight_decay=0.0, peak_lr=0.01)
+
+        def learn(rank: int) -> None:
+            random = torch.Generator().manual_seed(rank)
+            for _ in range(120 // num_learners):
+                inputs = torch.randn(16, 20, generator=random)
+                (models[rank](inputs) - right(inputs)).square().sum(1).mean().backward()
+                learners[rank].step()
+
+        at_once(learn, range(num_learners))
+        return loss(models[-1])
+
+    @torch.no_grad()
+    def loss(model: nn.Linear) -> float:
+        return float((model(test) - right(test)).square().mean())
+
+    alone, together = train("single", 1), train("hogwild", 4)
+    assert alone < loss(start) / 20
+    assert together < 1.5 * alone
+
+
+def test_after_going_on_from_its_state_training_is_as_undisturbed() -> None:
+    def train(stop: int) -> np.ndarray:
+        models = [Net(), Net()]
+        random = np.random.default_rng(0)
+        learners = started("hogwild", models)
+        for step in range(8):
+            if step == stop:
+                synchronise(learners)
+                states = [learner.state() for learner in learners]
+                models = [models[0], Net()]
+                models[1].load_state_dict(models[0].state_dict())
+                learners = started("hogwild", models, states=states)
+            give_gradients(models[step % 2], random)
+            learners[step % 2].step()
+        return weights_of(models[0])
+
+    np.testing.assert_array_equal(train(stop=3), train(stop=-1))
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_gradients_that_are_zero_or_not_finite_are_no_step(value: float) -> None:
+    models = [Net(), Net()]
+    learners = started("hogwild", models)
+    before = weights_of(models[0])
+    for parameter in models[0].parameters():
+        parameter.grad = torch.full_like(parameter, value)
+    learners[0].step()
+    give_gradients(models[1], np.random.default_rng(0))
+    np.testing.assert_array_equal(weights_of(models[1]), before)
+    assert learners[1].step()[1].staleness == 0
+    assert not np.array_equal(weights_of(models[0]), before)
+
+
+def test_learners_of_several_machines_are_refused() -> None:
+    with pytest.raises(AsrtoolError, match="4 learners, 2 of them on this machine"):
+        build("hogwild", World(size=4, local_size=2), Net())
+
+
+def test_weights_that_do_not_lie_on_the_host_are_refused() -> None:
+    with pytest.raises(AsrtoolError, match="GPU"):
+        build("hogwild", World(), Net().to("meta"))

@@ -1,0 +1,203 @@
+"""Parameter servers against their equation in NumPy, and that no gradient is lost on the way to them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from learner_threads import Net, at_once, build, give_gradients, started, synchronise, train_alone, weights_of, worlds
+
+from asrtool.config import Dist
+from asrtool.distributed import timeout
+from asrtool.distributed.parameter_server import split_evenly
+from asrtool.distributed.strategy import Strategy
+from asrtool.errors import AsrtoolError
+from asrtool.train.optimizer import set_learning_rate
+
+TURNS = (0, 1, 1, 2, 0, 2, 2, 2, 1, 0)  # which learner pushes next
+RATE, MOMENTUM = 2**-6, 0.9
+SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_one_learner_is_single_bit_for_bit(optimizer: str) -> None:
+    np.testing.assert_array_equal(train_alone("ps-async", optimizer), train_alone("single", optimizer))
+
+
+@pytest.mark.parametrize("num_servers", [1, 2, 3])
+def test_a_server_steps_on_each_gradient_in_the_order_they_come(num_servers: int) -> None:
+    """v <- mu v + g(w'), w <- w - alpha v, where w' is what the learner pulled last."""
+    models = [Net() for _ in range(3)]
+    learners = started("ps-async", models, Dist(num_servers=num_servers), **SGD)
+    weights = weights_of(models[0])
+    pulled = [weights] * 3
+    momentum = np.zeros_like(weights)
+    last = [0] * 3
+    for number, learner in enumerate(TURNS):
+        rate = RATE / (number + 1)
+        set_learning_rate(learners[learner].optimizer, rate)
+        (sum(p.square().sum() for p in models[learner].parameters()) / 2).backward()
+        _, spent = learners[learner].step()
+        momentum = MOMENTUM * momentum + pulled[learner]
+        weights = weights - rate * momentum
+        pulled[learner] = weights
+        np.testing.assert_allclose(weights_of(models[learner]), weights, atol=1e-6)
+        assert spent.staleness == number - last[learner]
+        assert spent.num_bytes >= 4 * len(weights)
+        last[learner] = number + 1
+    synchronise(learners)
+    for model in models:
+        np.testing.assert_allclose(weights_of(model), weights, atol=1e-6)
+    close(learners)
+
+
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_no_gradient_is_lost_whatever_the_delays(num_servers: int) -> None:
+    """With plain SGD the weights are the start less the learning rate times the sum of all gradients."""
+    models = [Net() for _ in range(4)]
+    for model in models:
+        for parameter in model.parameters():
+            parameter.data.mul_(9).round_()
+    start = weights_of(models[0])
+    learners = started("ps-async", models, Dist(num_servers=num_servers), momentum=0.0, peak_lr=RATE, **SGD)
+
+    def learn(rank: int) -> np.ndarray:
+        random = np.random.default_rng(rank)
+        total = np.zeros_like(start)
+        for _ in range(50):
+            total += give_gradients(models[rank], random)
+            learners[rank].step()
+            time.sleep(random.exponential(0.001))
+        learners[rank].synchronise()
+        return total
+
+    totals = at_once(learn, range(4))
+    for model in models:
+        np.testing.assert_array_equal(weights_of(model), start - RATE * sum(totals))
+    close(learners)
+
+
+def test_after_going_on_from_its_state_training_is_as_undisturbed() -> None:
+    def train(stop: int) -> np.ndarray:
+        models = [Net(), Net()]
+        settings = Dist(num_servers=2)
+        random = np.random.default_rng(0)
+        learners = started("ps-async", models, settings)
+        for step in range(8):
+            if step == stop:
+                synchronise(learners)
+                states = [learner.state() for learner in learners]
+                close(learners)
+                learners = started("ps-async", models, settings, states)
+                assert [learner.client.counts for learner in learners] == [[stop, stop]] * 2  # type: ignore[attr-defined]
+            give_gradients(models[step % 2], random)
+            learners[step % 2].step()
+        synchronise(learners)
+        close(learners)
+        return weights_of(models[0])
+
+    np.testing.assert_array_equal(train(stop=3), train(stop=-1))
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_gradients_that_are_zero_or_not_finite_are_not_pushed(value: float) -> None:
+    model = Net()
+    (learner,) = started("ps-async", [model])
+    before = weights_of(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, value)
+    _, spent = learner.step()
+    learner.synchronise()
+    np.testing.assert_array_equal(weights_of(model), before)
+    assert spent.num_bytes == 0
+    assert learner.state()["num_steps"] == 0
+    close([learner])
+
+
+def test_a_parameter_without_a_gradient_counts_as_one_of_gradient_zero() -> None:
+    model = Net()
+    (learner,) = started("ps-async", [model], momentum=0.0, peak_lr=1.0, **SGD)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for _ in range(2):  # what was sent before is not sent again
+        give_gradients(model, np.random.default_rng(0))
+        learner.step()
+        before[0] -= torch.from_numpy(np.random.default_rng(0).integers(-3, 4, tuple(before[0].shape)))
+    after_two = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = None
+    next(model.parameters()).grad = torch.ones_like(before[0])
+    learner.step()
+    expected = [after_two[0] - 1, *after_two[1:]]
+    for parameter, wanted in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(parameter, wanted)
+    close([learner])
+
+
+def test_more_servers_than_learners_are_refused() -> None:
+    with pytest.raises(AsrtoolError, match="num_servers is 3, with 2 learners"):
+        build("ps-async", worlds(2)[0], Net(), Dist(num_servers=3))
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [Net() for _ in range(2)]
+    learners = started("ps-async", models, Dist(num_servers=2))
+    client = learners[0].client  # type: ignore[attr-defined]
+    wait = client.wait
+
+    def lose_patience_once_the_other_has_answered() -> None:
+        assert client.sockets[0].poll(60_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(timeout, "PIECE_S", 0.03)
+            wait()
+
+    monkeypatch.setattr(client, "wait", lose_patience_once_the_other_has_answered)
+    monkeypatch.setattr(learners[1].server, "_answer", lambda: time.sleep(0.01))  # type: ignore[attr-defined]
+    give_gradients(models[0], np.random.default_rng(0))
+    with pytest.raises(ConnectionError, match="server 1 has not answered"):
+        learners[0].step()
+    close(learners)
+
+
+def test_a_server_that_is_gone_is_named_at_once() -> None:
+    models = [Net() for _ in range(2)]
+    learners = started("ps-async", models, Dist(num_servers=2))
+    learners[1].server.close()  # type: ignore[attr-defined]
+    give_gradients(models[0], np.random.default_rng(0))
+    with pytest.raises(ConnectionError, match="server 1 has ended its connection"):
+        learners[0].step()
+    close(learners)
+
+
+def test_what_goes_wrong_in_a_server_is_raised_by_its_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Net()
+    (learner,) = started("ps-async", [model])
+    monkeypatch.setattr(learner.server, "_step", lambda rate: 1 / 0)  # type: ignore[attr-defined]
+    give_gradients(model, np.random.default_rng(0))
+    with pytest.raises(ZeroDivisionError):
+        learner.step()
+    close([learner])
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.data())
+def test_every_parameter_is_in_one_run_and_no_run_is_empty(sizes: list[int], data: st.DataObject) -> None:
+    num_runs = data.draw(st.integers(1, len(sizes)))
+    runs = [sizes[run] for run in split_evenly(sizes, num_runs)]
+    assert [size for run in runs for size in run] == sizes
+    assert len(runs) == num_runs
+    assert all(runs)
+
+
+def test_runs_are_about_even() -> None:
+    assert split_evenly([4] * 12, 3) == [slice(0, 4), slice(4, 8), slice(8, 12)]
+    assert split_evenly([100, 1, 1, 98], 2) == [slice(0, 1), slice(1, 4)]
+    assert split_evenly([1, 1, 1, 97], 3) == [slice(0, 2), slice(2, 3), slice(3, 4)]
+
+
+def close(learners: list[Strategy]) -> None:
+    for learner in learners:
+        learner.close()

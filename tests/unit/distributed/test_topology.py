@@ -1,0 +1,80 @@
+"""Rings against closed forms and brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asrtool.distributed.topology import (
+    RINGS,
+    consensus_rate,
+    fixed_ring,
+    mixing_matrix,
+    random_ring,
+    right_neighbour,
+    spectral_gap,
+)
+
+sizes = st.integers(1, 40)
+steps = st.integers(0, 10_000)
+
+
+@pytest.mark.parametrize("name", RINGS)
+@given(num=sizes, step=steps, seed=steps)
+def test_mixing_is_doubly_stochastic_and_symmetric(name: str, num: int, step: int, seed: int) -> None:
+    matrix = mixing_matrix(RINGS[name](num, step, seed))
+    np.testing.assert_allclose(matrix.sum(axis=0), 1)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1)
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
+def test_the_fixed_ring_mixes_by_t_1() -> None:
+    expected = np.array([[1, 1, 0, 0, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [1, 0, 0, 1, 1]]) / 3
+    np.testing.assert_allclose(mixing_matrix(fixed_ring(5, 3, 1)), expected, atol=1e-15)
+
+
+@given(num=st.integers(2, 40), step=steps, seed=steps)
+def test_the_random_ring_is_the_fixed_one_in_another_order(num: int, step: int, seed: int) -> None:
+    order = np.eye(num)[random_ring(num, step, seed)]
+    np.testing.assert_allclose(mixing_matrix(random_ring(num, step, seed)), order.T @ mixing_matrix(range(num)) @ order)
+
+
+@pytest.mark.parametrize("num", [2, 3, 4, 5, 8, 16, 32, 64, 128])
+def test_the_spectral_gap_of_the_ring_has_its_closed_form(num: int) -> None:
+    moduli = [abs(1 + 2 * math.cos(2 * math.pi * k / num)) / 3 for k in range(1, num)]
+    assert spectral_gap(mixing_matrix(range(num))) == pytest.approx(1 - max(moduli))
+
+
+@pytest.mark.parametrize(
+    ("num", "fixed", "random"), [(4, 0.111, 0.111), (8, 0.648, 0.238), (16, 0.901, 0.289), (64, 0.994, 0.323)]
+)
+def test_rings_mix_as_fast_as_published(num: int, fixed: float, random: float) -> None:
+    assert consensus_rate([mixing_matrix(range(num))]) == pytest.approx(fixed, abs=1e-3)
+    drawn = [mixing_matrix(random_ring(num, step, 5)) for step in range(3000)]
+    assert consensus_rate(drawn) == pytest.approx(random, abs=0.02)
+
+
+@given(num=st.integers(2, 40), step=steps, seed=steps)
+def test_every_learner_has_one_right_neighbour_and_is_one(num: int, step: int, seed: int) -> None:
+    ring = random_ring(num, step, seed)
+    assert sorted(right_neighbour(ring, learner) for learner in range(num)) == list(range(num))
+    reached = set(itertools.islice(_walk(ring), num))
+    assert reached == set(range(num))
+
+
+def _walk(ring: Sequence[int]) -> Iterator[int]:
+    learner = 0
+    while True:
+        yield learner
+        learner = right_neighbour(ring, learner)
+
+
+def test_rings_of_other_steps_and_seeds_differ() -> None:
+    rings = {tuple(random_ring(16, step, seed)) for step in range(50) for seed in range(2)}
+    assert len(rings) == 100

@@ -1,0 +1,124 @@
+"""Gossip views against the mixing matrix, and that nothing is lost between learners that exchange when they like."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix, random_ring, right_neighbour
+from asrtool.distributed.view import View
+
+NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
+
+every_message = pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])
+
+
+def test_exchanges_of_the_same_weights_mix_by_the_matrix_of_the_ring() -> None:
+    starts = torch.randn(5, NUM_PARAMETERS)
+    ring = random_ring(5, step=3, seed=1)
+    views = [View(start, torch.float32) for start in starts]
+    snapshots = starts.clone()
+    for learner, view in enumerate(views):
+        neighbour = right_neighbour(ring, learner)
+        view.pull(snapshots[learner], snapshots[neighbour], EDGE_WEIGHT)
+        views[neighbour].pull(snapshots[neighbour], snapshots[learner], EDGE_WEIGHT)
+    expected = starts.double().T @ torch.from_numpy(mixing_matrix(ring))
+    torch.testing.assert_close(torch.stack([view.v_P for view in views]).T.double(), expected, atol=1e-6, rtol=0)
+
+
+@every_message
+def test_the_changes_of_an_exchange_cancel(message_type: torch.dtype) -> None:
+    asks, answers = (View(torch.randn(NUM_PARAMETERS), message_type) for _ in range(2))
+    mean = (asks.v_P.double() + answers.v_P.double()) / 2
+    mine, theirs = (torch.empty(NUM_PARAMETERS, dtype=message_type) for _ in range(2))
+    asks.snapshot(mine)
+    asks.update(asks.base_P + 1)  # while the message travels
+    answers.answer(mine, theirs, EDGE_WEIGHT)
+    asks.pull(mine, theirs, EDGE_WEIGHT)
+    torch.testing.assert_close((asks.v_P.double() + answers.v_P.double()) / 2, mean + 0.5, atol=1e-6, rtol=0)
+
+
+def test_an_update_is_added_to_what_came_meanwhile_and_loaded() -> None:
+    view = View(torch.zeros(3), torch.float32)
+    weights = torch.zeros(3)
+    view.pull(torch.zeros(3), torch.tensor([3.0, 0.0, 0.0]), EDGE_WEIGHT)
+    weights += torch.tensor([0.0, 5.0, 0.0])
+    view.update(weights)
+    assert weights.tolist() == view.v_P.tolist() == [1.0, 5.0, 0.0]
+    view.update(weights)
+    assert weights.tolist() == [1.0, 5.0, 0.0]
+
+
+@every_message
+@pytest.mark.parametrize("ring", RINGS)
+def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, message_type: torch.dtype) -> None:
+    starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
+    views = [View(start, message_type) for start in starts]
+    exchangers = connected(views)
+    updates = torch.zeros(NUM_LEARNERS, NUM_PARAMETERS, dtype=torch.float64)
+
+    def learn(learner: int) -> None:
+        random = np.random.default_rng(learner)
+        weights = starts[learner].clone()
+        for step in range(NUM_STEPS):
+            exchangers[learner].begin(right_neighbour(RINGS[ring](NUM_LEARNERS, step, 7), learner))
+            time.sleep(random.exponential(0.001))
+            before = weights.clone()
+            weights += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            updates[learner] += weights.double() - before.double()
+            views[learner].update(weights)
+        exchangers[learner].finish()
+
+    run_all(learn)
+    for exchanger in exchangers:
+        exchanger.close()
+    assert min(exchanger.num_exchanges for exchanger in exchangers) > NUM_STEPS / 20
+    weights = torch.stack([view.v_P for view in views]).double()
+    expected = (starts.double() + updates).mean(dim=0)
+    assert (weights.mean(dim=0) - expected).norm() < 1e-6 * expected.norm()
+    apart = (starts.double() + updates).std(dim=0).mean()
+    assert weights.std(dim=0).mean() < apart / 2
+
+
+def test_a_learner_alone_on_its_computation_still_answers() -> None:
+    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
+    first, second = connected(views)
+    assert first.begin(1)
+    first.finish()  # the second learner did nothing
+    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    first.close()
+    second.close()
+
+
+def test_while_an_exchange_is_under_way_no_other_begins() -> None:
+    view, silent = View(torch.zeros(10), torch.float32), View(torch.zeros(10), torch.float32)
+    first, second = connected([view, silent])
+    with silent.lock:  # keeps the second from answering
+        assert first.begin(1)
+        assert not first.begin(1)
+    first.finish()
+    assert first.begin(1)
+    first.finish()
+    first.close()
+    second.close()
+
+
+def connected(views: list[View]) -> list[Exchanger]:
+    exchangers = [Exchanger(view, EDGE_WEIGHT) for view in views]
+    for exchanger in exchangers:
+        exchanger.addresses = {learner: other.address for learner, other in enumerate(exchangers)}
+    return exchangers
+
+
+def run_all(learn: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=learn, args=(learner,)) for learner in range(NUM_LEARNERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
