@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,40 +34,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise AsrtoolError(f"{path}: not TOML: {error}", "mend the line named") from error
+        raise AsrtoolError(f"{path}: not TOML: {error}", "fix the line named") from error
 
 
-def parse_override(override: str) -> dict[str, Any]:
-    """``section.key=value`` as {section: {key: TextValue}}. Raises AsrtoolError when it has another form."""
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (equals and dot and name):
-        raise AsrtoolError(f"--set {override}: expected section.key=value", "for example --set train.num_epochs=3")
-    return {section: {name: TextValue(text.strip())}}
+def parse_override(override: str) -> tuple[tuple[str, ...], TextValue]:
+    """``section.key=value`` or ``section.table.key=value`` as key and value.
 
-
-def merge(
-    table: dict[str, dict[str, Any]], new: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]], where: str
-) -> None:
-    """Put the sections of `new` into `table`, each value as the kind that `kinds` gives for its section and key.
-
-    Raises AsrtoolError that begins with `where` for an unknown section or key (naming the nearest) or a wrong type.
+    Raises AsrtoolError when it has another form.
     """
-    for section, values in new.items():
-        if section not in kinds:
-            raise AsrtoolError(f"{where}: unknown section {section!r}", nearest(section, kinds))
-        if not isinstance(values, Mapping):
-            raise AsrtoolError(f"{where}: {section} is a value, expected a table", f"write [{section}] above its keys")
-        for key, value in values.items():
-            if key not in kinds[section]:
-                raise AsrtoolError(f"{where}: unknown key {section}.{key}", _nearest_key(section, key, kinds))
-            table.setdefault(section, {})[key] = convert(value, kinds[section][key], f"{where}: {section}.{key}")
-
-
-def _nearest_key(section: str, key: str, kinds: Mapping[str, Mapping[str, Any]]) -> str:
-    keys = [f"{name}.{known}" for name, known_keys in kinds.items() for known in known_keys]
-    same_name = [full for full in keys if full.split(".")[1] == key]
-    return f"did you mean {same_name[0]}?" if same_name else nearest(f"{section}.{key}", keys)
+    key, equals, text = override.partition("=")
+    parts = tuple(part.strip() for part in key.split("."))
+    if not equals or len(parts) not in (2, 3) or not all(parts):
+        raise AsrtoolError(
+            f"--set {override}: expected section.key=value",
+            "for example --set train.num_epochs=3 or --set model.lstm.num_layers=4",
+        )
+    return parts, TextValue(text.strip())
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
@@ -119,7 +101,7 @@ def _finite(value: Any, where: str) -> Any:
 
 
 def _wrong_type(value: Any, expected: str, where: str) -> AsrtoolError:
-    return AsrtoolError(f"{where} is {value!r}, expected {expected}", "mend the value")
+    return AsrtoolError(f"{where} is {value!r}, expected {expected}", "correct the value")
 
 
 def format_value(value: Any) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.config import Config, Paths
+from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 
@@ -64,9 +64,10 @@ def collect_corpora(out: Path, config: Config, make_mini: Callable[[Path], None]
     Releases with a configured path are linked. When none of them has one, `make_mini` writes the mini corpus to `out`.
     Raises AsrtoolError naming the key, the path and what was expected there.
     """
-    keys = _needed(config.data.train)
-    configured = [key for key in keys if getattr(config.paths, key)]
-    if not configured and set(config.data.train) <= IN_MINI_CORPUS:
+    train = [corpus.name for corpus in config.data.train]
+    keys = _needed(train)
+    configured = [key for key in keys if config.paths.get(key)]
+    if not configured and set(train) <= IN_MINI_CORPUS:
         logging.info(
             "no path to an LDC release is configured: making the mini corpus, %g h of SYNTHETIC speech, under %s",
             config.mini.train_hours,
@@ -80,14 +81,14 @@ def collect_corpora(out: Path, config: Config, make_mini: Callable[[Path], None]
             f"no path is configured for {', '.join(f'paths.{key} ({RELEASES[key].title})' for key in missing)}",
             f"set each with --set paths.KEY=DIR{_mini_hint(config)}",
         )
-    optional = [key for corpus in config.data.train for key in OPTIONAL.get(corpus, ())]
-    keys += [key for key in optional if getattr(config.paths, key)]
+    optional = [key for corpus in train for key in OPTIONAL.get(corpus, ())]
+    keys += [key for key in optional if config.paths.get(key)]
     link_releases(out, config.paths, keys)
 
 
-def link_releases(out: Path, paths: Paths, keys: Iterable[str]) -> None:
+def link_releases(out: Path, paths: Mapping[str, str], keys: Iterable[str]) -> None:
     """Make `out` a folder of links, one a release, named as the publisher names it."""
-    targets = {RELEASES[key].name: find_release(RELEASES[key], getattr(paths, key)) for key in keys}
+    targets = {RELEASES[key].name: find_release(RELEASES[key], paths[key]) for key in keys}
     with write_folder(out, *CORPORA) as temporary:
         for name, target in targets.items():
             (temporary / name).symlink_to(target, target_is_directory=True)
@@ -134,6 +135,6 @@ def _needed(train: Iterable[str]) -> list[str]:
 
 
 def _mini_hint(config: Config) -> str:
-    if set(config.data.train) <= IN_MINI_CORPUS:
+    if {corpus.name for corpus in config.data.train} <= IN_MINI_CORPUS:
         return ", or leave all of them empty to use the mini corpus"
     return ""

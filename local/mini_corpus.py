@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.config import Mini
+from asrtool.corpus.settings import Mini
 from asrtool.files import write_folder
 from asrtool.log import progress, setup_logging
 from local.ldc import CORPORA

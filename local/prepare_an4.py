@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.config import Data
 from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from local.references import NO_RULES_GLM, format_reference
@@ -26,7 +26,7 @@ LISTS = {"an4": "an4_train", "an4_test": "an4_test"}  # manifest folder -> publi
 def prepare_an4(corpus: Path, manifests: Path, data: Data) -> None:
     """Write the manifest folders `manifests`/an4 and `manifests`/an4_test.
 
-    Raises AsrtoolError when a list is missing or too much of one cannot be used (data.bad_share).
+    Raises AsrtoolError when a list is missing or too much of one cannot be used (data.bad_fraction).
     """
     for name, published in LISTS.items():
         _prepare_list(corpus, published, manifests / name, data)
@@ -57,7 +57,9 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
     )
     reference = format_reference(segments, dict.fromkeys(sounds, "an4"))
     recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(out, recordings, segments, drops, data.bad_share, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+    write_manifests(
+        out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
+    )
 
 
 def _read_list(path: Path) -> list[str]:

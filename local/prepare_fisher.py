@@ -14,8 +14,8 @@ from pathlib import Path
 
 from lhotse.recipes import prepare_fisher_english
 
-from asrtool.config import Data
-from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.ldc import find_files
 from local.text_rules import FISHER, normalise
@@ -31,7 +31,7 @@ TURN = re.compile(r"(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+([AB])\d*:\s*(.*)")
 def prepare_fisher(corpus: Path, out: Path, data: Data) -> None:
     """Write the manifest folder `out` from the folder `corpus` that holds the four releases.
 
-    Raises AsrtoolError when a release is missing or too much of it cannot be used (data.bad_share).
+    Raises AsrtoolError when a release is missing or too much of it cannot be used (data.bad_fraction).
     """
     drops: list[Drop] = []
     files = _by_call(corpus, AUDIO, "fe_03_*.sph")
@@ -40,7 +40,7 @@ def prepare_fisher(corpus: Path, out: Path, data: Data) -> None:
     lines = {id_: _well_formed(read_lines(turns[id_], id_, drops), id_, good[id_], drops) for id_ in good}
     good = {id_: good[id_] for id_, kept in lines.items() if kept}
     if not good:
-        check_share(out, drops, 0, 0, data.bad_share)
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
     # lhotse draws its progress bars on standard error, be that a terminal or a log; the log itself is not redirected.
     with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
         _stage(stage, good, lines, read_speakers(corpus))
@@ -50,7 +50,7 @@ def prepare_fisher(corpus: Path, out: Path, data: Data) -> None:
         segments = list(manifests["supervisions"])
         recordings = with_paths(manifests["recordings"], good)
     rule = functools.partial(normalise, rules=FISHER)
-    write_manifests(out, recordings, normalise_all(segments, rule, drops), drops, data.bad_share, {})
+    write_manifests(out, recordings, normalise_all(segments, rule, drops), drops, data.bad_fraction, {})
 
 
 def read_speakers(corpus: Path) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.config import Data
-from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.ldc import find_files
 from local.references import NO_RULES_GLM, format_reference
@@ -41,7 +41,7 @@ def prepare_folder(folder: Path, out: Path, data: Data) -> None:
     lines = {id_: read_lines(texts[id_], id_, drops) for id_ in files if id_ in texts}
     paired = {id_: files[id_] for id_, text in lines.items() if text}
     if not paired:
-        check_share(out, drops, 0, 0, data.bad_share)
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
     sounds = usable_audio(paired, usual_rate_hz(paired.values()), 1, out, drops)
     segments = normalise_all(
         (
@@ -55,7 +55,9 @@ def prepare_folder(folder: Path, out: Path, data: Data) -> None:
     )
     reference = format_reference(segments, dict.fromkeys(sounds, out.name))
     recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(out, recordings, segments, drops, data.bad_share, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+    write_manifests(
+        out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
+    )
 
 
 def usual_rate_hz(paths: Iterable[Path]) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 from lhotse import SupervisionSegment
 from lhotse.recipes import prepare_eval2000
 
-from asrtool.config import Data
-from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.ldc import find_files
 from local.text_rules import HUB5, Unusable, normalise
@@ -48,7 +48,7 @@ class StmLine:
 def prepare_hub5(corpus: Path, out: Path, data: Data) -> None:
     """Write the manifest folder `out` with ref.stm and ref.glm from `corpus`, which holds both releases.
 
-    Raises AsrtoolError when a file is missing, pem and stm differ, or too much cannot be used (data.bad_share).
+    Raises AsrtoolError when a file is missing, pem and stm differ, or too much cannot be used (data.bad_fraction).
     """
     drops: list[Drop] = []
     stm = mend_stm(_the_file(corpus / REFERENCES, "hub5e00.english.000405.stm").read_text(encoding="latin-1"))
@@ -65,7 +65,7 @@ def prepare_hub5(corpus: Path, out: Path, data: Data) -> None:
         and times_run(f"{line.recording}-{line.channel}", line.start_s, line.end_s, sounds[line.recording], drops)
     ]
     if not scored:
-        check_share(out, drops, 0, 0, data.bad_share)
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
     with staging() as stage:
         _stage(stage, sounds, scored)
         manifests = prepare_eval2000(stage, stage / "out", absolute_paths=True)
@@ -76,7 +76,7 @@ def prepare_hub5(corpus: Path, out: Path, data: Data) -> None:
         with_paths(manifests["recordings"], sounds),
         widen(texts, durations_s, data.segment_padding_s),
         drops,
-        data.bad_share,
+        data.bad_fraction,
         {"ref.stm": keep_recordings(stm, sounds.keys()), "ref.glm": glm},
     )
 

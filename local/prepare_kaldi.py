@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lhotse.kaldi import load_kaldi_data_dir
 
-from asrtool.config import Data
-from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.prepare_folder import usual_rate_hz
 from local.references import NO_RULES_GLM, format_reference
@@ -43,7 +43,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data) -> None:
         segments = {id_: (id_, "0", repr(sound.duration_s)) for id_, sound in sounds.items()}
     segments = _usable_segments(segments, sounds, texts, drops)
     if not segments:
-        check_share(out, drops, 0, 0, data.bad_share)
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
     with staging() as stage:
         _stage(stage, sounds, segments, texts, {id_: speakers.get(id_, id_) for id_ in segments})
         rate_hz = next(iter(sounds.values())).sampling_rate_hz
@@ -52,7 +52,9 @@ def prepare_kaldi(directory: Path, out: Path, data: Data) -> None:
     normalised = normalise_all(supervisions, normalise_plain, drops)
     reference = format_reference(normalised, dict.fromkeys(sounds, out.name))
     recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(out, recordings, normalised, drops, data.bad_share, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+    write_manifests(
+        out, recordings, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
+    )
 
 
 def _read_wav_scp(directory: Path) -> dict[str, Path]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lhotse import Recording, SupervisionSegment
 
-from asrtool.config import Data
 from asrtool.corpus.manifest import Drop, read_lines, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.ldc import find_files
 from local.references import NO_RULES_GLM, format_reference
@@ -31,7 +31,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data) -> None:
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
     reference = format_reference(segments, dict.fromkeys(usable, out.name))
     texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-    write_manifests(out, usable.values(), segments, drops, data.bad_share, texts)
+    write_manifests(out, usable.values(), segments, drops, data.bad_fraction, texts)
 
 
 def is_lhotse_folder(folder: Path) -> bool:

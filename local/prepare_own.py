@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from asrtool.config import Data
+from asrtool.corpus.settings import Data
 from local.prepare_folder import prepare_folder
 from local.prepare_kaldi import prepare_kaldi
 from local.prepare_lhotse import is_lhotse_folder, prepare_lhotse

@@ -16,8 +16,8 @@ from pathlib import Path
 from lhotse import SupervisionSegment
 from lhotse.recipes import prepare_switchboard
 
-from asrtool.config import Data
-from asrtool.corpus.manifest import Drop, check_share, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.ldc import find_files
 from local.text_rules import SWBD, normalise
@@ -40,7 +40,7 @@ LETTERS = {
 def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
     """Write the manifest folder `out` from the release folders `audio` and `transcripts`.
 
-    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used (data.bad_share).
+    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used (data.bad_fraction).
     """
     drops: list[Drop] = []
     files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
@@ -51,7 +51,7 @@ def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
     good = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
     lines = _transcribed(good, files, sides, drops)
     if not lines:
-        check_share(out, drops, 0, 0, data.bad_share)
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
     with staging() as stage:
         for id_, of_sides in lines.items():
             link(good[id_].path, stage / "LDC97S62" / "swb1_d1" / "data" / f"{id_}.sph")
@@ -65,7 +65,7 @@ def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
         with_paths(manifests["recordings"], good),
         normalise_all(segments, rule, drops),
         drops,
-        data.bad_share,
+        data.bad_fraction,
         {},
     )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from lhotse import Recording, SupervisionSegment
 
-from asrtool.config import Data
 from asrtool.corpus.manifest import Drop, read_manifests, write_manifests
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.references import format_reference, reference_rules
 
@@ -39,9 +39,10 @@ def split_manifests(manifests: Path, test: str, data: Data) -> None:
     Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
     """
     drops: list[Drop] = []
-    names = [OWN_TRAIN if name == "own" else name for name in data.train]
+    train_names = [corpus.name for corpus in data.train]
+    names = [OWN_TRAIN if name == "own" else name for name in train_names]
     corpora = [_of_fit_length(_read(manifests / name), data, drops) for name in names]
-    if "own" in data.train and (manifests / OWN_DEV).is_dir():
+    if "own" in train_names and (manifests / OWN_DEV).is_dir():
         dev = [_of_fit_length(_read(manifests / OWN_DEV), data, drops)]
         train = [segment for corpus in corpora for segment in corpus.segments]
     else:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from pathlib import Path
 
 import click
 
 from asrtool.cli.options import settings_options
-from asrtool.config import STRATEGIES, Config
+from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 
 MAX_MS = 3_600_000
@@ -21,8 +20,10 @@ MAX_FACTOR = 10_000
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--strategy", type=click.Choice(list(STRATEGIES)), help="train.strategy: how learners share the work.")
-@click.option("--num-learners", type=click.IntRange(1), metavar="N", help="dist.num_learners: processes started here.")
+@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners share the work.")
+@click.option(
+    "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
+)
 @click.option("--slow", multiple=True, metavar="RANK:FACTOR", help="Let a learner take so many times longer a step.")
 @click.option(
     "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Wait so long a step instead of computing it."
@@ -32,8 +33,6 @@ def train(
     features: Path,
     tokenizer: Path,
     out: Path,
-    strategy: str | None,
-    num_learners: int | None,
     slow: tuple[str, ...],
     compute_ms: float | None,
     config: Config,
@@ -41,16 +40,12 @@ def train(
     """Train the acoustic model on FEATURES/train, with FEATURES/dev to compare checkpoints.
 
     Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
-    command goes on where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
-    [model], [specaugment], [train], [dist].
+    command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
+    [model], [specaugment], [train], [distributed].
     """
     from asrtool.train.emulation import Emulation
     from asrtool.train.train import start_training
 
-    if strategy:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, strategy=strategy))
-    if num_learners:
-        config = dataclasses.replace(config, dist=dataclasses.replace(config.dist, num_learners=num_learners))
     emulation = Emulation(dict(map(_slowness, slow)), compute_ms)
     start_training(features, tokenizer, out, config, emulation, sys.argv[1:])
 

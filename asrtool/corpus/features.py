@@ -21,11 +21,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
-from asrtool.config import Features
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
-from asrtool.corpus.filterbank import ShardJob, ShardResult, Source, compute_shard, wrong_rate
+from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import SETTINGS, Utterance, write_feature_settings, write_index
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
+from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.log import progress
@@ -38,7 +38,7 @@ def compute_features(manifests: Path, out: Path, features: Features) -> None:
     """Write `out`/{train,dev,test} and, last, `out`/features.json.
 
     The training set gets a copy at each of `features.speeds`. An utterance whose audio cannot be read is set aside in
-    `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to more than `features.bad_share` of a set, for a
+    `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to more than `features.bad_fraction` of a set, for a
     missing or corrupt manifest, a wrong sampling rate, features that are not finite, and a full disk.
     """
     (out / SETTINGS).unlink(missing_ok=True)
@@ -99,7 +99,7 @@ def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone
         compute = functools.partial(compute_shard, directory=directory, features=features)
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
         num_utterances = write_index(directory, _collect(results, moments, drops))
-        _check_drops(out, drops, num_utterances, features.bad_share)
+        _check_drops(out, drops, num_utterances, features.bad_fraction)
         everyone = everyone or functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
         (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
@@ -122,8 +122,8 @@ def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: f
         write_text(rejected(out), format_drops(drops))
         raise AsrtoolError(
             f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({share:.1%}, the limit"
-            f" features.bad_share is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
-            f"mend what {rejected(out)} lists, or raise features.bad_share",
+            f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
+            f"mend what {rejected(out)} lists, or raise features.bad_fraction",
         )
 
 

@@ -1,162 +1,29 @@
-"""Audio to log-mel filterbanks: what one process does for one shard."""
+"""Log-mel filterbanks, by lhotse. Energies have a floor, so silence gives finite values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-
 import numpy as np
-import soundfile
-import torch
-from lhotse import Fbank, FbankConfig, Recording, SupervisionSegment
-from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
-from lhotse.augmentation import Speed
+from lhotse import Fbank, FbankConfig
 
-from asrtool.config import Features
-from asrtool.corpus.cmvn import Moments, add_moments
-from asrtool.corpus.index import Utterance
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.shard import CHANNELS, write_shard
-from asrtool.errors import AsrtoolError
-
-UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, AudioLoadingError, DurationMismatchError)
+from asrtool.corpus.feature_type import FeatureType
+from asrtool.corpus.settings import Features
 
 
-@dataclass(frozen=True)
-class Source:
-    """A recording and what of it is spoken."""
+class Filterbank(FeatureType):
+    """`num_mel_bins` log energies a frame."""
 
-    recording: Recording
-    segments: list[SupervisionSegment]
-
-
-@dataclass(frozen=True)
-class ShardJob:
-    """The part of a set that becomes one shard, all at one speed."""
-
-    number: int
-    speed: float
-    sources: tuple[Source, ...]
-
-
-@dataclass
-class ShardResult:
-    """What became of a shard: its utterances, sums of features per speaker, and what was left out."""
-
-    utterances: list[Utterance] = field(default_factory=list)
-    moments: dict[str, Moments] = field(default_factory=dict)
-    drops: list[Drop] = field(default_factory=list)
-
-
-def compute_shard(job: ShardJob, directory: Path, features: Features) -> ShardResult:
-    """Compute and write one shard below `directory`.
-
-    Raises AsrtoolError for a wrong sampling rate and for features that are not finite; OSError when the disk is full.
-    """
-    result = ShardResult()
-    with _one_thread():
-        result.utterances = write_shard(directory, job.number, _filterbanks(job, features, result), features)
-    return result
-
-
-def _filterbanks(job: ShardJob, features: Features, result: ShardResult) -> Iterator[tuple[Utterance, np.ndarray]]:
-    """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`."""
-    extractor = make_extractor(features)
-    for source in job.sources:
-        try:
-            audio = _load_audio(source, features)
-        except UNREADABLE as error:
-            detail = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
-            result.drops += [Drop(_copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
-            continue
-        for segment in source.segments:
-            row = source.recording.channel_ids.index(segment.channel)
-            samples = _cut_out(audio[row], segment, job.speed, features.sampling_rate_hz)
-            if len(samples) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
-                drop = Drop(
-                    _copy_id(segment.id, job.speed), "too short", f"{len(samples)} samples are less than a frame"
-                )
-                result.drops.append(drop)
-                continue
-            feats_TF = extractor.extract(samples, features.sampling_rate_hz)
-            utterance = _describe(segment, job, len(samples) / features.sampling_rate_hz, len(feats_TF))
-            if not np.isfinite(feats_TF).all():
-                raise AsrtoolError(
-                    f"features of {utterance.id} hold NaN or infinity", f"listen to recording {utterance.recording}"
-                )
-            add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
-            yield utterance, feats_TF
-
-
-def make_extractor(features: Features) -> Fbank:
-    """lhotse's filterbank extractor with these settings; energies have a floor, so silence gives finite values."""
-    return Fbank(
-        FbankConfig(
-            sampling_rate=features.sampling_rate_hz,
-            num_filters=features.num_mel_bins,
-            frame_shift=features.frame_shift_ms / 1000,
-            frame_length=features.frame_length_ms / 1000,
+    def __init__(self, features: Features) -> None:
+        self.sampling_rate_hz = features.sampling_rate_hz
+        self.extractor = Fbank(
+            FbankConfig(
+                sampling_rate=features.sampling_rate_hz,
+                num_filters=features.num_features,
+                frame_shift=features.frame_shift_ms / 1000,
+                frame_length=features.frame_length_ms / 1000,
+            )
         )
-    )
 
-
-def _load_audio(source: Source, features: Features) -> np.ndarray:
-    """All samples of a recording, float32 of shape (channels, samples); row i is the i-th of its channel ids."""
-    recording = source.recording
-    # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
-    with audio_backend("LibsndfileBackend") as backend:
-        for file in recording.sources if not recording.transforms else []:
-            if file.type != "file":
-                continue
-            info = backend.info(file.source)
-            if info.samplerate != features.sampling_rate_hz:
-                raise wrong_rate(f"{file.source} (recording {recording.id})", info.samplerate, features)
-            if info.frames < recording.num_samples:
-                raise ValueError(f"{file.source} has {info.frames} samples, expected {recording.num_samples}")
-        return recording.load_audio()
-
-
-def _cut_out(samples: np.ndarray, segment: SupervisionSegment, speed: float, rate_hz: int) -> np.ndarray:
-    """Of the samples of a channel those of a segment, at `speed`."""
-    begin = round(segment.start * rate_hz)
-    samples = samples[begin : begin + round(segment.duration * rate_hz)]
-    return samples if speed == 1 or not len(samples) else Speed(speed)(samples, rate_hz)
-
-
-def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num_frames: int) -> Utterance:
-    return Utterance(
-        id=_copy_id(segment.id, job.speed),
-        recording=segment.recording_id,
-        channel=CHANNELS[segment.channel],
-        start_s=segment.start / job.speed,
-        duration_s=duration_s,
-        speaker=_copy_id(segment.speaker, job.speed),
-        text=segment.text,
-        shard=job.number,
-        num_frames=num_frames,
-    )
-
-
-def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
-    """The error for audio at another sampling rate than the features are made at."""
-    return AsrtoolError(
-        f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}",
-        f"convert the audio, or set features.sampling_rate_hz={found_hz} if all recordings have that rate",
-    )
-
-
-def _copy_id(name: str, speed: float) -> str:
-    return name if speed == 1 else f"sp{speed:g}-{name}"
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch in one thread: processes share the cores, and the last bits of a sum depend on its threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def extract(self, samples_S: np.ndarray) -> np.ndarray:
+        """As FeatureType.extract."""
+        feats_TF: np.ndarray = self.extractor.extract(samples_S, self.sampling_rate_hz)
+        return feats_TF

@@ -5,7 +5,6 @@ Reading it needs neither lhotse nor torch, so planning batches, counting hours a
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import typing
@@ -14,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Features
+from asrtool.config import to_table
+from asrtool.config_file import load_section
+from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
@@ -106,7 +107,7 @@ def write_feature_settings(directory: Path, features: Features) -> None:
 
     Written last: its presence says that all sets are complete.
     """
-    write_text(Path(directory) / SETTINGS, json.dumps(dataclasses.asdict(features), indent=1) + "\n")
+    write_text(Path(directory) / SETTINGS, json.dumps(to_table(features), indent=1) + "\n")
 
 
 def read_feature_settings(directory: Path) -> Features:
@@ -116,9 +117,9 @@ def read_feature_settings(directory: Path) -> Features:
     """
     path = Path(directory) / SETTINGS
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return Features(**{**fields, "speeds": tuple(fields["speeds"])})
+        features: Features = load_section("features", json.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
         raise AsrtoolError(f"{path}: missing, so the features are not complete", RERUN) from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, AsrtoolError) as error:
         raise AsrtoolError(f"{path}: no feature settings: {error}", RERUN) from error
+    return features

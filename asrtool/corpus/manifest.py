@@ -27,7 +27,7 @@ SUPERVISIONS = "supervisions.jsonl.gz"
 DROPPED = "dropped.tsv"
 REPORT = "report.json"
 
-# Faults of the data, as against what is left out on purpose; data.bad_share limits the first only.
+# Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
 BAD_UTTERANCE = frozenset(
     {"broken line", "bad times", "unknown mark-up", "unknown characters", "no text", "no segment"}
@@ -50,19 +50,19 @@ def write_manifests(
     recordings: Iterable[Recording],
     supervisions: Iterable[SupervisionSegment],
     drops: Sequence[Drop],
-    bad_share: float,
+    bad_fraction: float,
     texts: Mapping[str, str],
 ) -> None:
     """Check both manifests and write the folder `out`, with the further files `texts` (name -> content).
 
-    Recordings without a supervision are left out. Raises AsrtoolError when nothing is left, when more than `bad_share`
-    of the recordings or of the utterances had to be set aside for a fault, when a manifest is inconsistent, or when the
-    disk is full.
+    Recordings without a supervision are left out. Raises AsrtoolError when nothing is left, when more than
+    `bad_fraction` of the recordings or of the utterances had to be set aside for a fault, when a manifest is
+    inconsistent, or when the disk is full.
     """
     segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
     used = {s.recording_id for s in segments}
     kept = sorted((r for r in recordings if r.id in used), key=lambda r: r.id)
-    check_share(out, drops, len(kept), len(segments), bad_share)
+    check_fraction(out, drops, len(kept), len(segments), bad_fraction)
     check_manifests(kept, segments, out)
     (out / REPORT).unlink(missing_ok=True)
     _write_lines(out / RECORDINGS, (r.to_dict() for r in kept))
@@ -75,7 +75,7 @@ def write_manifests(
     logging.info("%s: %s", out.name, _summary(report))
 
 
-def check_share(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
+def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
     """Raise AsrtoolError when nothing is left, or faults took more than the share `limit` of one or the other.
 
     The numbers are of what is left. The list of drops is then written beside `out`.
@@ -88,8 +88,8 @@ def check_share(out: Path, drops: Sequence[Drop], num_recordings: int, num_utter
             write_text(rejected(out), format_drops(drops))
             raise AsrtoolError(
                 f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
-                f" data.bad_share is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
-                f"mend what {rejected(out)} lists, or raise data.bad_share",
+                f" data.bad_fraction is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
+                f"mend what {rejected(out)} lists, or raise data.bad_fraction",
             )
     if not num_utterances:
         write_text(rejected(out), format_drops(drops))

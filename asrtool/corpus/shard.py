@@ -20,8 +20,8 @@ from lhotse.shar.readers.tar import iterate_tarfile_pairwise
 from lhotse.shar.utils import fill_shar_placeholder
 from lhotse.shar.writers.array import ArrayTarWriter
 
-from asrtool import config
 from asrtool.corpus.index import RERUN, Utterance
+from asrtool.corpus.settings import Features as FeatureSettings
 from asrtool.errors import AsrtoolError
 
 CHANNELS = ("A", "B")
@@ -29,7 +29,7 @@ Store = Callable[[str, np.ndarray, Features], None]
 
 
 def write_shard(
-    directory: Path, number: int, items: Iterable[tuple[Utterance, np.ndarray]], settings: config.Features
+    directory: Path, number: int, items: Iterable[tuple[Utterance, np.ndarray]], settings: FeatureSettings
 ) -> list[Utterance]:
     """Write utterances and their (T, F) features as shard `number`; returns the utterances.
 
@@ -41,7 +41,7 @@ def write_shard(
             features = Features(
                 type=Fbank.name,
                 num_frames=utterance.num_frames,
-                num_features=settings.num_mel_bins,
+                num_features=settings.num_features,
                 frame_shift=settings.frame_shift_ms / 1000,
                 sampling_rate=settings.sampling_rate_hz,
                 start=0,

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.config import Decode
 from asrtool.corpus.index import Utterance
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.forward import compute_posteriors
 from asrtool.decode.inputs import check_num_tokens, load_acoustic_model, open_features
 from asrtool.decode.parallel import num_cores, process_pool
 from asrtool.decode.path import Span, find_spans, viterbi_path
+from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder

@@ -26,7 +26,7 @@ def decode_run(work: Path, tuning: Path, out: Path, config: Config) -> None:
     `tuning` is what tune_run wrote. Raises AsrtoolError when an input is missing or broken, or when tuning, model,
     features, tokenizer and graph do not belong together.
     """
-    chosen = read_trials(tuning, config.decode.methods)
+    chosen = read_trials(tuning, [method.name for method in config.decode.methods])
     _check_neural_weight(tuning, chosen, config)
     penalties = {trial.word_penalty for trial in chosen.values() if trial.method == "graph"}
     with open_decoder(work, config, penalties) as decoder, write_folder(out, "decode.json") as folder:

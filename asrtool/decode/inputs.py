@@ -8,14 +8,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from asrtool.config import Config, Decode
+from asrtool.config import Config
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.graph_search import GraphSearch, add_word_penalty
 from asrtool.decode.lattice import LatticeSearch
 from asrtool.decode.prefix_beam import PrefixBeam
 from asrtool.decode.search import Search
+from asrtool.decode.settings import Decode, Graph, Rescore, settings_of
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, opens_word
 from asrtool.errors import AsrtoolError
@@ -26,7 +25,8 @@ from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models import load_model
+from asrtool.models.acoustic import AcousticModel as AcousticModule
+from asrtool.models.model_file import load_model
 from asrtool.models.neural_lm import NeuralLm, load_neural_lm
 from asrtool.optional import require_k2
 
@@ -38,7 +38,7 @@ class AcousticModel:
     """The model, and the file it came from with what that says of it."""
 
     path: Path
-    model: torch.nn.Module
+    model: AcousticModule
     info: dict[str, Any]
 
     @property
@@ -49,7 +49,7 @@ class AcousticModel:
     @property
     def frame_s(self) -> float:
         """From one row of posteriors to the next."""
-        return self.frame_shift_ms * int(self.info["model"]["stack_frames"]) / 1000
+        return self.frame_shift_ms * int(self.model.encoder.subsampling) / 1000
 
 
 def load_acoustic_model(path: Path) -> AcousticModel:
@@ -83,10 +83,10 @@ def load_search(
     search = Search(WordPieces(pieces), acoustic.frame_s)
     if not any(map(opens_word, pieces)):
         search.parser = _open_parser(work, settings, pieces)
-    if "beam" in settings.methods:
+    if settings_of(settings, "beam"):
         words = read_symbols(work / "lang" / "words.txt", "lang")
         search.beam = PrefixBeam(pieces, NgramLm.load(work / "lm" / "G.arpa"), words)
-    if "graph" in settings.methods:
+    if settings_of(settings, "graph"):
         check_graph_tokens(work / "graph" / "tokens.txt", pieces)
         _open_graphs(search, work / "graph", len(pieces), settings, word_penalties)
     return search
@@ -99,17 +99,19 @@ def _open_graphs(
     arrays = read_graph(directory)
     _check_labels(directory, "tokens.txt", int(arrays.arcs["input"].max()), num_tokens)
     _check_labels(directory, "words.txt", int(arrays.arcs["output"].max()), len(search.symbols) - 1)
-    if settings.backend == "k2":
-        require_k2("decode.backend = k2")
+    graph: Graph = settings_of(settings, "graph")
+    if graph.backend == "k2":
+        require_k2("decode.graph.backend = k2")
         from asrtool.decode.k2_search import K2Search
 
-        search.graphs = {penalty: K2Search(directory, settings.max_active, penalty) for penalty in word_penalties}
+        search.graphs = {penalty: K2Search(directory, graph.max_active, penalty) for penalty in word_penalties}
     else:
         plain = load_graph(directory)
         graphs = {penalty: add_word_penalty(plain, penalty, len(search.symbols)) for penalty in word_penalties}
-        search.graphs = {penalty: GraphSearch(graph, settings.max_active) for penalty, graph in graphs.items()}
-    if "rescore" in settings.methods:
-        search.lattice = LatticeSearch(arrays, settings.max_active, settings.lattice_beam, settings.num_paths)
+        search.graphs = {penalty: GraphSearch(fst, graph.max_active) for penalty, fst in graphs.items()}
+    rescore: Rescore | None = settings_of(settings, "rescore")
+    if rescore:
+        search.lattice = LatticeSearch(arrays, graph.max_active, rescore.lattice_beam, rescore.num_paths)
 
 
 def _check_labels(directory: Path, table: str, greatest: int, last: int) -> None:
@@ -122,7 +124,7 @@ def _check_labels(directory: Path, table: str, greatest: int, last: int) -> None
 
 def load_sentence_lms(work: Path, config: Config) -> tuple[NgramLm | None, NeuralLm | None]:
     """The n-gram and the neural language model that rescore, None where the settings ask for none."""
-    if "rescore" not in config.decode.methods:
+    if not settings_of(config.decode, "rescore"):
         return None, None
     ngram = NgramLm.load(work / "lm" / LARGE) if config.lm.large else None
     neural = load_neural_lm(work / "nnlm" / "model.pt") if config.nnlm.enabled else None
@@ -131,7 +133,7 @@ def load_sentence_lms(work: Path, config: Config) -> tuple[NgramLm | None, Neura
 
 def _open_parser(work: Path, settings: Decode, pieces: Sequence[str]) -> WordParser:
     """What finds words in pieces that do not mark where a word begins."""
-    wordless = [method for method in settings.methods if method in ("greedy", "beam")]
+    wordless = [method.name for method in settings.methods if method.name in ("greedy", "beam")]
     if wordless:
         raise AsrtoolError(
             f"{work / 'tokenizer'}: its tokens do not mark where a word begins, which method {wordless[0]} needs",

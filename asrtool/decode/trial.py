@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from asrtool.config import BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES
+from asrtool.decode.settings import BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES
 from asrtool.errors import AsrtoolError
 
 FIELDS = {
@@ -66,7 +66,7 @@ def read_trials(path: Path, methods: Iterable[str]) -> dict[str, Trial]:
 
 def _parse(path: Path, table: Mapping[str, Mapping[str, float]], method: str, hint: str) -> Trial:
     if not isinstance(table, dict) or method not in table:
-        raise AsrtoolError(f"{path}: nothing on method {method}", hint)
+        raise AsrtoolError(f"{path}: no results for method {method}", hint)
     found, expected = table[method], set(FIELDS[method])
     numbers = isinstance(found, dict) and all(type(value) in (int, float) for value in found.values())
     if not numbers or set(found) != expected:

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asrtool.config import Config, Decode
+from asrtool.config import Config
 from asrtool.decode.decoder import Decoder, open_decoder
 from asrtool.decode.forward import PosteriorFile
 from asrtool.decode.rescore import ScoredList
+from asrtool.decode.settings import Decode, settings_of
 from asrtool.decode.trial import NUMBERS, Trial, format_trials
 from asrtool.decode.words import is_spoken
 from asrtool.files import write_folder
@@ -41,8 +42,10 @@ def tune_run(work: Path, out: Path, config: Config) -> str:
     features, tokenizer and graph do not belong together.
     """
     settings = config.decode
+    methods = [method.name for method in settings.methods]
+    graph = settings_of(settings, "graph")
     with (
-        open_decoder(work, config, settings.word_penalties) as decoder,
+        open_decoder(work, config, graph.word_penalties if graph else (0.0,)) as decoder,
         write_folder(out, "tuning.json") as folder,
         tempfile.TemporaryFile(dir=folder) as file,
     ):
@@ -51,7 +54,7 @@ def tune_run(work: Path, out: Path, config: Config) -> str:
         chosen = choose_trials(results)
         table = format_tuning(results, chosen)
         (folder / "tuning.tsv").write_text(table, encoding="utf-8")
-        text = format_trials(chosen[method] for method in settings.methods)
+        text = format_trials(chosen[method] for method in methods)
         (folder / "tuning.json").write_text(text, encoding="utf-8")
     return table
 
@@ -66,12 +69,13 @@ class _Dev:
         self.recorded = False
 
     def tune(self, settings: Decode, neural: bool) -> list[Result]:
-        searched = [method for method in dict.fromkeys(settings.methods) if method != "rescore"]
+        names = dict.fromkeys(method.name for method in settings.methods)
+        searched = [method for method in names if method != "rescore"]
         results = self._count(first_trials(settings, searched))
         for vary in (other_penalties, other_beams):
             chosen = choose_trials(results)
             results += self._count([trial for method in searched for trial in vary(settings, chosen[method])])
-        if "rescore" in settings.methods:
+        if "rescore" in names:
             first = choose_trials(results)["graph"]
             lists = self.decoder.lists(self.posteriors, first, "dev, n-best lists", len(self.reader.index))
             texts = [utterance.text for utterance in self.posteriors.utterances]
@@ -101,20 +105,20 @@ def _name(trial: Trial) -> str:
 
 def first_trials(settings: Decode, methods: Iterable[str]) -> list[Trial]:
     """Every language-model weight, at the widest beam and the word penalty nearest to zero."""
-    penalty = min(settings.word_penalties, key=abs)
     trials = []
     for method in methods:
         if method == "greedy":
             trials.append(Trial(method))
         else:
-            widest = max(_beams(settings, method))
-            trials += [Trial(method, weight, penalty, widest) for weight in dict.fromkeys(settings.lm_weights)]
+            own = settings_of(settings, method)
+            penalty, widest = min(own.word_penalties, key=abs), max(_beams(settings, method))
+            trials += [Trial(method, weight, penalty, widest) for weight in dict.fromkeys(own.lm_weights)]
     return trials
 
 
 def other_penalties(settings: Decode, trial: Trial) -> list[Trial]:
     """`trial` with each other word penalty."""
-    penalties = () if trial.method == "greedy" else dict.fromkeys(settings.word_penalties)
+    penalties = dict.fromkeys(getattr(settings_of(settings, trial.method), "word_penalties", ()))
     return [replace(trial, word_penalty=penalty) for penalty in penalties if penalty != trial.word_penalty]
 
 
@@ -124,13 +128,15 @@ def other_beams(settings: Decode, trial: Trial) -> list[Trial]:
 
 
 def _beams(settings: Decode, method: str) -> tuple[float, ...]:
-    return {"beam": tuple(map(float, settings.beam_sizes)), "graph": settings.graph_beams}.get(method, ())
+    own = settings_of(settings, method)
+    return tuple(map(float, getattr(own, "beam_sizes", getattr(own, "beams", ()))))
 
 
 def rescore_trials(settings: Decode, beam: float, neural: bool) -> list[Trial]:
     """All weights of rescoring the lattices of `beam`; one of the neural language model only where there is one."""
-    nnlm_weights = settings.nnlm_weights if neural else (0.0,)
-    combined = itertools.product(settings.lm_weights, settings.word_penalties, nnlm_weights)
+    own = settings_of(settings, "rescore")
+    nnlm_weights = own.nnlm_weights if neural else (0.0,)
+    combined = itertools.product(own.lm_weights, own.word_penalties, nnlm_weights)
     return [Trial("rescore", weight, penalty, beam, nnlm) for weight, penalty, nnlm in dict.fromkeys(combined)]
 
 

@@ -6,15 +6,28 @@ matrix T_k of the ring where all are equally fast, and subtracts its own gradien
 
 from __future__ import annotations
 
+from asrtool import registry
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.strategy import LocalReplica, Strategy, StrategyContext
+from asrtool.distributed.topology import Ring, fixed_ring, random_ring
 from asrtool.distributed.work_queue import AssignmentRule
 
 
 def adpsgd(context: StrategyContext) -> Strategy:
-    """The ring is named by the strategy: adpsgd-RING."""
+    """On the ring that `distributed.adpsgd.ring` names."""
+    return _on_ring(context, registry.load("ring", context.settings.ring))
+
+
+def adpsgd_fixed(context: StrategyContext) -> Strategy:
+    return _on_ring(context, fixed_ring)
+
+
+def adpsgd_random(context: StrategyContext) -> Strategy:
+    return _on_ring(context, random_ring)
+
+
+def _on_ring(context: StrategyContext, ring: Ring) -> Strategy:
     flat = FlatWeights(context.model)
-    ring = context.name.removeprefix("adpsgd-")
-    gossip = Gossip(flat.weights_P, context.world, ring, context.settings, context.seed)
+    gossip = Gossip(flat.weights_P, context.world, ring, context.settings.message_type, context.seed)
     return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

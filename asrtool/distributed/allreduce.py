@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext, SynchronousStrategy
+from asrtool.distributed.strategy import StepCost, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
 
@@ -65,7 +65,3 @@ class AllReduce(SynchronousStrategy):
         spent = self.gradients.spent()
         norm, _ = super().step()
         return norm, spent
-
-
-def allreduce(context: StrategyContext) -> Strategy:
-    return AllReduce(context)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from asrtool.config import Dist
 from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
@@ -21,7 +21,7 @@ from asrtool.distributed.world import World, all_reduce_bytes
 class BlockMomentum(MixingRule):
     """Keeps, of P weights each, those of the block's begin, the momentum D, and the mean while it is computed."""
 
-    def __init__(self, weights_P: Tensor, world: World, settings: Dist) -> None:
+    def __init__(self, weights_P: Tensor, world: World, settings: Bmuf) -> None:
         self.weights_P = weights_P
         self.world = world
         self.block_steps = settings.block_steps

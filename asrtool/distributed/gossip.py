@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from asrtool.config import Dist
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.strategy import MixingRule, StepCost
-from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, right_neighbour
+from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, own_address
 
@@ -21,11 +20,11 @@ MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class Gossip(MixingRule):
     """Exchanges with the right neighbour of each step, one at a time, while the next step computes."""
 
-    def __init__(self, weights_P: Tensor, world: World, ring: str, settings: Dist, seed: int) -> None:
+    def __init__(self, weights_P: Tensor, world: World, ring: Ring, message_type: str, seed: int) -> None:
         self.weights_P = weights_P
         self.world = world
-        self.ring = RINGS[ring]
-        self.message_type = MESSAGES[settings.message_type]
+        self.ring = ring
+        self.message_type = MESSAGES[message_type]
         self.seed = seed
         self.num_steps = 0
         self.num_bytes = 0

@@ -13,15 +13,18 @@ from typing import Any
 import torch.distributed as collectives
 from torch import Tensor
 
-from asrtool.config import Dist
+from asrtool import registry
 from asrtool.distributed.allreduce import AveragedGradients
 from asrtool.distributed.delay_by_one import DelayByOne
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
+from asrtool.distributed.settings import Hierarchical
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+
+NODE_SIZE = "distributed.h-adpsgd.node_size"
 
 
 class Sliced(MixingRule):
@@ -94,7 +97,7 @@ class SuperLearner(LocalReplica):
 
 
 def hierarchical(context: StrategyContext) -> Strategy:
-    """Nodes are runs of `dist.node_size` ranks, by default the learners of a machine.
+    """Nodes are runs of `node_size` ranks, by default the learners of a machine.
 
     Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
     """
@@ -102,10 +105,13 @@ def hierarchical(context: StrategyContext) -> Strategy:
     if not size:
         size, *larger = sorted(set(world.gather(world.local_size)))
         if larger:
-            raise AsrtoolError(f"machines with {size} and {larger[0]} learners", "choose a dist.node_size for all")
+            raise AsrtoolError(
+                f"machines with {size} and {larger[0]} learners", "choose a distributed.h-adpsgd.node_size for all"
+            )
     if world.size % size:
         raise AsrtoolError(
-            f"{world.size} learners in nodes of {size}", "choose a dist.node_size that divides the number of learners"
+            f"{world.size} learners in nodes of {size}",
+            f"choose a {NODE_SIZE} that divides the number of learners",
         )
     ranks = range(world.size)
     node = world.split([ranks[first : first + size] for first in ranks[::size]])
@@ -118,8 +124,9 @@ def hierarchical(context: StrategyContext) -> Strategy:
     return SuperLearner(context, flat, mixing, assignment_rule, node)
 
 
-def outer_mixing(settings: Dist, slice_P: Tensor, others: World, seed: int) -> MixingRule:
-    """How nodes mix: `dist.outer`."""
+def outer_mixing(settings: Hierarchical, slice_P: Tensor, others: World, seed: int) -> MixingRule:
+    """How nodes mix: `outer`."""
     if settings.outer == "adpsgd-d1":
         return DelayByOne(slice_P, others)
-    return Gossip(slice_P, others, settings.outer.removeprefix("adpsgd-"), settings, seed)
+    ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
+    return Gossip(slice_P, others, ring, settings.message_type, seed)

@@ -268,12 +268,12 @@ def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
 
 
 def parameter_server(context: StrategyContext) -> Strategy:
-    """`dist.num_servers` servers; the weights are cut between them at the borders of parameters."""
+    """`distributed.ps-async.num_servers` servers; the weights are cut between them at the borders of parameters."""
     num_servers = context.settings.num_servers
     most = min(context.world.size, len(list(context.model.parameters())))
     if num_servers > most:
         raise AsrtoolError(
-            f"dist.num_servers is {num_servers}, with {context.world.size} learners and a model of "
+            f"distributed.ps-async.num_servers is {num_servers}, with {context.world.size} learners and a model of "
             f"{len(list(context.model.parameters()))} parameters",
             f"choose {most} at most: a server runs beside a learner and keeps whole parameters",
         )

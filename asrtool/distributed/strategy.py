@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from asrtool.config import Dist
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
 
 NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are added up, to see whether any is lost
 
@@ -43,12 +43,11 @@ class ConsensusMetrics:
 class StrategyContext:
     """What a strategy is built from."""
 
-    name: str  # of the strategy
     task: nn.Module  # a batch (or None) -> its loss, and a zero that hangs on all weights for None
     model: nn.Module  # the weights of it
     make_optimizer: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
     clip_norm: float
-    settings: Dist
+    settings: Any  # of the strategy
     seed: int
     world: World
 
@@ -251,7 +250,12 @@ class SynchronousStrategy(Strategy):
 
 
 def single(context: StrategyContext) -> Strategy:
-    """One learner: w <- w - alpha g(w)."""
+    """One learner: w <- w - alpha g(w). AsrtoolError where there are more."""
+    if context.world.size > 1:
+        raise AsrtoolError(
+            f"strategy single with {context.world.size} learners",
+            "choose another --strategy, for example adpsgd-random",
+        )
     return SynchronousStrategy(context, AssignmentRule(), context.task)
 
 

@@ -27,9 +27,6 @@ def random_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
     return np.random.default_rng((seed, step)).permutation(num_learners).tolist()
 
 
-RINGS: dict[str, Ring] = {"fixed": fixed_ring, "random": random_ring}
-
-
 def right_neighbour(ring: Sequence[int], learner: int) -> int:
     """Who follows `learner` in `ring`; itself where it is alone."""
     return ring[(ring.index(learner) + 1) % len(ring)]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.config import Lm
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_file_name, make_folder_of
 from asrtool.lang.arpa import write_arpa
@@ -19,6 +18,7 @@ from asrtool.lang.ngram import Ints
 from asrtool.lang.ngram_count import number_words, read_text
 from asrtool.lang.ngram_trie import Trie
 from asrtool.lang.prune import prune
+from asrtool.lang.settings import Lm
 from asrtool.lang.symbols import read_symbols
 
 LARGE = "large.arpa"  # beside the pruned model, what it was pruned from

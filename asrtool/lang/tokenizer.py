@@ -14,9 +14,9 @@ from pathlib import Path
 
 import sentencepiece
 
-from asrtool.config import Tokenizer as TokenizerSettings
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
+from asrtool.lang.settings import Tokenizer as TokenizerSettings
 from asrtool.lang.symbols import read_symbols, write_symbols
 from asrtool.lang.text import read_sentences
 

@@ -1,6 +1,6 @@
 """Bidirectional LSTM over stacked frames.
 
-Letters in names: N utterances, T frames, F features of a frame, C channels of a layer, V tokens.
+Letters in names: N utterances, T frames, F features of a frame, C channels of a layer.
 """
 
 from __future__ import annotations
@@ -8,29 +8,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from asrtool.config import Model
-from asrtool.models.acoustic import AcousticModel
+from asrtool.models.encoder import Encoder
+from asrtool.models.settings import Lstm
 
 
-class BiLstm(AcousticModel):
-    """Frames are stacked, pass `num_layers` bidirectional LSTM layers, and become log-probabilities.
+class BiLstm(Encoder):
+    """Frames are stacked and pass `num_layers` bidirectional LSTM layers.
 
     The output of each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
-
-    What an utterance is padded with, and how far, has no influence on its output.
     """
 
-    def __init__(self, model: Model, num_features: int, num_tokens: int) -> None:
+    def __init__(self, settings: Lstm, num_features: int) -> None:
         super().__init__()
-        self.stack_frames = model.stack_frames
-        widths = [model.stack_frames * num_features] + [2 * model.hidden_size] * (model.num_layers - 1)
-        self.layers = nn.ModuleList(BiLstmLayer(width, model.hidden_size) for width in widths)
-        self.norms = nn.ModuleList(nn.LayerNorm(2 * model.hidden_size) for _ in widths)
-        self.dropout = nn.Dropout(model.dropout)
-        self.output = nn.Linear(2 * model.hidden_size, num_tokens)
+        self.subsampling = settings.stack_frames
+        self.output_size = 2 * settings.hidden_size
+        widths = [settings.stack_frames * num_features] + [self.output_size] * (settings.num_layers - 1)
+        self.layers = nn.ModuleList(BiLstmLayer(width, settings.hidden_size) for width in widths)
+        self.norms = nn.ModuleList(nn.LayerNorm(self.output_size) for _ in widths)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
-        """As AcousticModel.forward, with T' = ceil(T / stack_frames)."""
+        """As Encoder.forward."""
         num_frames = feats_NTF.shape[1]
         frame_T = torch.arange(num_frames, device=feats_NTF.device)
         feats_NTF = feats_NTF.masked_fill(frame_T[None, :, None] >= feat_lens_N[:, None, None], 0.0)
@@ -39,18 +37,13 @@ class BiLstm(AcousticModel):
         backward_TN = _backward(lens_N, hidden_TNC.shape[0])
         for layer, norm in zip(self.layers, self.norms, strict=True):
             hidden_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
-        logits_TNV = self.output(hidden_TNC)
-        return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1), lens_N
-
-    def output_lens(self, feat_lens_N: Tensor) -> Tensor:
-        """One row for every `stack_frames` frames, the last of them filled up."""
-        return (feat_lens_N + self.stack_frames - 1) // self.stack_frames
+        return hidden_TNC.transpose(0, 1), lens_N
 
     def _stack(self, feats_NTF: Tensor) -> Tensor:
         num_utterances, num_frames, num_features = feats_NTF.shape
-        missing = -num_frames % self.stack_frames
+        missing = -num_frames % self.subsampling
         feats_NTF = nn.functional.pad(feats_NTF, (0, 0, 0, missing))
-        return feats_NTF.reshape(num_utterances, -1, self.stack_frames * num_features)
+        return feats_NTF.reshape(num_utterances, -1, self.subsampling * num_features)
 
 
 class BiLstmLayer(nn.Module):

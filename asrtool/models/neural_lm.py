@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from asrtool.config import Nnlm
 from asrtool.errors import AsrtoolError
 from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.train.settings import Nnlm
 
 FORMAT = 1
 UNK = "<unk>"

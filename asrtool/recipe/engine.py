@@ -133,7 +133,7 @@ def _run_lines(run: Run, number: str, stage: Stage) -> None:
             if exit_code != 0:
                 raise AsrtoolError(
                     f"stage {number} {stage.name} failed with exit code {exit_code}, see {path}",
-                    f"mend the cause, then resume with: {run.invocation} --stage {stage.name}",
+                    f"fix the cause, then resume with: {run.invocation} --stage {stage.name}",
                 )
 
 

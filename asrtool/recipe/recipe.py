@@ -105,7 +105,7 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
         files.insert(0, site)
     from_files: dict[str, str] = {}
     for file in files:
-        paths = vars(load_config([file]).paths)
+        paths = load_config([file]).paths
         from_files |= {key: _absolute_or_empty(paths[key], file.parent) for key in read_toml(file).get("paths", {})}
     absolute = [f"paths.{key}={value}" for key, value in from_files.items()]
     loaded = load_config(files, [*absolute, *(_absolute_override(override) for override in overrides)])

@@ -2,8 +2,8 @@
 
 Found without running anything: imports are read from the syntax tree, starting at the function of the command and
 following this project's packages, imports inside functions included. Docstrings and comments do not count, so that
-mending one does not make a training stale. Neither do the modules in FRAME: they decide how a command is called and
-told about, not what it writes, and the settings themselves are compared one by one.
+correcting one does not make a training stale. Neither do the modules in FRAME: they decide how a command is called and
+reported, not what it writes, and the settings themselves are compared one by one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from asrtool.errors import AsrtoolError
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool", "local", "utils")
 FRAME = frozenset(
-    {"asrtool.config", "asrtool.config_file", "asrtool.config_value"}
+    {"asrtool.config", "asrtool.config_file", "asrtool.config_value", "asrtool.registry", "asrtool.settings"}
+    | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
     | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options"}
 )
@@ -35,14 +37,15 @@ class Entry:
     function: str  # train
 
 
-def code_digests(entries: Iterable[Entry]) -> dict[str, str]:
-    """Source file, relative to ROOT -> digest, of all that the commands at `entries` can import.
+def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[str, str]:
+    """Source file, relative to ROOT -> digest, of all that the commands at `entries` and the `modules` can import.
 
-    Of the entry modules only what the functions refer to counts: a command does not change with its neighbours.
-    Raises AsrtoolError for an import of a module that does not exist.
+    `modules` are those of components chosen by name, which no import statement shows; one outside this project counts
+    by itself. Of the entry modules only what the functions refer to counts: a command does not change with its
+    neighbours. Raises AsrtoolError for an import of a module that does not exist.
     """
     digests: dict[str, str] = {}
-    waiting: list[str] = []
+    waiting = list(modules)
     for module in sorted({entry.module for entry in entries}):
         functions = {entry.function for entry in entries if entry.module == module}
         parts = _reachable(_parse(module), functions)
@@ -79,17 +82,20 @@ def _parse(module: str) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
-        raise AsrtoolError(f"{path}: line {error.lineno}: {error.msg}", "mend the line") from error
+        raise AsrtoolError(f"{path}: line {error.lineno}: {error.msg}", "fix the line") from error
 
 
 def _file_name(module: str) -> str:
     name = _find(module)
     if name is None:
-        raise AsrtoolError(f"module {module} does not exist under {ROOT}", "mend the import that names it")
+        raise AsrtoolError(f"module {module} does not exist under {ROOT}", "fix the import that names it")
     return name
 
 
 def _find(module: str) -> str | None:
+    if module.split(".")[0] not in PACKAGES:
+        found = importlib.util.find_spec(module)
+        return found.origin if found else None
     stem = module.replace(".", "/")
     for name in (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.cpp"):
         if (ROOT / name).is_file():

@@ -28,7 +28,8 @@ class Stage:
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
-    resumes: bool = False  # goes on from what it finds in `makes`, so that --force has to begin without it
+    resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
+    optional: bool = False  # on only where a component that the settings choose needs it
     when: str = ""  # a true/false setting, section.key: where it is false the stage is off, and so is what it makes
 
 

@@ -36,6 +36,7 @@ COMMON = (
         makes=("lang",),
         run=(Line("asrtool lang {work}/manifests/train/sentences.txt {work}/tokenizer {work}/lang --config {config}"),),
         settings=("lang",),
+        optional=True,
     ),
     Stage(
         name="lm",
@@ -49,6 +50,7 @@ COMMON = (
             ),
         ),
         settings=("lm",),
+        optional=True,
     ),
     Stage(
         name="graph",
@@ -57,6 +59,7 @@ COMMON = (
         makes=("graph",),
         run=(Line("asrtool graph {work}/lang {work}/lm/G.arpa {work}/graph --config {config}"),),
         settings=("graph",),
+        optional=True,
     ),
     Stage(
         name="train",
@@ -64,7 +67,7 @@ COMMON = (
         needs=("features", "tokenizer"),
         makes=("train",),
         run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
-        settings=("model", "specaugment", "train", "dist"),
+        settings=("model", "specaugment", "train", "distributed"),
         resumes=True,
     ),
     Stage(
@@ -124,7 +127,7 @@ COMMON = (
             "model",
             "specaugment",
             "train",
-            "dist",
+            "distributed",
             "average",
             "nnlm",
             "decode",

@@ -10,17 +10,18 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
-from asrtool.config_file import select
+from asrtool import registry
+from asrtool.config import SECTIONS, Config, chosen_components, flatten, select, with_defaults
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, code_digests
 from asrtool.recipe.stage import Stage, lies_in
+from asrtool.settings import changed_key
 
 MARKERS = ".stages"
 STARTED = {"finished": False}
@@ -38,12 +39,24 @@ class Run:
 
     def lines(self, stage: Stage) -> list[str]:
         """The command lines of `stage` that serve the training corpora, placeholders as they are."""
-        return [line.text for line in stage.run if not line.corpus or line.corpus in self.config.data.train]
+        return [
+            line.text
+            for line in stage.run
+            if not line.corpus or line.corpus in {corpus.name for corpus in self.config.data.train}
+        ]
 
     def is_off(self, stage: Stage) -> bool:
         """Whether the settings leave `stage` out."""
+        if stage.optional and stage.name not in self._needed_stages():
+            return True
         section, _, key = stage.when.partition(".")
         return bool(stage.when) and not getattr(getattr(self.config, section), key)
+
+    def _needed_stages(self) -> set[str]:
+        """The optional stages that the components chosen by the settings need."""
+        return {
+            name for part in chosen_components(self.config, SECTIONS) for name in getattr(part.settings, "needs", ())
+        }
 
     def needs(self, stage: Stage) -> list[str]:
         """What `stage` reads, without what stages make that are off."""
@@ -107,11 +120,10 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
             return f"{path} missing"
     if run.lines(stage) != marker["commands"]:
         return "command changed"
-    settings = _settings(run.config, stage)
-    for key in sorted(settings.keys() | marker["settings"].keys()):
-        before, now = marker["settings"].get(key), settings.get(key)
-        if before != now:
-            return f"{key} {json.dumps(before)} -> {json.dumps(now)}"
+    settings, defaults = _settings(run.config, stage), _settings(with_defaults(run.config), stage)
+    if key := changed_key(marker["settings"], settings, defaults):
+        before = marker["settings"].get(key, defaults.get(key))
+        return f"{key} {json.dumps(before)} -> {json.dumps(settings[key])}"
     needs = run.needs(stage)
     for path in needs:
         if files_digest(run.work / path) != marker["needs"].get(path):
@@ -132,14 +144,14 @@ def _changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]])
     """The first source that differs from the `recorded` ones, '' for none."""
     if all(_size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
         return ""  # no need to read any source
-    now = code_digests(_entries(run, stage))
+    now = _code_digests(run, stage)
     before = {name: record[2] for name, record in recorded.items()}
     return min((name for name in now.keys() | before.keys() if now.get(name) != before.get(name)), default="")
 
 
 def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     """What `stage` would be made of, were it run now."""
-    code = code_digests(_entries(run, stage))
+    code = _code_digests(run, stage)
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
@@ -148,16 +160,19 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     )
 
 
-def _entries(run: Run, stage: Stage) -> list[Entry]:
-    return [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
+def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
+    """Of the commands, and of the components that their settings choose."""
+    entries = [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
+    return code_digests(entries, chosen_modules(run.config, stage.settings))
+
+
+def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
+    """The modules of the components that the sections or keys `names` choose."""
+    return [registry.module_of(part.kind, part.name) for part in chosen_components(config, names)]
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    return {
-        f"{section}.{key}": list(value) if isinstance(value, tuple) else value  # as JSON gives it back
-        for section, values in select(config, stage.settings).items()
-        for key, value in values.items()
-    }
+    return flatten(select(config, stage.settings))
 
 
 def files_digest(path: Path) -> str:

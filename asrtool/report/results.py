@@ -38,7 +38,9 @@ def write_results(work: Path, config: Config) -> Path:
     training = _read(work / "train" / "train.json", "train")
     decoding = _read(work / "decode" / "decode.json", "decode")
     manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in ("train", "dev", "test")}
-    scores = {name: _read_scores(work, name, config.decode.methods) for name in ("test", "dev")}
+    scores = {
+        name: _read_scores(work, name, [method.name for method in config.decode.methods]) for name in ("test", "dev")
+    }
     test_name = _test_name(next(iter(scores["test"].values())))
     learners = read_training(work / "train")
     sections = [
@@ -118,7 +120,7 @@ def _facts(training: Mapping[str, Any], decoding: Mapping[str, Any], manifests: 
             "training",
             f"{training['num_steps']} steps, {training['num_samples']} utterances, {training['seconds']:.0f} s",
         ),
-        ("padding", f"{100 * training['padding_share']:.1f} % of the frames"),
+        ("padding", f"{100 * training['padding_fraction']:.1f} % of the frames"),
         ("chosen on dev", "; ".join(f"{method} {text}" for method, text in weights.items() if text) or "nothing"),
         ("real-time factor on test", f"acoustic {factors['acoustic_rtf']:.4f}; search: {searches}"),
     ]

@@ -73,8 +73,8 @@ def read_training(train: Path) -> TrainingRun:
         seconds = seconds or _span_s(every)
         clock.append((float(every["samples"].max()), seconds))
     return TrainingRun(
-        strategy=inputs["train"]["strategy"],
-        emulated="compute_ms" in inputs.get("emulation", {}),
+        strategy=inputs["distributed"]["strategy"],
+        emulated=inputs["emulation"]["compute_ms"] is not None,
         finished=finished,
         seconds=seconds,
         learners=learners,

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from asrtool.config import Model
 from asrtool.errors import AsrtoolError
-from asrtool.models import build_model, save_model
+from asrtool.models.model_file import model_of, save_model
 from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint, load_newest
 
 
@@ -34,7 +33,7 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
     paths = [checkpoint_path(directory, entry.step) for entry in chosen]
     logging.info("averaging %s", ", ".join(path.name for path in paths))
     info, weights = _mean(paths)
-    model = build_model(Model(**info["model"]), info["num_features"], info["num_tokens"])
+    model = model_of(info, str(paths[-1]))
     model.load_state_dict(weights)
     save_model(out, model, info)
 

@@ -13,6 +13,6 @@ class Emulation:
     slow: Mapping[int, float] = field(default_factory=dict)  # learner -> how many times longer it computes
     compute_ms: float | None = None  # of a step that computes nothing
 
-    def as_inputs(self) -> dict[str, float]:
+    def as_inputs(self) -> dict[str, float | None]:
         """What has an effect on the weights."""
-        return {} if self.compute_ms is None else {"compute_ms": self.compute_ms}
+        return {"compute_ms": self.compute_ms}

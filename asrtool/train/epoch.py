@@ -16,18 +16,18 @@ class Epoch:
 
     batches: list[Batch]
     samples: np.ndarray  # (B + 1,) utterances
-    tokens: np.ndarray  # (B + 1,)
+    normalisers: np.ndarray  # (B + 1,) of the loss
 
     @staticmethod
     def plan(examples: Examples, max_frames: int, seed: int, number: int) -> Epoch:
         """A pure function of its arguments, so all learners find the same."""
         batches = examples.plan_epoch(max_frames, seed, number)
-        tokens = [sum(len(examples.tokens[i]) for i in batch.indices) for batch in batches]
-        return Epoch(batches, _before([len(batch.indices) for batch in batches]), _before(tokens))
+        normalisers = [sum(examples.normalisers[i] for i in batch.indices) for batch in batches]
+        return Epoch(batches, _before([len(batch.indices) for batch in batches]), _before(normalisers))
 
-    def num_tokens(self, positions: range) -> int:
-        """Tokens of the batches at `positions`."""
-        return int(self.tokens[positions.stop] - self.tokens[positions.start])
+    def normaliser(self, positions: range) -> int:
+        """Of the loss of the batches at `positions`."""
+        return int(self.normalisers[positions.stop] - self.normalisers[positions.start])
 
 
 def _before(counts: list[int]) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models.criterion import ctc_frames_needed
+from asrtool.models.acoustic import AcousticModel
 
 NUM_NAMED = 5  # utterances named in a message
 
@@ -30,13 +30,14 @@ class Examples:
     """The utterances of a feature set that a model can learn from."""
 
     reader: FeatureReader
-    tokens: dict[int, list[int]]  # position in the index -> token ids, in storage order
-    num_dropped: int  # too short for their text
+    targets: dict[int, list[int]]  # position in the index -> token ids, in storage order
+    normalisers: dict[int, int]  # and the part of each in the normaliser of the loss
+    num_dropped: int  # that the objective cannot be trained on
 
     @property
     def duration_s(self) -> float:
         """Seconds of speech, without those dropped."""
-        return sum(self.reader.index[i].duration_s for i in self.tokens)
+        return sum(self.reader.index[i].duration_s for i in self.targets)
 
     def plan_epoch(self, max_frames: int, seed: int, epoch: int) -> list[Batch]:
         """The batches of an epoch; a pure function of the set, `seed` and `epoch`."""
@@ -52,19 +53,21 @@ class Examples:
             start = time.perf_counter()
             for batch in loaded:
                 wait_s = time.perf_counter() - start
-                yield ExampleBatch(batch, *self._tokens(batch), wait_s)
+                yield self._with_targets(batch, wait_s)
                 start = time.perf_counter()
 
     def _utterances(self) -> list[Utterance]:
-        return [self.reader.index[i] for i in self.tokens]
+        return [self.reader.index[i] for i in self.targets]
 
     def _in_index(self, batches: Sequence[Batch]) -> list[Batch]:
-        positions = list(self.tokens)
+        positions = list(self.targets)
         return [Batch(batch.number, tuple(positions[i] for i in batch.indices)) for batch in batches]
 
-    def _tokens(self, batch: LoadedBatch) -> tuple[Tensor, Tensor]:
-        tokens = [torch.tensor(self.tokens[i], dtype=torch.int64) for i in batch.indices]
-        return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True), torch.tensor([len(ids) for ids in tokens])
+    def _with_targets(self, batch: LoadedBatch, wait_s: float) -> ExampleBatch:
+        targets = [torch.tensor(self.targets[i], dtype=torch.int64) for i in batch.indices]
+        targets_NU = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True)
+        target_lens_N = torch.tensor([len(ids) for ids in targets])
+        return ExampleBatch(batch, targets_NU, target_lens_N, sum(self.normalisers[i] for i in batch.indices), wait_s)
 
 
 @dataclass
@@ -72,17 +75,14 @@ class ExampleBatch:
     """A batch ready for the model."""
 
     loaded: LoadedBatch
-    tokens_NU: Tensor  # int64, padded with blanks
-    token_lens_N: Tensor
+    targets_NU: Tensor  # int64, padded with zeros
+    target_lens_N: Tensor
+    normaliser: int  # of the loss of the batch
     wait_s: float  # how long training waited for it
 
     @property
     def ids(self) -> list[str]:
         return [utterance.id for utterance in self.loaded.utterances]
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.token_lens_N.sum())
 
     @property
     def frames(self) -> int:
@@ -93,40 +93,42 @@ class ExampleBatch:
         return int(np.prod(self.loaded.feats_NTF.shape[:2]))
 
 
-def load_examples(reader: FeatureReader, tokenizer: Tokenizer, output_lens: Callable[[Tensor], Tensor]) -> Examples:
-    """Spell the utterances of `reader`, and leave out those that a model gives too few rows for their tokens.
+def load_examples(reader: FeatureReader, tokenizer: Tokenizer, model: AcousticModel) -> Examples:
+    """Tokenize the utterances of `reader`, and leave out those that the objective of `model` cannot be trained on.
 
-    Raises AsrtoolError naming an utterance that the tokenizer cannot spell, and when nothing is left.
+    Raises AsrtoolError naming an utterance that the tokenizer cannot encode, and when nothing is left.
     """
-    num_rows = output_lens(torch.tensor([utterance.num_frames for utterance in reader.index])).tolist()
-    spelt: dict[str, list[int]] = {}  # speed-perturbed copies share their text
-    tokens: dict[int, list[int]] = {}
-    too_short = []
+    num_frames = torch.tensor([utterance.num_frames for utterance in reader.index])
+    num_rows = model.encoder.output_lens(num_frames).tolist()
+    encoded: dict[str, list[int]] = {}  # speed-perturbed copies share their text
+    examples = Examples(reader, {}, {}, 0)
+    unfit = []
     for i, utterance in enumerate(reader.index):
-        if utterance.text not in spelt:
-            spelt[utterance.text] = _spell(tokenizer, utterance.id, utterance.text)
-        needed = ctc_frames_needed(spelt[utterance.text])
-        if max(needed, 1) <= num_rows[i]:
-            tokens[i] = spelt[utterance.text]
+        if utterance.text not in encoded:
+            encoded[utterance.text] = _encode(tokenizer, utterance.id, utterance.text)
+        targets = encoded[utterance.text]
+        reason = model.objective.fits(num_rows[i], targets)
+        if reason:
+            unfit.append(f"{utterance.id} ({reason})")
         else:
-            too_short.append(f"{utterance.id} ({num_rows[i]} rows, {needed} needed)")
-    _tell_dropped(reader, too_short)
-    return Examples(reader, tokens, len(too_short))
+            examples.targets[i] = targets
+            examples.normalisers[i] = model.objective.normaliser(num_rows[i], targets)
+    _report_dropped(reader, unfit)
+    examples.num_dropped = len(unfit)
+    return examples
 
 
-def _tell_dropped(reader: FeatureReader, too_short: list[str]) -> None:
-    if not too_short:
+def _report_dropped(reader: FeatureReader, unfit: list[str]) -> None:
+    if not unfit:
         return
-    named = ", ".join(too_short[:NUM_NAMED]) + (", ..." if len(too_short) > NUM_NAMED else "")
-    what = (
-        f"{reader.directory}: {len(too_short)} of {len(reader.index)} utterances are too short for their text: {named}"
-    )
-    if len(too_short) == len(reader.index):
-        raise AsrtoolError(what, "lower model.stack_frames, or look whether texts belong to their audio")
+    named = ", ".join(unfit[:NUM_NAMED]) + (", ..." if len(unfit) > NUM_NAMED else "")
+    what = f"{reader.directory}: {len(unfit)} of {len(reader.index)} utterances are too short for their text: {named}"
+    if len(unfit) == len(reader.index):
+        raise AsrtoolError(what, "use an encoder with less subsampling, or check that texts belong to their audio")
     logging.info("%s; left out", what)
 
 
-def _spell(tokenizer: Tokenizer, utterance_id: str, text: str) -> list[int]:
+def _encode(tokenizer: Tokenizer, utterance_id: str, text: str) -> list[int]:
     try:
         return tokenizer.encode(text)
     except AsrtoolError as error:

@@ -3,78 +3,93 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
+from asrtool.config import Config, flatten, select, with_defaults
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.lock import locked
+from asrtool.settings import changed_key
 from asrtool.train.emulation import Emulation
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
 TRAINING = ("training", "name another folder")
-VERSION = 1  # raised when the same inputs train to other weights than before
-NO_EFFECT = {
+SECTIONS = ("model", "specaugment", "train", "distributed")
+NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer learners
     "train": ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib"),
-    "dist": ("num_learners",),
+    "distributed": ("num_learners",),
 }
 FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
 
 
-def describe_inputs(
-    features: Path, tokenizer: Path, config: Config, emulation: Emulation | None = None
-) -> dict[str, Any]:
-    """Settings that have an effect on the weights, and digests of the data.
+@dataclass(frozen=True)
+class Inputs:
+    """Settings that have an effect on the weights, what stands for those that a file does not have, digests of data."""
 
-    The number of learners is not among them: a training may go on with more or fewer. Raises AsrtoolError when a file
-    of the data is missing.
-    """
-    settings = {name: dataclasses.asdict(getattr(config, name)) for name in ("model", "specaugment", "train", "dist")}
-    for section, names in NO_EFFECT.items():
-        for name in names:
-            del settings[section][name]
-    if emulation:
-        settings["emulation"] = emulation.as_inputs()
+    settings: dict[str, Any]
+    defaults: dict[str, Any] = field(default_factory=dict)
+    sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
+
+    def to_json(self) -> str:
+        """The text of inputs.json."""
+        return json.dumps({"settings": self.settings, "sha256": self.sha256}, indent=1, sort_keys=True) + "\n"
+
+    def are_those_of(self, path: Path) -> bool:
+        """Whether the inputs.json `path` says the same; a setting that it lacks had its default."""
+        if not path.exists():
+            return False
+        found = json.loads(path.read_text(encoding="utf-8"))
+        changed = changed_key(flatten(found["settings"]), flatten(self.settings), flatten(self.defaults))
+        return not changed and found["sha256"] == self.sha256
+
+
+def describe_inputs(features: Path, tokenizer: Path, config: Config, emulation: Emulation | None = None) -> Inputs:
+    """The inputs of a training; raises AsrtoolError when a file of the data is missing."""
     files = {f"features/{name}": features / name for name in FEATURES}
-    spelling = tokenizer_file(tokenizer)
-    files[f"tokenizer/{spelling.name}"] = spelling
-    digests = {name: _digest(path) for name, path in files.items()}
-    return {"version": VERSION, "settings": settings, "sha256": digests}
+    tokens = tokenizer_file(tokenizer)
+    files[f"tokenizer/{tokens.name}"] = tokens
+    emulated = emulation.as_inputs() if emulation else Emulation().as_inputs()
+    return Inputs(
+        {**_with_effect(config), "emulation": emulated},
+        {**_with_effect(with_defaults(config)), "emulation": Emulation().as_inputs()},
+        {name: _digest(path) for name, path in files.items()},
+    )
+
+
+def _with_effect(config: Config) -> dict[str, Any]:
+    tables = select(config, SECTIONS)
+    return {
+        section: {key: value for key, value in table.items() if key not in NO_EFFECT.get(section, ())}
+        for section, table in tables.items()
+    }
 
 
 @contextlib.contextmanager
-def open_training(out: Path, inputs: dict[str, Any]) -> Iterator[bool]:
+def open_training(out: Path, inputs: Inputs) -> Iterator[bool]:
     """Make `out` the directory of the training of these `inputs`; whether that is finished already.
 
     A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost. Inside, no other
     process opens `out` to train there: raises AsrtoolError where one has.
     """
-    text = json.dumps(inputs, indent=1, sort_keys=True) + "\n"
     with contextlib.ExitStack() as stack:
-        finished = _holds(out, text) and (out / FINAL).exists()
+        finished = inputs.are_those_of(out / INPUTS) and (out / FINAL).exists()
         if not finished:
             stack.enter_context(locked(out, *TRAINING))
-            if not _holds(out, text):
+            if not inputs.are_those_of(out / INPUTS):
                 if any(out.glob("[!.]*")):
                     logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
                     stack.enter_context(locked(out, *TRAINING))  # the other lock has moved with the folder
-                write_text(out / INPUTS, text)
+                write_text(out / INPUTS, inputs.to_json())
             finished = (out / FINAL).exists()
         yield finished
-
-
-def _holds(out: Path, text: str) -> bool:
-    """Whether `out` is the directory of the training of these inputs."""
-    path = out / INPUTS
-    return path.exists() and path.read_text(encoding="utf-8") == text
 
 
 def _digest(path: Path) -> str:

@@ -22,20 +22,18 @@ import torch
 
 from asrtool.config import Config
 from asrtool.corpus.batches import Batch
-from asrtool.distributed.build import build_strategy
-from asrtool.distributed.strategy import ConsensusMetrics, StrategyContext
+from asrtool.distributed.strategy import ConsensusMetrics, Strategy, StrategyContext
 from asrtool.distributed.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
-from asrtool.models import AcousticModel
-from asrtool.models.criterion import choose_criterion
+from asrtool.models.acoustic import AcousticModel
 from asrtool.train.bad_batch import bad_batch
 from asrtool.train.checkpoint import Saved, State, to_keep
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.emulation import Emulation
 from asrtool.train.epoch import Epoch
 from asrtool.train.examples import ExampleBatch, Examples
-from asrtool.train.loss import Task, Wait, sum_loss
+from asrtool.train.loss import EmulatedCompute, Task, sum_loss
 from asrtool.train.metrics import Interval, Metrics
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
 from asrtool.train.precision import choose_precision
@@ -64,13 +62,13 @@ class Training:
         there are checkpoints but none can be read, and when these learners cannot train by `train.strategy`.
         """
         self.settings = config.train
-        self.lr_scale = config.dist.lr_scale
-        self.criterion = choose_criterion(config.train.criterion)
+        self.strategy_name = config.distributed.strategy.name
+        self.lr_scale = config.distributed.lr_scale
         self.specaugment = config.specaugment
         self.max_frames = int(config.train.batch_s * 1000 / info["features"]["frame_shift_ms"])
         self.info = info
         self.train_set, self.dev_set = sets
-        self.total_samples = self.settings.num_epochs * len(self.train_set.tokens)
+        self.total_samples = self.settings.num_epochs * len(self.train_set.targets)
         self.out = out
         self.world = world
         self.checkpointer = Checkpointer(out / "checkpoints", info, world)
@@ -81,16 +79,16 @@ class Training:
         self.model = model.to(self.precision.device)
         if found:
             self.model.load_state_dict(found["weights"])
-        task = Task(self.model, self.criterion, self.precision)
+        task = Task(self.model, self.precision)
         make_optimizer = functools.partial(build_optimizer, settings=config.train)
-        self.strategy = build_strategy(
+        strategy = config.distributed.strategy
+        self.strategy: Strategy = strategy.load()(
             StrategyContext(
-                name=config.train.strategy,
-                task=task if emulation.compute_ms is None else Wait(self.model, emulation.compute_ms),
+                task=task if emulation.compute_ms is None else EmulatedCompute(self.model, emulation.compute_ms),
                 model=self.model,
                 make_optimizer=make_optimizer,
                 clip_norm=config.train.clip_norm,
-                settings=config.dist,
+                settings=strategy.settings,
                 seed=config.train.seed,
                 world=world,
             )
@@ -237,7 +235,7 @@ class Training:
         loss = self.strategy.task(batch)
         self._stretch(time.perf_counter() - begin)
         # Learners that share their gradients take the mean of them: so each divides by its part of all tokens.
-        (loss / max(self.epoch.num_tokens(assignment.group) / self.strategy.assignment_rule.group_size, 1)).backward()
+        (loss / max(self.epoch.normaliser(assignment.group) / self.strategy.assignment_rule.group_size, 1)).backward()
         nats = loss.item()
         grad_norm, spent = self.strategy.step()
         seconds = time.perf_counter() - begin
@@ -247,7 +245,7 @@ class Training:
         record = {
             "step": step,
             "samples": num_samples,
-            "loss": nats / max(batch.num_tokens, 1) if batch else 0.0,
+            "loss": nats / max(batch.normaliser, 1) if batch else 0.0,
             "begin": round(began, 6),
             "compute_s": round(self.compute_s, 6),
             "comm_s": round(spent.comm_s, 6),
@@ -271,7 +269,7 @@ class Training:
 
     def _num_samples(self, position: int) -> int:
         """Utterances of the training before this `position` of the epoch."""
-        return self.state.epoch * len(self.train_set.tokens) + int(self.epoch.samples[position])
+        return self.state.epoch * len(self.train_set.targets) + int(self.epoch.samples[position])
 
     def _log_consensus(self, consensus: ConsensusMetrics) -> None:
         if self.world.size > 1:
@@ -294,15 +292,13 @@ class Training:
     def _evaluate(self) -> float:
         """The loss on dev in nats a token; each learner computes its part. Raises Stopped for all learners alike."""
         batches = self.dev_set.plan_eval(self.max_frames)[self.world.rank :: self.world.size]
-        nats, num_tokens, stopped = 0.0, 0, False
+        nats, normaliser, stopped = 0.0, 0, False
         try:
-            nats, num_tokens = sum_loss(
-                self.model, self.criterion, self.dev_set, batches, self.precision, self.stop.check
-            )
+            nats, normaliser = sum_loss(self.model, self.dev_set, batches, self.precision, self.stop.check)
         except Stopped:
             self.model.train()
             stopped = True
-        total, num_all, num_stopped = self.world.sum(nats, num_tokens, stopped)
+        total, num_all, num_stopped = self.world.sum(nats, normaliser, stopped)
         if num_stopped:
             raise Stopped
         return total / max(num_all, 1)

@@ -21,7 +21,7 @@ class Interval:
 
     num_steps: int = 0
     loss: float = 0.0  # nats
-    num_tokens: int = 0
+    normaliser: int = 0
     grad_norm: float = 0.0
     frames: int = 0
     padded_frames: int = 0
@@ -32,7 +32,7 @@ class Interval:
         """Count a batch that took `seconds`, with its loss in nats."""
         self.num_steps += 1
         self.loss += loss
-        self.num_tokens += batch.num_tokens
+        self.normaliser += batch.normaliser
         self.grad_norm += grad_norm
         self.frames += batch.frames
         self.padded_frames += batch.padded_frames
@@ -40,13 +40,13 @@ class Interval:
         self.seconds += seconds
 
     def rates(self) -> dict[str, float]:
-        """Loss in nats a token, mean gradient norm, frames a second, shares of padding and of waiting for data."""
+        """Loss in nats a token, mean gradient norm, frames a second, fractions of padding and of waiting for data."""
         return {
-            "loss": self.loss / max(self.num_tokens, 1),
+            "loss": self.loss / max(self.normaliser, 1),
             "grad_norm": self.grad_norm / self.num_steps,
             "frames_per_s": self.frames / self.seconds,
-            "padding_share": 1 - self.frames / self.padded_frames,
-            "data_wait_share": self.wait_s / self.seconds,
+            "padding_fraction": 1 - self.frames / self.padded_frames,
+            "data_wait_fraction": self.wait_s / self.seconds,
         }
 
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from asrtool.config import Nnlm
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
@@ -28,6 +27,7 @@ from asrtool.lang.text import read_sentences
 from asrtool.log import progress
 from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, load_neural_lm, save_neural_lm
 from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.train.settings import Nnlm
 
 Sentences = list[list[str]]
 CHECKPOINT = ("made_of", "progress", "weights", "optimizer")

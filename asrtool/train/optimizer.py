@@ -1,4 +1,4 @@
-"""Optimizers by name."""
+"""Optimizers: each gets parameters, its settings and a learning rate, which is set again before every step."""
 
 from __future__ import annotations
 
@@ -9,24 +9,37 @@ from typing import Any
 import torch
 from torch import nn
 
-from asrtool.config import Train
+from asrtool.train.settings import AdamW, Sgd, Train
 
-# torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the processor.
+# torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
+# Fused: one pass over the memory of a parameter.
 FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], settings: Train) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019) or SGD with momentum. Weight decay is for matrices, not for biases and gains.
+    """The optimizer that the settings choose, for these parameters."""
+    chosen = settings.optimizer
+    optimizer: torch.optim.Optimizer = chosen.load()(parameters, chosen.settings, settings.peak_lr)
+    return optimizer
 
-    Its learning rate is set before every step from the schedule. Fused: one pass over the memory of a parameter.
-    """
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+
+def adamw(parameters: Sequence[nn.Parameter], settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter, 2019)."""
+    return torch.optim.AdamW(decay_groups(parameters, settings.weight_decay), lr=learning_rate, **FUSED)
+
+
+def sgd(parameters: Sequence[nn.Parameter], settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
+    """SGD with momentum."""
+    groups = decay_groups(parameters, settings.weight_decay)
+    return torch.optim.SGD(groups, lr=learning_rate, momentum=settings.momentum, **FUSED)
+
+
+def decay_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """Weight decay is for matrices, not for biases and gains."""
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.peak_lr, **FUSED)
-    return torch.optim.SGD(groups, lr=settings.peak_lr, momentum=settings.momentum, **FUSED)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

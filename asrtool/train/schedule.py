@@ -1,48 +1,53 @@
 """Learning-rate schedules: pure functions of how much of the training is done, so nothing has to be restored.
 
-Progress is counted in utterances trained by all learners together, as a share of those of the whole training: it
-means the same whatever the batch size and the number of learners.
+Progress is counted in utterances trained by all learners together, as a fraction of those of the whole training: it
+means the same whatever the batch size and the number of learners. A schedule gets its settings, the peak, this fraction
+and the number of epochs, and returns a learning rate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
-from asrtool.config import Train
+from asrtool.train.settings import Halving, InverseSqrt, OneCycle, Train
 
 
-def learning_rate(settings: Train, num_samples: int, total_samples: int) -> float:
+def learning_rate(train: Train, num_samples: int, total_samples: int) -> float:
     """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`."""
     assert 0 < num_samples <= total_samples, (num_samples, total_samples)
-    share = num_samples / total_samples
-    if share < settings.warmup_share:
-        return settings.peak_lr * share / settings.warmup_share
-    return settings.peak_lr * SCHEDULES[settings.schedule](settings, share)
+    schedule: Any = train.schedule.load()
+    rate: float = schedule(train.schedule.settings, train.peak_lr, num_samples / total_samples, train.num_epochs)
+    return rate
 
 
-def _one_cycle(settings: Train, share: float) -> float:
-    """Half a cosine from 1 down to `final_lr_share` (after Smith and Topin, 2018)."""
-    fallen = (share - settings.warmup_share) / (1 - settings.warmup_share)
-    return settings.final_lr_share + (1 - settings.final_lr_share) * (1 + math.cos(math.pi * fallen)) / 2
+def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """Half a cosine from the peak down to `final_lr_fraction` of it (after Smith and Topin, 2018)."""
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    fallen = (fraction - settings.warmup_fraction) / (1 - settings.warmup_fraction)
+    final = settings.final_lr_fraction
+    return peak_lr * (final + (1 - final) * (1 + math.cos(math.pi * fallen)) / 2)
 
 
-def _inverse_sqrt(settings: Train, share: float) -> float:
-    """1 / sqrt(progress), being 1 where the warm-up ends (Vaswani et al., 2017)."""
-    return math.sqrt(settings.warmup_share / share)
+def inverse_sqrt(settings: InverseSqrt, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """1 / sqrt(progress), being the peak where the warm-up ends (Vaswani et al., 2017)."""
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    return peak_lr * math.sqrt(settings.warmup_fraction / fraction)
 
 
-def _halving(settings: Train, share: float) -> float:
-    """1 until `hold_share` after the warm-up, then divided by sqrt(2) at the beginning of every epoch.
+def halving(settings: Halving, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """The peak until `hold_fraction` after the warm-up, then divided by sqrt(2) at the start of every epoch.
 
     It is halved every two epochs (Zhang et al., arXiv 1904.04956, hold 10 of 16 epochs).
     """
-    epochs_after = (share - settings.warmup_share - settings.hold_share) * settings.num_epochs
-    return 2.0 ** (-0.5 * max(0, math.ceil(epochs_after - 1e-9)))
+    if fraction < settings.warmup_fraction:
+        return _warm_up(peak_lr, fraction, settings.warmup_fraction)
+    epochs_after = (fraction - settings.warmup_fraction - settings.hold_fraction) * num_epochs
+    return peak_lr * 2.0 ** (-0.5 * max(0, math.ceil(epochs_after - 1e-9)))
 
 
-SCHEDULES: dict[str, Callable[[Train, float], float]] = {
-    "one-cycle": _one_cycle,
-    "inverse-sqrt": _inverse_sqrt,
-    "halving": _halving,
-}
+def _warm_up(peak_lr: float, fraction: float, warmup_fraction: float) -> float:
+    """A line from 0 up to the peak."""
+    return peak_lr * fraction / warmup_fraction

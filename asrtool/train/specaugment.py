@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asrtool.config import SpecAugment
+from asrtool.train.settings import SpecAugment
 
 
 def mask_features(
@@ -16,7 +16,7 @@ def mask_features(
     """Set masked values to 0, the mean of normalised features, in place.
 
     Each mask is 0 to `max_freq_bins` bins or 0 to `max_time_frames` frames wide; the time masks of an utterance of t
-    frames together at most `max_time_share` * t.
+    frames together at most `max_time_fraction` * t.
     """
     num_utterances, _, num_bins = feats_NTF.shape
     num_masks = settings.num_freq_masks
@@ -35,6 +35,6 @@ def _time_widths(feat_lens_N: np.ndarray, settings: SpecAugment, random: np.rand
     num_masks = settings.num_time_masks
     if num_masks == 0:
         return np.zeros((len(feat_lens_N), 0), dtype=np.int64)
-    share = (settings.max_time_share * feat_lens_N / num_masks).astype(np.int64)
+    share = (settings.max_time_fraction * feat_lens_N / num_masks).astype(np.int64)
     widest_N = np.minimum(settings.max_time_frames, share)
     return random.integers(0, widest_N[:, None] + 1, (len(feat_lens_N), num_masks))

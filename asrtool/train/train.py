@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.config import Config
+from asrtool.config import Config, to_table
 from asrtool.distributed.environment import check_environment, is_learner
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.train.assigned import describe_assigned, forget_assigned
 from asrtool.train.emulation import Emulation
-from asrtool.train.inputs import FINAL, describe_inputs, open_training
+from asrtool.train.inputs import FINAL, Inputs, describe_inputs, open_training
 from asrtool.train.stop import Stopped
 
 if TYPE_CHECKING:
@@ -84,22 +84,22 @@ def start_training(
 
 def count_learners(config: Config) -> int:
     """How many processes train on this machine; AsrtoolError when the strategy cannot have so many."""
-    if config.train.strategy == "single":
-        if config.dist.num_learners > 1:
+    if config.distributed.strategy.name == "single":
+        if config.distributed.num_learners > 1:
             raise AsrtoolError(
-                f"train.strategy is single, dist.num_learners {config.dist.num_learners}",
+                f"distributed.strategy is single, distributed.num_learners {config.distributed.num_learners}",
                 "choose another --strategy, for example adpsgd-random",
             )
         return 1
-    if config.dist.num_learners:
-        return config.dist.num_learners
+    if config.distributed.num_learners:
+        return config.distributed.num_learners
     import torch
 
     return torch.cuda.device_count() or os.cpu_count() or 1
 
 
 def _train_as_learner(
-    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, inputs: dict[str, Any]
+    features: Path, tokenizer: Path, out: Path, config: Config, emulation: Emulation | None, inputs: Inputs
 ) -> None:
     from asrtool.distributed.learner import learner
 
@@ -130,23 +130,23 @@ def _prepare(
     from asrtool.corpus.index import read_feature_settings
     from asrtool.corpus.reader import FeatureReader
     from asrtool.lang.tokenizer import Tokenizer
-    from asrtool.models import build_model
+    from asrtool.models.acoustic import build_model
     from asrtool.train.examples import load_examples
     from asrtool.train.loop import Training
 
     settings = read_feature_settings(features)
-    spelling = Tokenizer.load(tokenizer)
+    tokens = Tokenizer.load(tokenizer)
     cache_bytes = int(config.train.cache_gib * 2**30)
     readers = [FeatureReader(features / name, settings.cmvn, cache_bytes) for name in ("train", "dev")]
     info: dict[str, Any] = {
-        "model": dataclasses.asdict(config.model),
-        "features": dataclasses.asdict(settings),
+        "model": to_table(config.model),
+        "features": to_table(settings),
         "num_features": readers[0].num_bins,
-        "num_tokens": spelling.num_tokens,
+        "num_tokens": tokens.num_tokens,
     }
     torch.manual_seed(config.train.seed)
     model = build_model(config.model, info["num_features"], info["num_tokens"])
-    train_set, dev_set = (load_examples(reader, spelling, model.output_lens) for reader in readers)
+    train_set, dev_set = (load_examples(reader, tokens, model) for reader in readers)
     return Training(config, info, model, (train_set, dev_set), out, world, emulation or Emulation())
 
 
@@ -161,11 +161,11 @@ def _summary(training: Training) -> dict[str, Any]:
         "hours": training.train_set.duration_s / 3600,
         "seconds": state.seconds,
         "frames_per_s": state.frames / state.seconds,
-        "padding_share": 1 - state.frames / state.padded_frames,
+        "padding_fraction": 1 - state.frames / state.padded_frames,
         "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
         "dev_loss": state.saved[-1].dev_loss,
         "best_dev_loss": min(dev_losses),
-        "strategy": training.settings.strategy,
+        "strategy": training.strategy_name,
         "num_learners": state.num_learners,
         "num_threads": state.num_threads,
         "precision": state.precision,

@@ -1,0 +1,149 @@
+"""Settings of decoding, and of each search method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from asrtool.settings import Choice, at_least, between, choices, one_of, positive
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
+
+# Least and greatest. Posteriors are divided by the language-model weight, which must leave them their accuracy.
+BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0.001, 1000), (0, 100), (-20, 20)
+MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Search."""
+
+    methods: tuple[Choice, ...] = choices("search", "greedy", "beam", "graph")  # search methods, in the order reported
+    batch_s: float = 200.0  # seconds of speech in an acoustic batch
+    num_jobs: int = 0  # processes; 0 is one per core
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise ValueError("decode.methods is empty, expected at least one search method")
+        positive("decode", self, "batch_s")
+        between("decode.num_jobs", self.num_jobs, 0, 1024)
+
+    def check(self, config: Config) -> None:
+        """Each method can search what the objective of the model scores."""
+        objective = config.model.objective
+        for method in self.methods:
+            vouched = objective.name in getattr(method.settings, "objectives", ())
+            if not vouched and method.name not in _searches(objective):
+                raise ValueError(
+                    f"decode.methods names {method.name}, which cannot search the scores of model.objective ="
+                    f" {objective.name}"
+                )
+
+
+def settings_of(decode: Decode, method: str) -> Any:
+    """The settings of `method`, None where it is not chosen."""
+    return next((chosen.settings for chosen in decode.methods if chosen.name == method), None)
+
+
+def _searches(objective: Choice) -> Sequence[str]:
+    """The methods that `objective` says its scores are for."""
+    named: Sequence[str] | None = getattr(objective.settings, "searches", None)
+    return getattr(objective.load(), "searches", ()) if named is None else named
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The most probable token of each row; no language model."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "greedy")
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Prefix beam search with a word n-gram. `asrtool tune` tries all values of each list on dev."""
+
+    needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
+
+    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
+    word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
+    beam_sizes: tuple[int, ...] = (16, 32)  # hypotheses kept after each row
+
+    def __post_init__(self) -> None:
+        _check_weights("decode.beam", self.lm_weights, self.word_penalties)
+        _in_range("decode.beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "beam")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Search of the decoding graph. `asrtool tune` tries all values of each list on dev."""
+
+    needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
+
+    backend: str = "kaldi-decoder"  # or k2, see graph.backend
+    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
+    word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
+    beams: tuple[float, ...] = (10.0, 14.0)  # log-probability range, in the scale of the graph
+    max_active: int = 3000  # states
+
+    def __post_init__(self) -> None:
+        one_of("decode.graph.backend", self.backend, ("kaldi-decoder", "k2"))
+        _check_weights("decode.graph", self.lm_weights, self.word_penalties)
+        if not self.beams or min(self.beams) <= 0:
+            raise ValueError(f"decode.graph.beams is {self.beams}, expected positive numbers, one or several")
+        at_least(1, "decode.graph", self, "max_active")
+        if self.max_active > MOST_ACTIVE:
+            raise ValueError(f"decode.graph.max_active is {self.max_active}, expected {MOST_ACTIVE} or less")
+
+
+@dataclass(frozen=True)
+class Rescore:
+    """The lattices of the graph search, ranked by other language models. `asrtool tune` tries all combinations."""
+
+    needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
+
+    lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the n-gram
+    word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
+    nnlm_weights: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6)  # weights of the neural language model
+    lattice_beam: float = 10.0  # what lattices keep below the best path, in the scale of the graph
+    num_paths: int = 100  # sentences of an n-best list
+
+    def __post_init__(self) -> None:
+        _check_weights("decode.rescore", self.lm_weights, self.word_penalties)
+        _in_range("decode.rescore.nnlm_weights", self.nnlm_weights, NNLM_WEIGHTS)
+        positive("decode.rescore", self, "lattice_beam")
+        at_least(1, "decode.rescore", self, "num_paths")
+
+    def check(self, config: Config) -> None:
+        """It starts from what the graph search finds."""
+        if "graph" not in [method.name for method in config.decode.methods]:
+            raise ValueError("decode.methods has rescore without graph, whose lattices it rescores: add graph")
+
+
+def _check_weights(table: str, lm_weights: Sequence[float], word_penalties: Sequence[float]) -> None:
+    _in_range(f"{table}.lm_weights", lm_weights, LM_WEIGHTS)
+    _in_range(f"{table}.word_penalties", word_penalties, WORD_PENALTIES)
+
+
+def _in_range(name: str, values: Sequence[float], limits: tuple[float, float]) -> None:
+    if not values:
+        raise ValueError(f"{name} is empty, expected one number to use or several to try")
+    for value in values:
+        between(name, value, *limits)
+
+
+def _check_words(config: Config, method: str) -> None:
+    if config.tokenizer.unit == "phone":
+        raise ValueError(
+            f"decode.methods names {method} but tokenizer.unit is phone; phones do not show where a word begins,"
+            " only the graph does: use --set decode.methods=graph"
+        )

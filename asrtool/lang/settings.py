@@ -1,0 +1,63 @@
+"""Settings of tokens, lexicon, n-gram and graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asrtool.settings import at_least, between, one_of
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """The tokens of the acoustic model; noise tags are tokens of their own."""
+
+    unit: str = "bpe"  # SentencePiece pieces, or phone: those of the CMU Pronouncing Dictionary
+    vocab_size: int = 500  # tokens of bpe
+
+    def __post_init__(self) -> None:
+        one_of("tokenizer.unit", self.unit, ("bpe", "phone"))
+        between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+
+
+@dataclass(frozen=True)
+class Lang:
+    """Word lexicon over the tokens."""
+
+    max_words: int = 0  # most frequent words kept; 0 keeps all
+
+    def __post_init__(self) -> None:
+        at_least(0, "lang", self, "max_words")
+
+
+@dataclass(frozen=True)
+class Lm:
+    """Word n-gram."""
+
+    order: int = 3  # words of the longest n-gram
+    min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
+    mix: bool = True  # one model a text, mixed; false takes all texts as one
+    weights: tuple[float, ...] = ()  # of the texts in the mixture; empty tunes them on held-out text
+    prune: float = 0.0  # an n-gram that alone raises the perplexity by a smaller fraction is left out, for example 1e-8
+    large: bool = False  # whether the model is also kept as it was before pruning, to rescore with
+    memory_gib: float = 0.5  # held at most, beside the words; the rest lies beside the output until it is done
+
+    def __post_init__(self) -> None:
+        between("lm.order", self.order, 1, 6)
+        if not self.min_counts or min(self.min_counts) < 1 or list(self.min_counts) != sorted(self.min_counts):
+            raise ValueError(f"lm.min_counts is {self.min_counts}, expected counts of 1 or more that do not fall")
+        if self.weights and (min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-6):
+            raise ValueError(f"lm.weights is {self.weights}, expected numbers that sum to one")
+        if self.weights and not self.mix:
+            raise ValueError(f"lm.weights is {self.weights} but lm.mix is false, expected one of them")
+        between("lm.prune", self.prune, 0, 1)
+        between("lm.memory_gib", self.memory_gib, 0.01, 1024)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Decoding graph HLG."""
+
+    backend: str = "kaldifst"  # or k2, which needs an environment of its own: make test-k2
+
+    def __post_init__(self) -> None:
+        one_of("graph.backend", self.backend, ("kaldifst", "k2"))

@@ -1,0 +1,77 @@
+"""Connectionist temporal classification (Graves et al., 2006), by torch or by k2. Token 0 is the blank.
+
+Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from asrtool.models.objective import Loss, Objective
+from asrtool.models.settings import Ctc as CtcSettings
+from asrtool.optional import require_k2
+
+BLANK = 0
+NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away
+
+
+class Ctc(Objective):
+    """-ln P(tokens | features), summed over all paths; scores are log-probabilities of tokens."""
+
+    def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(num_channels, num_tokens)
+
+    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+        """An utterance with fewer rows than the shortest path takes has no path, and its loss would be infinite."""
+        needed = max(frames_needed(targets), 1)
+        return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
+
+    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """In nats a token; of utterances that fit."""
+        total = self.path_loss(self.scores(hidden_NTC), lens_N, targets_NU, target_lens_N)
+        return Loss(total, int(target_lens_N.sum()))
+
+    def scores(self, hidden_NTC: Tensor) -> Tensor:
+        """Natural logarithms of the posteriors of tokens, (N, T, V)."""
+        logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
+        return logits_TNV.float().log_softmax(dim=-1).transpose(0, 1)
+
+    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
+        """Sum over the utterances, in nats."""
+        return nn.functional.ctc_loss(
+            scores_NTV.transpose(0, 1), tokens_NU, lens_N, token_lens_N, blank=BLANK, reduction="sum"
+        )
+
+
+class K2Ctc(Ctc):
+    """The same loss, as the total weight of the CTC graphs of the texts intersected with the log-probabilities."""
+
+    def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
+        """Raises AsrtoolError where k2 is missing."""
+        require_k2("model.objective = k2-ctc")
+        super().__init__(settings, num_channels, num_tokens)
+
+    def path_loss(self, scores_NTV: Tensor, lens_N: Tensor, tokens_NU: Tensor, token_lens_N: Tensor) -> Tensor:
+        """As Ctc.path_loss."""
+        import k2
+
+        order_N = lens_N.cpu().argsort(descending=True)  # k2 wants the longest first
+        texts = [tokens_NU[n, : token_lens_N[n]].tolist() for n in order_N.tolist()]
+        segments_N3 = torch.stack([order_N, torch.zeros_like(order_N), lens_N.cpu()[order_N]], dim=1).to(torch.int32)
+        total: Tensor = k2.ctc_loss(
+            k2.ctc_graph(texts, device=scores_NTV.device),
+            k2.DenseFsaVec(scores_NTV, segments_N3),
+            output_beam=NO_BEAM,
+            reduction="sum",
+        )
+        return total
+
+
+def frames_needed(tokens: Sequence[int]) -> int:
+    """Rows that the shortest path takes: one a token, and a blank between equal neighbours."""
+    return len(tokens) + sum(one == two for one, two in pairwise(tokens))

@@ -1,0 +1,39 @@
+"""Settings of encoders and objectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from asrtool.settings import Choice, between, choice
+
+
+@dataclass(frozen=True)
+class Model:
+    """Acoustic model: an encoder, and what it is trained for."""
+
+    encoder: Choice = choice("encoder", "lstm")  # features to hidden rows
+    objective: Choice = choice("objective", "ctc")  # hidden rows and targets to a loss; it decides how to decode
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """Bidirectional LSTM over stacked frames."""
+
+    num_layers: int = 3  # each of both directions
+    hidden_size: int = 256  # cells a direction
+    stack_frames: int = 3  # feature frames joined to one input frame
+    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+
+    def __post_init__(self) -> None:
+        between("model.lstm.num_layers", self.num_layers, 1, 24)
+        between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
+        between("model.lstm.dropout", self.dropout, 0, 0.9)
+        between("model.lstm.stack_frames", self.stack_frames, 1, 8)
+
+
+@dataclass(frozen=True)
+class Ctc:
+    """Connectionist temporal classification."""
+
+    searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to

@@ -1,0 +1,85 @@
+"""What the settings of all rooms are made of: choices by name, and checks that name the key.
+
+A room's dataclasses lie in its settings.py; the comment behind a field is its unit and meaning, which `asrtool config`
+prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asrtool import registry
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A component chosen by name, with its settings."""
+
+    kind: str
+    name: str
+    settings: Any
+
+    @classmethod
+    def of(cls, kind: str, name: str, **values: Any) -> Choice:
+        """`name` with the defaults of its settings but for `values`. Raises AsrtoolError for an unknown name."""
+        return cls(kind, name, registry.settings_class(kind, name)(**values))
+
+    def load(self) -> Any:
+        """The component, imported now."""
+        return registry.load(self.kind, self.name)
+
+    @property
+    def table(self) -> str:
+        """The name of the table of its settings."""
+        return registry.table_name(self.name)
+
+
+def choice(kind: str, default: str) -> Any:
+    """A field that holds a Choice."""
+    return field(default_factory=lambda: Choice.of(kind, default), metadata={"kind": kind})
+
+
+def choices(kind: str, *defaults: str) -> Any:
+    """A field that holds a tuple of Choice."""
+    return field(default_factory=lambda: tuple(Choice.of(kind, name) for name in defaults), metadata={"kind": kind})
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raises ValueError unless `value`, that of the key `name`, is among `allowed`; so do those below."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
+
+
+def between(name: str, value: float, low: float, high: float) -> None:
+    """Both ends belong to the range."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}, expected {low:g} to {high:g}")
+
+
+def at_least(low: float, table: str, settings: object, *names: str) -> None:
+    """Of the fields `names` of `settings`, which stand in `table`."""
+    for name in names:
+        if getattr(settings, name) < low:
+            raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected {low:g} or more")
+
+
+def positive(table: str, settings: object, *names: str) -> None:
+    """Of the fields `names` of `settings`, which stand in `table`."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
+
+
+def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """The first key of which `now` has another value than `before`, nothing where there is none.
+
+    A key that `before` lacks had its default, so a new setting changes nothing; one that `now` lacks belongs to a
+    component that is no longer chosen, or is gone.
+    """
+    for key in sorted(now):
+        if before.get(key, defaults.get(key)) != now[key]:
+            return key
+    return ""

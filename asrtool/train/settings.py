@@ -1,0 +1,155 @@
+"""Settings of training: masks, optimisation, averaging, and the neural language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from asrtool.settings import Choice, at_least, between, choice, one_of, positive
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
+
+
+@dataclass(frozen=True)
+class SpecAugment:
+    """Masks on the features of training batches."""
+
+    num_freq_masks: int = 2  # masks of bins an utterance
+    max_freq_bins: int = 8  # bins of a mask
+    num_time_masks: int = 2  # masks of frames an utterance
+    max_time_frames: int = 20  # frames of a mask
+    max_time_fraction: float = 0.15  # of the utterance, all time masks together
+
+    def __post_init__(self) -> None:
+        at_least(0, "specaugment", self, "num_freq_masks", "max_freq_bins", "num_time_masks", "max_time_frames")
+        between("specaugment.max_time_fraction", self.max_time_fraction, 0, 1)
+
+    def check(self, config: Config) -> None:
+        """A mask must fit into a frame."""
+        if self.max_freq_bins > config.features.num_features:
+            raise ValueError(
+                f"specaugment.max_freq_bins is {self.max_freq_bins} but a frame has {config.features.num_features}"
+                f" values ([features.{config.features.type.table}])"
+            )
+
+
+@dataclass(frozen=True)
+class Train:
+    """Optimisation."""
+
+    seed: int = 1  # of weights, batches, masks and dropout
+    num_epochs: int = 5  # passes over the training set
+    batch_s: float = 120.0  # seconds of speech in a batch, padding included
+    optimizer: Choice = choice("optimizer", "adamw")  # how gradients change the weights
+    peak_lr: float = 0.002  # highest learning rate
+    schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
+    clip_norm: float = 5.0  # gradient norm
+    precision: str = "auto"  # of matrix products: fp32, bf16, or auto: bf16 where the CPU or GPU has it, else fp32
+    num_threads: int = 0  # torch threads; 0 leaves torch's choice
+    log_every_steps: int = 10  # steps from one line of metrics to the next
+    save_every_steps: int = 100  # steps from one checkpoint to the next; one more after each epoch
+    keep_last: int = 5  # checkpoints kept for their age
+    keep_best: int = 2  # checkpoints kept for their loss on dev
+    cache_gib: float = 4.0  # features held in memory when they all fit
+
+    def __post_init__(self) -> None:
+        one_of("train.precision", self.precision, ("auto", "fp32", "bf16"))
+        positive("train", self, "batch_s", "peak_lr", "clip_norm")
+        at_least(1, "train", self, "num_epochs", "log_every_steps", "save_every_steps", "keep_last")
+        at_least(0, "train", self, "seed", "num_threads", "keep_best", "cache_gib")
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay."""
+
+    weight_decay: float = 0.01  # of matrices, not of biases and gains
+
+    def __post_init__(self) -> None:
+        at_least(0, "train.adamw", self, "weight_decay")
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent with momentum."""
+
+    momentum: float = 0.9  # fraction of the last update that is kept
+    weight_decay: float = 0.01  # of matrices, not of biases and gains
+
+    def __post_init__(self) -> None:
+        at_least(0, "train.sgd", self, "momentum", "weight_decay")
+
+
+@dataclass(frozen=True)
+class OneCycle:
+    """A line up to the peak, then half a cosine down."""
+
+    warmup_fraction: float = 0.15  # of all samples
+    final_lr_fraction: float = 0.01  # last learning rate / peak
+
+    def __post_init__(self) -> None:
+        between("train.one-cycle.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        between("train.one-cycle.final_lr_fraction", self.final_lr_fraction, 0, 1)
+
+
+@dataclass(frozen=True)
+class InverseSqrt:
+    """A line up to the peak, then 1 / sqrt(progress)."""
+
+    warmup_fraction: float = 0.15  # of all samples; more than 0
+
+    def __post_init__(self) -> None:
+        between("train.inverse-sqrt.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        positive("train.inverse-sqrt", self, "warmup_fraction")
+
+
+@dataclass(frozen=True)
+class Halving:
+    """A line up to the peak, a time at the peak, then halved every two epochs."""
+
+    warmup_fraction: float = 0.15  # of all samples
+    hold_fraction: float = 0.0  # of all samples, at the peak after the warm-up
+
+    def __post_init__(self) -> None:
+        between("train.halving.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        between("train.halving.hold_fraction", self.hold_fraction, 0, 1 - self.warmup_fraction)
+
+
+@dataclass(frozen=True)
+class Average:
+    """Which checkpoints are averaged into the model that decodes."""
+
+    by: str = "last"  # or best, by loss on dev
+    num: int = 3  # checkpoints
+
+    def __post_init__(self) -> None:
+        one_of("average.by", self.by, ("last", "best"))
+        at_least(1, "average", self, "num")
+
+    def check(self, config: Config) -> None:
+        """So many must be kept."""
+        kept = {"last": config.train.keep_last, "best": config.train.keep_best}[self.by]
+        if self.num > kept:
+            raise ValueError(f"average.num is {self.num} but train.keep_{self.by} is {kept}")
+
+
+@dataclass(frozen=True)
+class Nnlm:
+    """Word LSTM language model, for rescoring."""
+
+    enabled: bool = False  # whether it is trained, and used by method rescore
+    num_layers: int = 2  # of LSTM
+    hidden_size: int = 512  # cells of a layer, and values a word
+    dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
+    num_epochs: int = 10  # passes over the text
+    batch_words: int = 2000  # in a batch, padding included
+    learning_rate: float = 0.001  # halved after an epoch that did not lower the perplexity on dev
+    clip_norm: float = 1.0  # gradient norm
+    seed: int = 1  # of weights, batches and dropout
+
+    def __post_init__(self) -> None:
+        at_least(1, "nnlm", self, "num_layers", "hidden_size", "num_epochs", "batch_words")
+        between("nnlm.dropout", self.dropout, 0, 0.9)
+        positive("nnlm", self, "learning_rate", "clip_norm")
+        at_least(0, "nnlm", self, "seed")
