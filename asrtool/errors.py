@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AsrtoolError(Exception):
-    """Something a person can mend: bad input, a wrong path, a setting that does not exist.
+    """Something a person can fix: bad input, a wrong path, a setting that does not exist.
 
     `what` says what is wrong and where (file, line or id; found and expected);
     `hint` says what to do next. Printed as ``error: what; hint`` with exit code 1.

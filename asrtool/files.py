@@ -74,7 +74,7 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
     path = Path(path)
     here = Path.cwd()
     if path.resolve() in (here, *here.parents):
-        raise AsrtoolError(f"{path}: the current folder cannot be written anew", "name a folder below it")
+        raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")
     known = itertools.chain.from_iterable(path.glob(sign) for sign in signs)
     if path.is_dir() and any(path.iterdir()) and not any(known):
         raise AsrtoolError(

@@ -1,4 +1,4 @@
-"""One process at work in a folder."""
+"""One process per folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asrtool.errors import AsrtoolError
 def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
     """Hold ``{folder}/.lock``, which the system frees when this process ends, however it ends.
 
-    Raises AsrtoolError naming the process that holds it; `what` is at work there, and one may wait or do `otherwise`.
+    Raises AsrtoolError naming the process that holds it; `what` is running there, and one may wait or do `otherwise`.
     Where the file system knows no locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             raise AsrtoolError(
-                f"{folder}: another {what} is at work there (process {file.read().strip() or 'unknown'})",
+                f"{folder}: another {what} is running there (process {file.read().strip() or 'unknown'})",
                 f"wait for it, or {otherwise}",
             ) from error
         except OSError:  # as of a cluster that was mounted without

@@ -48,7 +48,7 @@ def progress(items: Iterable[Item], what: str, total: int | None = None, unit: s
 def bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterable[Item]:
     """`items`, with a bar on a terminal and nothing elsewhere: for loops that log lines of their own.
 
-    No bar either where the log tells warnings alone, as of all learners but the first.
+    No bar either where only warnings are logged, as of all learners but the first.
     """
     if not (sys.stderr.isatty() and logging.getLogger().isEnabledFor(logging.INFO)):
         return items

@@ -88,8 +88,11 @@ def read_losses(out: Path, loss: float) -> tuple[tuple[float, float] | None, flo
     lowest = min((point[2] for point in points), default=math.inf)
     for before, after in itertools.pairwise(points):
         if before[2] > loss >= after[2]:
-            share = math.log(before[2] / loss) / math.log(before[2] / after[2])
-            return (before[0] + share * (after[0] - before[0]), before[1] + share * (after[1] - before[1])), lowest
+            fraction = math.log(before[2] / loss) / math.log(before[2] / after[2])
+            return (
+                before[0] + fraction * (after[0] - before[0]),
+                before[1] + fraction * (after[1] - before[1]),
+            ), lowest
     return None, lowest
 
 

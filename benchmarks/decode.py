@@ -4,7 +4,7 @@
 
 WORK is a finished run of the mini recipe, by default recipes/swbd/exp, which `make demo` leaves. Its dev set is
 searched with its own graph and with one that knows made-up words as well. Methods take turns; figures are medians of
-processor time.
+CPU time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Distributed strategies beside other packages, on learners that wait instead of computing.
+"""Distributed strategies beside other packages, on learners with emulated compute.
 
     .venv/bin/python benchmarks/dist.py [throughput stragglers hidden scale] [--rounds 5] [--seconds 3]
 
-Figures are shares of what the same learners do without communication (`none`), in the same launch and round; a launch
-starts the processes once, and the contestants take turns. Medians over the rounds, with the least and the greatest.
+Figures are fractions of what the same learners do without communication (`none`), in the same launch and round. A
+launch starts the processes once, and the contestants take turns. Medians over the rounds, with the least and the greatest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEARNER = Path(__file__).parent / "dist_learner.py"
 AT_100 = ("none", "allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "ps-async", "hogwild", "decent-dp ring")
 HIDDEN = ("none", "adpsgd-fixed", "adpsgd-fixed bf16", "adpsgd-d1")
 SIZES = ((5_000_000, 250.0), (20_000_000, 500.0), (43_000_000, 1000.0))  # parameters, ms of computation
-HIVEMIND_S = 16.0  # of a round: an average of hivemind comes every 13 s
+HIVEMIND_S = 16.0  # of a round: hivemind averages every 13 s
 LAUNCH_S = 1800  # longer than any launch takes
 
 Line = dict[str, Any]
@@ -121,19 +121,19 @@ def memory(case: Case) -> dict[str, float]:
 def print_table(lines: list[Line], case: Case, multiples: dict[str, float] | None = None) -> None:
     rounds = [line for line in lines if "round" in line]
     none = [line for line in rounds if line["contestant"] == "none"]
-    print("| | share | least, greatest | ms of processor time a step | distance |" + (" memory |" if multiples else ""))
+    print("| | fraction | least, greatest | CPU ms a step | distance |" + (" memory |" if multiples else ""))
     print("|---|---|---|---|---|" + ("---|" if multiples else ""))
     for line in lines[len(rounds) :]:
         name = line["contestant"]
         own = [other for other in rounds if other["contestant"] == name]
         if name == "none":
-            shares = [rate(one) / ideal_rate(case) for one in own]
+            fractions = [rate(one) / ideal_rate(case) for one in own]
         else:
-            shares = [rate(one) / rate(other) for one, other in zip(own, none, strict=True)]
-        spread = f"{min(shares):.3f}, {max(shares):.3f}"
+            fractions = [rate(one) / rate(other) for one, other in zip(own, none, strict=True)]
+        spread = f"{min(fractions):.3f}, {max(fractions):.3f}"
         last = f" {multiples[name]:.2f} |" if multiples else ""
         print(
-            f"| {name} | {statistics.median(shares):.3f} | {spread} | {statistics.median(map(cpu_ms, own)):.1f} "
+            f"| {name} | {statistics.median(fractions):.3f} | {spread} | {statistics.median(map(cpu_ms, own)):.1f} "
             f"| {line['distance']:.1e} |{last}",
             flush=True,
         )

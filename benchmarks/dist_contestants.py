@@ -27,7 +27,7 @@ make_optimizer = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
 
 
 def build_task(num_parameters: int, compute_ms: float) -> Wait:
-    """A model of square layers, as near to `num_parameters` as they come, that waits instead of computing."""
+    """A model of square layers, as near to `num_parameters` as they can be, with emulated compute."""
     width = round(math.sqrt(num_parameters / NUM_LAYERS))
     torch.manual_seed(1)
     layers = [nn.Linear(width, width) for _ in range(NUM_LAYERS)]
@@ -37,8 +37,8 @@ def build_task(num_parameters: int, compute_ms: float) -> Wait:
 class Contestant:
     """A way to train `task`, in one of the processes of a launch: its `module` computes the loss.
 
-    `assignment_rule` tells how many learners step together. A step trains a batch of rank + 1 tokens, so that learners
-    who never hear of each other come apart.
+    `assignment_rule` says how many learners step together. A step trains a batch of rank + 1 tokens, so that learners
+    who never hear of each other diverge.
     """
 
     optimizer: Any = None  # None where the module updates the weights during backward

@@ -1,4 +1,4 @@
-"""One learner of `benchmarks/dist.py`: all contestants take turns in it, so that each meets the same machine.
+"""One learner of `benchmarks/dist.py`: all contestants take turns in it, so that each has the same machine.
 
 A process of torchrun; the arguments are a Case in JSON and the file for what was measured: a line for each contestant
 and round, and at the end one for each contestant.
@@ -69,7 +69,7 @@ def start(name: str, case: Case, world: World) -> Contestant:
 
 
 def run_round(contestant: Contestant, case: Case, world: World) -> dict[str, Any]:
-    """What this learner did: so many steps in so many seconds, with so much time of the processor.
+    """What this learner did: so many steps in so many seconds, with so much CPU time.
 
     Those who step together make as many steps as the slowest of them; others make as many as they can, and begin one
     after the other, as learners do that have run for long. A first step is not counted.
@@ -93,8 +93,8 @@ def run_round(contestant: Contestant, case: Case, world: World) -> dict[str, Any
 def count_steps(contestant: Contestant, case: Case, world: World) -> int:
     """So many that the slowest of those who step together computes for `round_s`, in whole periods."""
     assignment_rule = contestant.assignment_rule
-    team = world.size if assignment_rule.lockstep else assignment_rule.group_size
-    step_s = case.compute_ms / 1000 * (case.slowness if world.rank < team else 1)
+    group_size = world.size if assignment_rule.lockstep else assignment_rule.group_size
+    step_s = case.compute_ms / 1000 * (case.slowness if world.rank < group_size else 1)
     return math.ceil(case.round_s / step_s / contestant.period) * contestant.period
 
 

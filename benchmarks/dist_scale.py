@@ -1,6 +1,6 @@
 """Start-up, threads, sockets and memory of many learners, and how they stop: a part of `benchmarks/dist.py`.
 
-`asrtool train` with a tiny model that waits instead of computing, on utterances of noise. It is stopped by SIGTERM in
+`asrtool train` with a tiny model and emulated compute, on utterances of noise. It is stopped by SIGTERM in
 the middle, and then runs to its end.
 """
 
@@ -44,7 +44,7 @@ class Held:
 
     threads: int
     sockets: int
-    own_bytes: int  # of memory, with its share of what it has in common with others
+    own_bytes: int  # of memory, with its part of what processes share (Pss)
 
 
 def measure_scale(numbers: list[int]) -> None:
@@ -89,7 +89,7 @@ def measure(work: Path, number: int) -> str:
         start_s = max(begins(out, rank)[0] for rank in range(number)) - began
         learners = children(training.pid)
         assert len(learners) == number, (len(learners), number)
-        held = [look_at(learner) for learner in learners]
+        held = [count_held(learner) for learner in learners]
         stop_s = stop(training, learners)
     finally:
         training.kill()
@@ -124,7 +124,7 @@ def stop(training: subprocess.Popen[bytes], learners: list[int]) -> float:
     return seconds
 
 
-def look_at(process: int) -> Held:
+def count_held(process: int) -> Held:
     folder = Path(f"/proc/{process}")
     links = [os.readlink(link) for link in (folder / "fd").iterdir()]
     shared_out = (folder / "smaps_rollup").read_text().split("Pss:")[1]

@@ -1,10 +1,10 @@
-"""A learner on a GPU that gossips on the host with one on the processor: what copies and gossip take of its step.
+"""A learner on a GPU that gossips on the host with one on the CPU: what copies and gossip take of its step.
 
     .venv/bin/python benchmarks/gpu.py [--seconds 20] [--device cuda] [--layers 6] [--hidden 512 1024]
 
 Two learners by `adpsgd-fixed`, each at its own pace, on the same made-up batch: an acoustic model of the recipe's kind,
 CTC loss, SGD. Copies are those of all weights from the device and back at each step; gossip is what the computing
-thread does for it. With `--device cpu` both are on the processor, where nothing is copied.
+thread does for it. With `--device cpu` both are on the CPU, where nothing is copied.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def measure_all(options: argparse.Namespace) -> None:
 
 
 def measure(settings: Model, message_type: str, options: argparse.Namespace, world: World) -> str:
-    """A row of the table: steps of this learner, and the shares of them that copies and gossip took."""
+    """A row of the table: steps of this learner, and the fractions of them that copies and gossip took."""
     device = torch.device(options.device if world.rank == 0 else "cpu")
     torch.manual_seed(1)
     model = build_model(settings, NUM_FEATURES, NUM_TOKENS).to(device)
@@ -130,8 +130,8 @@ def train(strategy: LocalReplica, batch: Any) -> float:
     """One step; returns the seconds of the computing thread for gossip."""
     loss: Tensor = strategy.task(batch)
     (loss / (NUM_UTTERANCES * LEN_TEXT)).backward()
-    _, spent = strategy.step()
-    return spent.comm_s
+    _, cost = strategy.step()
+    return cost.comm_s
 
 
 if __name__ == "__main__":

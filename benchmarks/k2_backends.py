@@ -31,7 +31,7 @@ REPEATS = 5
 
 
 def measure(tasks: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Median processor seconds of each task over REPEATS rounds in which they take turns; threads count."""
+    """Median CPU seconds of each task over REPEATS rounds in which they take turns; threads count."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(REPEATS):
         for name, task in tasks.items():

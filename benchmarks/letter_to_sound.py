@@ -18,7 +18,7 @@ from asrtool.score.result import Counts, total
 
 
 def main(num_words: int) -> None:
-    """Print the phone error rate, the share of words with an error, and the seconds a word."""
+    """Print the phone error rate, the fraction of words with an error, and the seconds a word."""
     dictionary = read_cmudict()
     words = sorted(word for word in dictionary if word.isalpha() and word.isascii())
     chosen = random.Random(3).sample(words, num_words)

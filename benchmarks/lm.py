@@ -36,7 +36,7 @@ def main() -> None:
         maker = multiprocessing.Process(target=write_text, args=(text, arguments.words))
         maker.start()
         maker.join()
-    print("| lm.memory_gib | s of processor time | s | peak GiB | digest of the model |\n|---|---|---|---|---|")
+    print("| lm.memory_gib | s of CPU time | s | peak GiB | digest of the model |\n|---|---|---|---|---|")
     for gib in arguments.gib:
         arpa = arguments.folder / "G.arpa"
         line = ["-c", CODE, "lm", "--text", str(text), "--arpa", str(arpa)]
@@ -66,7 +66,7 @@ def write_text(path: Path, num_words: int) -> None:
 
 
 def measure(line: list[str]) -> tuple[float, float, int]:
-    """Seconds of processor time, seconds, and the most memory in bytes of a Python process."""
+    """Seconds of CPU time, seconds, and the most memory in bytes of a Python process."""
     start = time.monotonic()
     process = subprocess.Popen([sys.executable, *line], stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

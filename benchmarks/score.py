@@ -5,7 +5,7 @@
 Makes an stm of 80 sides, 4,459 segments and 42,989 words, and a ctm with about 13 % errors, in a temporary folder:
 words by Zipf's law, one in twenty a hesitation or a back-channel, one in twenty the start of a contraction, which the
 rules of the GLM (one that comes with SCTK) map; one in twenty optional. Runs the commands in turns and prints their
-median wall-clock and processor seconds, and whether the counts agree.
+median wall-clock and CPU seconds, and whether the counts agree.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def misheard(text: list[str], rng: random.Random, words: list[str]) -> Iterator[
 
 
 def run(command: list[str], folder: Path) -> tuple[float, float]:
-    """Wall-clock and processor seconds of a command with all its children."""
+    """Wall-clock and CPU seconds of a command with all its children."""
     env = {**os.environ, "LC_ALL": "C", "PATH": f"{SCTK}:{os.environ['PATH']}"}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
@@ -129,13 +129,11 @@ def run(command: list[str], folder: Path) -> tuple[float, float]:
 
 def report(seconds: dict[str, list[tuple[float, float]]]) -> None:
     medians = {name: [statistics.median(times) for times in zip(*runs, strict=True)] for name, runs in seconds.items()}
-    for name, (wall, processor) in medians.items():
-        print(f"{name:<10} wall {wall:.3f} s, processor {processor:.3f} s")
+    for name, (wall, cpu) in medians.items():
+        print(f"{name:<10} wall {wall:.3f} s, CPU {cpu:.3f} s")
     for name in ("asrtool", "in Python"):
-        clock, processor = (theirs / ours for theirs, ours in zip(medians["hubscr.pl"], medians[name], strict=True))
-        print(
-            f"{name:<10} {clock:.1f} times as fast as hubscr.pl by the clock, {processor:.1f} times in processor time"
-        )
+        clock, cpu = (theirs / ours for theirs, ours in zip(medians["hubscr.pl"], medians[name], strict=True))
+        print(f"{name:<10} {clock:.1f} times as fast as hubscr.pl by the clock, {cpu:.1f} times in CPU time")
 
 
 def our_counts(out: Path) -> list[int]:

@@ -17,7 +17,7 @@ from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import train_tokenizer
 
 TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
-# A spelling that begins another, two words of one spelling, one word of two spellings, one token twice in a row.
+# A pronunciation that begins another, two words with one, one word with two, one token twice in a row.
 LEXICON = {"a": ["x", "z z"], "ab": ["x y"], "c": ["z"], "d": ["z"]}
 WORDS = ["<eps>", "<unk>", *LEXICON, "#0", "<s>", "</s>"]
 SENTENCES = ["a c", "ab a", "d", "c c a", "a ab d", "c never", "a c ab"]
@@ -25,13 +25,13 @@ Labels = tuple[int, ...]
 
 
 def write_toy(folder: Path) -> None:
-    """`lang/` and `G.arpa` of four words whose spellings are as awkward as they can be."""
+    """`lang/` and `G.arpa` of four words whose pronunciations are as awkward as they can be."""
     lang = folder / "lang"
     lang.mkdir()
     (lang / "words.txt").write_text("".join(f"{word} {i}\n" for i, word in enumerate(WORDS)))
     (lang / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)))
     (lang / "lexicon.txt").write_text(
-        "".join(f"{word} {spelling}\n" for word, spellings in LEXICON.items() for spelling in spellings)
+        "".join(f"{word} {tokens}\n" for word, pronunciations in LEXICON.items() for tokens in pronunciations)
     )
     (folder / "text").write_text("\n".join(SENTENCES) + "\n")
     write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))

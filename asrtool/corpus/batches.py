@@ -20,7 +20,7 @@ from asrtool.corpus.index import WINDOW_SHARDS, Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
-LENGTH_JITTER = 0.02  # lengths this share apart count as equal, so that an epoch's batches differ from the last one's
+LENGTH_JITTER = 0.02  # lengths closer than this fraction count as equal, so that batches differ between epochs
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def write_arpa(path: Path, model: Trie) -> None:
 
 def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
     level = model.levels[order - 1]
-    texts = [" ".join([model.words[word] for word in spelled]) for spelled in _spell(model, order, rows).tolist()]
+    texts = [" ".join([model.words[word] for word in ngram]) for ngram in _ngram_words(model, order, rows).tolist()]
     prob = level.prob[rows]
     log10_probs = np.log10(prob, where=prob > 0, out=np.full(len(prob), LOG10_ZERO)).tolist()
     log10_weights = np.log10(level.backoff[rows]).tolist()
@@ -49,7 +49,7 @@ def _write_ngrams(out: TextIO, model: Trie, order: int, rows: slice) -> None:
         out.write(f"{log10_prob:.6f}\t{text}{weight}\n")
 
 
-def _spell(model: Trie, order: int, rows: slice) -> Ints:
+def _ngram_words(model: Trie, order: int, rows: slice) -> Ints:
     """The word ids of n-grams, shape (number of rows, order)."""
     history, word = np.divmod(model.levels[order - 1].key[rows], len(model.words))
     columns = [word]
@@ -64,7 +64,7 @@ def read_arpa(path: Path) -> Ngrams:
 
     Raises AsrtoolError naming file, line and what was expected for anything malformed: counts that do not hold, a
     probability above one, an infinite back-off weight, a word not among the unigrams, an n-gram whose history is
-    missing or that comes twice.
+    missing or that is there twice.
     """
     try:
         with path.open(encoding="utf-8") as lines:
@@ -131,7 +131,7 @@ class _Parser:
     def _word_ids(self, words: list[str], order: int) -> list[int]:
         if order == 1:
             if words[0] in self.ids:
-                raise self._error(f"each unigram once, {words[0]} comes twice")
+                raise self._error(f"each unigram once, found {words[0]} twice")
             self.ids[words[0]] = len(self.ids)
         try:
             return [self.ids[word] for word in words]
@@ -150,7 +150,7 @@ class _Parser:
         same = (np.diff(parent[by_key]) == 0) & (np.diff(words[by_key, -1]) == 0)
         if same.any():
             self.number = first + int(by_key[1:][same].min())
-            raise self._error("each n-gram once, this one comes twice", "")
+            raise self._error("each n-gram once, found this one twice", "")
         return parent
 
     def _log10_prob(self, text: str) -> float:

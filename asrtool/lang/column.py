@@ -137,9 +137,9 @@ class Merged(NamedTuple):
 def merge(keys: Column, bounds: Sequence[int], block: int) -> Iterator[Merged]:
     """Merge the runs of `keys`: run i, rows ``bounds[i]`` to ``bounds[i + 1]``, rises."""
     at = list(bounds[:-1])
-    share = max(block // len(at), 1)
+    per_run = max(block // len(at), 1)
     while any(start < end for start, end in zip(at, bounds[1:], strict=True)):
-        heads = [keys[start : min(start + share, end)] for start, end in zip(at, bounds[1:], strict=True)]
+        heads = [keys[start : min(start + per_run, end)] for start, end in zip(at, bounds[1:], strict=True)]
         # Beyond the end of a head that is not the rest of its run, smaller keys may follow.
         cut = [head[-1] for head, start, end in zip(heads, at, bounds[1:], strict=True) if start + len(head) < end]
         if cut:

@@ -27,7 +27,7 @@ class Parts:
     topology: str
     lexicon: str
     grammar: str
-    tokens: tuple[int, ...]  # those that spell a word
+    tokens: tuple[int, ...]  # those that words consist of
     disambig: tuple[int, ...]  # disambiguation symbols
 
 
@@ -36,7 +36,7 @@ def make_parts(
 ) -> Parts:
     """The parts for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables."""
     tokens = _with_disambig(tokens, disambiguate(lexicon)[1])
-    spoken = sorted({tokens[token] for _, spelling in lexicon for token in spelling})
+    spoken = sorted({tokens[token] for _, tokenization in lexicon for token in tokenization})
     disambig = [label for token, label in tokens.items() if token.startswith("#") and label not in spoken]
     return Parts(
         make_ctc_fst(tokens[BLANK], spoken),
@@ -62,13 +62,13 @@ def make_lexicon_fst(lexicon: Sequence[Pronunciation], tokens: Mapping[str, int]
     pronunciations, _ = disambiguate(lexicon)
     lines = [f"0 0 {tokens[BACKOFF]} {words[BACKOFF]}"]
     num_states = 1
-    for word, spelling in pronunciations:
+    for word, tokenization in pronunciations:
         source, output = 0, words[word]
-        for token in spelling[:-1]:
+        for token in tokenization[:-1]:
             lines.append(f"{source} {num_states} {tokens[token]} {output}")
             source, output = num_states, EPSILON_LABEL
             num_states += 1
-        lines.append(f"{source} 0 {tokens[spelling[-1]]} {output}")
+        lines.append(f"{source} 0 {tokens[tokenization[-1]]} {output}")
     return _text([*lines, "0"])
 
 

@@ -56,7 +56,7 @@ def build_graph(lang: Path, arpa: Path, out: Path, backend: str = "kaldifst") ->
 
 def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
     """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
-    read_graph(directory)  # which tells what is missing or broken
+    read_graph(directory)  # which reports what is missing or broken
     path = Path(directory) / "HLG.fst"
     graph = kaldifst.StdConstFst.read(str(path))
     if graph is None:

@@ -84,7 +84,7 @@ class _Estimator:
             weight, prob = _interpolate(family, adjusted[family.rows], kept, discounts, below)
             weights.append(weight)
             probs.append(prob)
-            keep.append(kept | (order == 1))  # a rare word stays, with the share of a word never seen
+            keep.append(kept | (order == 1))  # a rare word stays, with the probability of a word never seen
             num_kept += int(kept.sum())
         if order == 1:
             probs.put(BOS_ID, np.zeros(1))  # given, not predicted

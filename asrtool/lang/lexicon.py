@@ -24,8 +24,8 @@ Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens
 def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int) -> None:
     """Write lexicon and symbol tables for the words of `sentences` to the folder `out`.
 
-    Keeps the `max_words` most frequent words, 0 keeps all. A word that the tokenizer cannot spell is left out and
-    logged. Raises AsrtoolError when the text or the tokenizer cannot be read, or no word can be spelled.
+    Keeps the `max_words` most frequent words, 0 keeps all. A word without a tokenization is left out and
+    logged. Raises AsrtoolError when the text or the tokenizer cannot be read, or no word can be tokenized.
     """
     tokens = Tokenizer.load(tokenizer)
     counts = Counter(word for words in read_sentences(sentences) for word in words)
@@ -33,22 +33,22 @@ def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int) -> N
         if symbol in counts:
             raise AsrtoolError(f"{sentences}: holds {symbol}, which stands for no word", "remove it from the text")
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    spellings = {word: _spell(word, tokens) for word in sorted(ranked[: max_words or None])}
-    unspelled = [word for word, found in spellings.items() if not found]
-    if unspelled:
-        logging.info("%d words left out, no tokens spell them: %s", len(unspelled), " ".join(unspelled[:10]))
-    lexicon = [(word, spelling) for word, found in spellings.items() for spelling in found]
+    tokenizations = {word: _tokenize(word, tokens) for word in sorted(ranked[: max_words or None])}
+    untokenized = [word for word, found in tokenizations.items() if not found]
+    if untokenized:
+        logging.info("%d words left out, no tokens for them: %s", len(untokenized), " ".join(untokenized[:10]))
+    lexicon = [(word, tokenization) for word, found in tokenizations.items() for tokenization in found]
     if not lexicon:
-        raise AsrtoolError(f"{sentences}: {tokenizer} spells none of its words", "train the tokenizer on this text")
+        raise AsrtoolError(f"{sentences}: {tokenizer} tokenizes none of its words", "train the tokenizer on this text")
     _write(lexicon, tokens.pieces, out)
-    num_words = len(spellings) - len(unspelled)
-    logging.info("%s: %d words, %d spellings, %d tokens", out, num_words, len(lexicon), tokens.num_tokens)
+    num_words = len(tokenizations) - len(untokenized)
+    logging.info("%s: %d words, %d pronunciations, %d tokens", out, num_words, len(lexicon), tokens.num_tokens)
 
 
-def _spell(word: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
-    """The spellings of `word`, none when some of its characters have no token."""
+def _tokenize(word: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """The tokenizations of `word`, none when some of its characters have no token."""
     try:
-        return tokenizer.spellings(word)
+        return tokenizer.tokenizations(word)
     except AsrtoolError:
         return []
 
@@ -57,7 +57,7 @@ def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], out: Path) -
     _, highest = disambiguate(lexicon)
     disambig = [f"#{number}" for number in range(highest + 1)]
     with write_folder(out, "lexicon.txt") as temporary:
-        lines = (f"{word} {' '.join(spelling)}\n" for word, spelling in lexicon)
+        lines = (f"{word} {' '.join(tokenization)}\n" for word, tokenization in lexicon)
         (temporary / "lexicon.txt").write_text("".join(lines), encoding="utf-8")
         words = dict.fromkeys(word for word, _ in lexicon)
         write_symbols(temporary / "words.txt", [EPSILON, UNK, *words, BACKOFF, BOS, EOS])
@@ -68,22 +68,20 @@ def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> lis
     """The pronunciations of ``lexicon.txt``.
 
     Raises AsrtoolError naming file and line of a word without tokens, of a word not among `words` or a token not
-    among `tokens`, and of a pronunciation that comes twice.
+    among `tokens`, and of a pronunciation that is there twice.
     """
     known_words, known_tokens = set(words), set(tokens)
     lexicon: dict[Pronunciation, int] = {}
     for number, fields in read_table(path, "lang"):
         if len(fields) < 2:
-            raise AsrtoolError(
-                f"{path}:{number}: {' '.join(fields)!r}, expected a word and its tokens", "mend the line"
-            )
-        word, spelling = fields[0], tuple(fields[1:])
+            raise AsrtoolError(f"{path}:{number}: {' '.join(fields)!r}, expected a word and its tokens", "fix the line")
+        word, tokenization = fields[0], tuple(fields[1:])
         if word not in known_words:
             raise AsrtoolError(f"{path}:{number}: {word} is not in words.txt", "run `asrtool lang` again")
-        unknown = [token for token in spelling if token not in known_tokens]
+        unknown = [token for token in tokenization if token not in known_tokens]
         if unknown:
             raise AsrtoolError(f"{path}:{number}: token {unknown[0]} is not in tokens.txt", "run `asrtool lang` again")
-        first = lexicon.setdefault((word, spelling), number)
+        first = lexicon.setdefault((word, tokenization), number)
         if first != number:
             raise AsrtoolError(f"{path}:{number}: the same as line {first}", "remove one of the two")
     if not lexicon:
@@ -92,19 +90,19 @@ def read_lexicon(path: Path, words: Sequence[str], tokens: Sequence[str]) -> lis
 
 
 def disambiguate(lexicon: Sequence[Pronunciation]) -> tuple[list[Pronunciation], int]:
-    """`lexicon` with ``#1``, ``#2`` ... behind spellings that several words share or that begin another one.
+    """`lexicon` with ``#1``, ``#2`` ... behind tokenizations that several words share or that begin another one.
 
-    Also returns the highest number used, 0 where none was. Without these symbols the union of all spellings, repeated,
+    Also returns the highest number used, 0 where none was. Without these symbols the union of them all, repeated,
     could not be determinised (Mohri, Pereira, Riley 2002, section 4.2).
     """
-    num_words = Counter(spelling for _, spelling in lexicon)
-    beginnings = {spelling[:length] for spelling in num_words for length in range(1, len(spelling))}
+    num_words = Counter(tokens for _, tokens in lexicon)
+    prefixes = {tokens[:length] for tokens in num_words for length in range(1, len(tokens))}
     num_given: Counter[tuple[str, ...]] = Counter()
     result = []
-    for word, spelling in lexicon:
-        if num_words[spelling] > 1 or spelling in beginnings:
-            num_given[spelling] += 1
-            result.append((word, (*spelling, f"#{num_given[spelling]}")))
+    for word, tokens in lexicon:
+        if num_words[tokens] > 1 or tokens in prefixes:
+            num_given[tokens] += 1
+            result.append((word, (*tokens, f"#{num_given[tokens]}")))
         else:
-            result.append((word, spelling))
+            result.append((word, tokens))
     return result, max(num_given.values(), default=0)

@@ -1,7 +1,7 @@
 """Several n-gram models over the same words mixed linearly into one (Jelinek and Mercer 1980).
 
 The mixture has the n-grams of all models, each with sum_i weight_i p_i(word | history), where a model that does not
-know the n-gram gives what it backs off to. Back-off weights are computed anew, so that probabilities sum to one after
+know the n-gram gives what it backs off to. Back-off weights are recomputed, so that probabilities sum to one after
 every history; a word that no model knows after a history gets what the mixture says without the history's first word.
 """
 
@@ -52,12 +52,12 @@ def find_weights(probs: Sequence[Floats]) -> list[float]:
     weights = np.full(len(stacked), 1 / len(stacked))
     log_likelihood = -np.inf
     for _ in range(MAX_ROUNDS):
-        shares = weights[:, None] * stacked
-        mixed = shares.sum(axis=0)
+        weighted = weights[:, None] * stacked
+        mixed = weighted.sum(axis=0)
         before, log_likelihood = log_likelihood, float(np.log(mixed).mean())
         if log_likelihood - before < GAIN:
             break
-        weights = (shares / mixed).mean(axis=1)
+        weights = (weighted / mixed).mean(axis=1)
     return weights.tolist()
 
 

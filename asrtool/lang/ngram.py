@@ -67,12 +67,12 @@ class Ngrams:
     @functools.cached_property
     def history(self) -> Ints:
         """For each node the shortest suffix that predicts the same: one with longer n-grams, or with a weight."""
-        tells = self.log10_backoff != 0
-        tells[self.parent[1:]] = True
+        distinct = self.log10_backoff != 0
+        distinct[self.parent[1:]] = True
         history = np.arange(len(self.parent))
         for order in range(1, self.order + 1):
             nodes = np.arange(self.starts[order], self.starts[order + 1])
-            history[nodes] = np.where(tells[nodes], nodes, history[self.suffix[nodes]])
+            history[nodes] = np.where(distinct[nodes], nodes, history[self.suffix[nodes]])
         return history
 
     def extended(self, parent: Ints, word: Ints, log10_prob: Floats, log10_backoff: Floats) -> Ngrams:
@@ -87,7 +87,7 @@ class Ngrams:
             np.concatenate([self.log10_backoff, log10_backoff[by_key]]),
         )
 
-    def spell(self, nodes: Ints, order: int) -> Ints:
+    def ngram_words(self, nodes: Ints, order: int) -> Ints:
         """The word ids of `nodes`, which are of length `order`, shape (number of nodes, order)."""
         columns = []
         for _ in range(order):

@@ -120,7 +120,7 @@ class _Runs:
         from the first position to the end of the last n-gram.
         """
         begin = np.flatnonzero(rows[:num] >= 0)
-        begin = begin[words[begin + length - 2] != EOS_ID]  # the sentence goes on
+        begin = begin[words[begin + length - 2] != EOS_ID]  # the sentence continues
         key = rows[begin] * self._num_words + words[begin + length - 1]
         by_key = np.argsort(key)
         key, begin = key[by_key], begin[by_key]

@@ -83,7 +83,7 @@ def families(key: Column, num_histories: int, num_words: int, block: int) -> Ite
 
 
 def with_weights(model: Trie) -> Trie:
-    """`model` with back-off weights for its probabilities: what the n-grams of a history leave is shared out."""
+    """`model` with back-off weights for its probabilities: what the n-grams of a history leave is distributed."""
     return dataclasses.replace(
         model,
         levels=[
@@ -105,9 +105,9 @@ def _backoff_weights(model: Trie, order: int) -> Column:
         left = 1 - family.total(level.prob[family.rows])
         left_below = 1 - family.total(gather(lower.prob, level.suffix[family.rows], model.block))
         has_any = family.total(np.ones(len(family.parent))) > 0
-        # Where every word is known nothing is left to share out, and any weight will do.
-        shares = has_any & (left_below > ROUNDING)
-        weights.append(np.where(shares, np.maximum(left, NEVER) / np.where(shares, left_below, 1), 1))
+        # Where every word is known nothing is left to distribute, and any weight will do.
+        has_rest = has_any & (left_below > ROUNDING)
+        weights.append(np.where(has_rest, np.maximum(left, NEVER) / np.where(has_rest, left_below, 1), 1))
     return weights
 
 

@@ -23,7 +23,7 @@ NUM_NAMED = 10  # words named in the log
 
 
 class PhoneTokenizer(Tokenizer):
-    """Spells words by `dictionary`, and by letter-to-sound rules where it lacks them; a tag is one token."""
+    """Words to phones by `dictionary`, by letter-to-sound rules where it lacks them; a tag is one token."""
 
     def __init__(self, dictionary: Dictionary) -> None:
         super().__init__(TOKENS)
@@ -33,7 +33,7 @@ class PhoneTokenizer(Tokenizer):
     @classmethod
     def read(cls, path: Path) -> PhoneTokenizer:
         """Read ``pronunciations.txt``; AsrtoolError naming a line that is no word with phones."""
-        again = "mend the line, or run `asrtool tokenizer` again"
+        again = "fix the line, or run `asrtool tokenizer` again"
         known = {*PHONES, *TAGS}
         dictionary: dict[str, list[Phones]] = {}
         for number, fields in read_table(path, "tokenizer"):
@@ -51,9 +51,9 @@ class PhoneTokenizer(Tokenizer):
         return cls(dictionary)
 
     def encode(self, text: str) -> list[int]:
-        return [self._ids[phone] for word in text.split() for phone in self.spellings(word)[0]]
+        return [self._ids[phone] for word in text.split() for phone in self.tokenizations(word)[0]]
 
-    def spellings(self, word: str) -> list[Phones]:
+    def tokenizations(self, word: str) -> list[Phones]:
         if word in TAGS:
             return [(word,)]
         unknown = sorted(set(word) - set(ALPHABET))
@@ -76,7 +76,7 @@ def write_phones(sentences: Path, out: Path) -> None:
     words = {word for sentence in read_sentences(sentences) for word in sentence}
     lacking = sorted(words - dictionary.keys() - set(TAGS))
     try:
-        guessed = {word: tokenizer.spellings(word) for word in lacking}
+        guessed = {word: tokenizer.tokenizations(word) for word in lacking}
     except AsrtoolError as error:
         raise AsrtoolError(f"{sentences}: {error.what}", error.hint) from error
     named = " ".join(lacking[:NUM_NAMED]) + (" ..." if len(lacking) > NUM_NAMED else "")

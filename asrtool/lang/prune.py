@@ -20,7 +20,7 @@ from asrtool.lang.ngram_trie import BOS_ID, EOS_ID, ROUNDING, Family, Trie, fami
 
 
 def prune(model: Trie, threshold: float) -> Trie:
-    """`model` without the n-grams each of which alone raises the perplexity by less than the share `threshold`.
+    """`model` without the n-grams each of which alone raises the perplexity by less than the fraction `threshold`.
 
     Unigrams stay, and so does what is history or suffix of an n-gram that stays, as readers of ARPA files expect.
     """

@@ -24,7 +24,7 @@ def write_symbols(path: Path, symbols: Iterable[str]) -> None:
 def read_symbols(path: Path, made_by: str) -> list[str]:
     """The symbols of `path`, a file of the command `made_by`, in the order of their numbers, which run from 0.
 
-    Raises AsrtoolError naming file and line of anything else, and of a symbol that comes twice.
+    Raises AsrtoolError naming file and line of anything else, and of a symbol that is there twice.
     """
     again = f"run `asrtool {made_by}` again"
     symbols: list[str] = []
@@ -37,5 +37,5 @@ def read_symbols(path: Path, made_by: str) -> list[str]:
         raise AsrtoolError(f"{path}: empty, expected one symbol and its number a line", again)
     if len(set(symbols)) < len(symbols):
         twice = next(symbol for symbol in symbols if symbols.count(symbol) > 1)
-        raise AsrtoolError(f"{path}: {twice} comes twice, expected each symbol once", again)
+        raise AsrtoolError(f"{path}: {twice} is there twice, expected each symbol once", again)
     return symbols

@@ -1,6 +1,6 @@
 """Text to tokens: what every tokenizer does, and SentencePiece BPE. Phones are in asrtool.lang.phones.
 
-Token 0 is the CTC blank, token 1 stands for what cannot be spelled; there is no token for begin or end of sentence.
+Token 0 is the CTC blank, token 1 stands for what has no token; there is no token for start or end of sentence.
 The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
 ``pronunciations.txt`` (a word and its phones).
 """
@@ -31,7 +31,7 @@ TOKENS_FILE = "tokens.txt"
 
 
 class Tokenizer(ABC):
-    """Spells words with tokens. `pieces[i]` is the text of token i."""
+    """Splits words into tokens. `pieces[i]` is the text of token i."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self.pieces: list[str] = list(pieces)
@@ -49,11 +49,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; AsrtoolError naming the characters that no token spells."""
+        """Token ids of `text`; AsrtoolError naming the characters outside the tokens."""
 
     @abstractmethod
-    def spellings(self, word: str) -> list[tuple[str, ...]]:
-        """Every way to spell `word`, at least one; the first is the one of `encode`, whose errors it has."""
+    def tokenizations(self, word: str) -> list[tuple[str, ...]]:
+        """Every tokenization of `word`, at least one; the first is the one of `encode`, whose errors it has."""
 
 
 def tokenizer_file(directory: Path) -> Path:
@@ -99,7 +99,7 @@ class BpeTokenizer(Tokenizer):
             )
         return ids
 
-    def spellings(self, word: str) -> list[tuple[str, ...]]:
+    def tokenizations(self, word: str) -> list[tuple[str, ...]]:
         return [tuple(self.pieces[token] for token in self.encode(word))]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -168,8 +168,8 @@ def _train(lines: Sequence[str], vocab_size: int) -> bytes:
         bos_id=-1,
         eos_id=-1,
         user_defined_symbols=list(TAGS),
-        required_chars=ALPHABET,  # so that words of dev are spelled whose letters a small training text lacks
-        character_coverage=1.0,  # a character left out would leave its words without a spelling
+        required_chars=ALPHABET,  # so that words of dev have tokens whose letters a small training text lacks
+        character_coverage=1.0,  # a character left out would leave its words without tokens
         normalization_rule_name="identity",  # text is normalised before, by rules a person can read
         split_by_unicode_script=False,  # the apostrophe is of another script, and contractions are frequent words
         max_sentence_length=max_bytes,

@@ -1,4 +1,4 @@
-"""Figures over the whole of a training: losses, and how far the learners came apart."""
+"""Figures over the whole of a training: losses, consensus distance and drift."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
 def draw_consensus(figure: Figure, run: TrainingRun) -> None:
     """Consensus distance and drift at each synchronisation of the learners, against utterances."""
     distance, drift = figure.subplots(1, 2)
-    samples = run.agreement[:, 0]
+    samples = run.consensus[:, 0]
     for axes, values, label in (
-        (distance, run.agreement[:, 1], "consensus distance / |mean|"),
-        (drift, run.agreement[:, 2], "drift of the mean / |mean|"),
+        (distance, run.consensus[:, 1], "consensus distance / |mean|"),
+        (drift, run.consensus[:, 2], "drift of the mean / |mean|"),
     ):
         axes.plot(samples, values, ".-", color=BLUE, markersize=4)
         _scale(axes, values)

@@ -1,4 +1,4 @@
-"""A training told by figures and a table: for RESULTS.md, or by itself."""
+"""A training in figures and a table: for RESULTS.md, or by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asrtool.files import write_folder, write_text
 from asrtool.report.curves import draw_consensus, draw_loss
 from asrtool.report.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import format_table
-from asrtool.report.timeline import draw_learners, draw_timeline, time_shares
+from asrtool.report.timeline import draw_learners, draw_timeline, time_fractions
 from asrtool.report.training import TrainingRun, read_training
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 FIGURES: dict[str, tuple[str, Callable[[Figure, TrainingRun], None]]] = {
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
-    "learners": ("Speed of the learners, and what their time went to", draw_learners),
-    "timeline": ("Steps at the begin and in the middle", draw_timeline),
-    "agreement": ("How far the learners came apart", draw_consensus),
+    "learners": ("Speed of the learners, and how they spend their time", draw_learners),
+    "timeline": ("Steps at the start and in the middle", draw_timeline),
+    "consensus": ("Consensus distance and drift of the learners", draw_consensus),
 }
 
 
@@ -50,29 +50,29 @@ def describe_training(run: TrainingRun, folder: str) -> str:
         f" in {run.seconds:.0f} s{'' if run.finished else ', not finished'}."
     ]
     if run.emulated:
-        facts.append("Computation was a wait, so there is no loss to show.")
+        facts.append("Computation was emulated, so there is no loss to show.")
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
     return "\n\n".join([" ".join(facts), _learner_table(run), *figures])
 
 
 def _figure_names(run: TrainingRun) -> list[str]:
-    empty = {"loss": run.emulated, "agreement": not run.differ}
+    empty = {"loss": run.emulated, "consensus": not run.differ}
     return [name for name in FIGURES if not empty.get(name)]
 
 
 def _learner_table(run: TrainingRun) -> str:
-    """Shares in percent: of the batches of all learners, and of the learner's time."""
+    """Percentages: of the batches of all learners, and of the learner's time."""
     rows = []
     for rank, steps in run.learners.items():
         num = len(steps)
-        shares = time_shares(run, rank)
+        fractions = time_fractions(run, rank)
         means = [f"{steps['staleness'].mean():.2f}", f"{steps['bytes'].mean() / 1e6:.3g}"] if num else ["-", "-"]
         rows.append(
             [
                 rank,
                 num,
                 f"{100 * num / run.num_steps:.1f}",
-                *(f"{100 * share:.1f}" for share in shares.values()),
+                *(f"{100 * fraction:.1f}" for fraction in fractions.values()),
                 *means,
             ]
         )

@@ -14,47 +14,47 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WINDOW_STEPS = 12  # a learner that are drawn of the begin, and of the middle, of a training
+WINDOW_STEPS = 12  # drawn of each learner, at the start and in the middle of a training
 MAX_STEPS = 400  # of all learners, drawn of each
 ROWS_INCHES = 6.0  # of many learners; of few, each has a row of ROW_INCHES
 ROW_INCHES = 0.22
 MAX_NAMES = 32  # of rows
 
 
-def time_shares(run: TrainingRun, rank: int) -> dict[str, float]:
-    """StrategyContext of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
+def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
+    """Fractions of learner `rank`'s time in the training, by PARTS, and the rest by BETWEEN.
 
     Between steps a learner evaluates, saves, and waits for the others to synchronise.
     """
     steps = run.learners[rank]
-    spent = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}
-    in_steps = sum(spent.values())
+    totals = {part: float(steps[f"{part}_s"].sum()) for part in PARTS}
+    in_steps = sum(totals.values())
     total = max(run.seconds, in_steps)
-    shares = {part: seconds / total for part, seconds in spent.items()}
-    return {**shares, BETWEEN: 1 - in_steps / total}
+    fractions = {part: seconds / total for part, seconds in totals.items()}
+    return {**fractions, BETWEEN: 1 - in_steps / total}
 
 
 def draw_learners(figure: Figure, run: TrainingRun) -> None:
-    """Steps a second of each learner, and what its time went to."""
+    """Steps a second of each learner, and how it spends its time."""
     figure.set_figheight(1.4 + _rows_inches(run))
-    speed, share = figure.subplots(1, 2, sharey=True)
+    speed, fraction = figure.subplots(1, 2, sharey=True)
     ranks = list(run.learners)
     rows = np.arange(len(ranks))
     speed.barh(rows, [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
     speed.set(xlabel="steps a second", ylabel="learner")
     _name_rows(speed, ranks)
-    shares = [time_shares(run, rank) for rank in ranks]
+    fractions = [time_fractions(run, rank) for rank in ranks]
     left = np.zeros(len(ranks))
     for part, colour in {**PARTS, BETWEEN: GREY}.items():
-        widths = np.array([100 * parts[part] for parts in shares])
-        share.barh(rows, widths, left=left, color=colour, label=part)
+        widths = np.array([100 * parts[part] for parts in fractions])
+        fraction.barh(rows, widths, left=left, color=colour, label=part)
         left += widths
-    share.set(xlabel="percent of its time", xlim=(0, 100))
+    fraction.set(xlabel="percent of its time", xlim=(0, 100))
     figure.legend(loc="outside upper center", ncols=len(PARTS) + 1)
 
 
 def draw_timeline(figure: Figure, run: TrainingRun) -> None:
-    """Steps of each learner at the begin and in the middle of the training.
+    """Steps of each learner at the start and in the middle of the training.
 
     A record has sums: within a step the parts are drawn in the order of PARTS, whatever it was.
     """
@@ -75,7 +75,7 @@ def draw_timeline(figure: Figure, run: TrainingRun) -> None:
 
 
 def timeline_windows(run: TrainingRun) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Begin and end, as seconds since 1970, of the steps drawn: the first ones, and those in the middle.
+    """Start and end, as seconds since 1970, of the steps drawn: the first ones, and those in the middle.
 
     Counted in steps of all learners, so that a drawing is not larger for a long training.
     """
@@ -102,7 +102,7 @@ def step_spans(steps: NDArray[np.void], begin: float, end: float) -> dict[str, F
 
 
 def _draw_spans(axes: Axes, rows: list[Floats], colour: str) -> None:
-    """Boxes from begin to end, a row a learner; all are one path, since a figure may have thousands."""
+    """Boxes from start to end, a row a learner; all are one path, since a figure may have thousands."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 

@@ -1,4 +1,4 @@
-"""What a training left behind, as arrays: the steps of its learners, losses, and how far the learners came apart."""
+"""What a training left behind, as arrays: the steps of its learners, losses, consensus distance and drift."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TrainingRun:
     """A training, finished or under way. Samples are utterances, losses nats a token, seconds those of training."""
 
     strategy: str
-    emulated: bool  # whether computation was a wait, so that the losses mean nothing
+    emulated: bool  # whether computation was emulated, so that the losses mean nothing
     finished: bool
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 2): samples, loss
-    agreement: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
+    consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
 
     @property
     def differ(self) -> bool:
         """Whether the learners ever had different weights."""
-        return bool((self.agreement[:, 1] > 0).any())
+        return bool((self.consensus[:, 1] > 0).any())
 
     @property
     def num_steps(self) -> int:
@@ -49,7 +49,7 @@ class TrainingRun:
         return np.interp(samples, self.clock[:, 0], self.clock[:, 1])
 
     def all_steps(self) -> NDArray[np.void]:
-        """The steps of all learners, in the order in which their batches were dealt."""
+        """The steps of all learners, in the order in which their batches were assigned."""
         steps = np.concatenate(list(self.learners.values()))
         return steps[np.argsort(steps["step"], kind="stable")]
 
@@ -63,12 +63,12 @@ def read_training(train: Path) -> TrainingRun:
     inputs = _read_json(train / "inputs.json")["settings"]
     learners = {rank: _read_steps(path) for rank, path in _find_learners(train / "learners").items()}
     if not any(map(len, learners.values())):
-        raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training go on")
+        raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
     lines = list(_read_lines(train / "metrics.jsonl"))
     clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
     seconds = _read_json(train / "train.json")["seconds"] if finished else clock[-1][1]
-    if len(clock) == 1:  # learner 0 tells the time; it may have had no batch, or not come so far
+    if len(clock) == 1:  # learner 0 logs the time; it may have had no batch, or not logged yet
         every = np.concatenate(list(learners.values()))
         seconds = seconds or _span_s(every)
         clock.append((float(every["samples"].max()), seconds))
@@ -80,7 +80,7 @@ def read_training(train: Path) -> TrainingRun:
         learners=learners,
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
-        agreement=_read_agreement(lines, learners),
+        consensus=_read_consensus(lines, learners),
     )
 
 
@@ -105,19 +105,19 @@ def _read_steps(path: Path) -> NDArray[np.void]:
 
 
 def _span_s(steps: NDArray[np.void]) -> float:
-    """From the begin of the first of `steps` to the end of the last."""
+    """From the start of the first of `steps` to the end of the last."""
     ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
     return float(ends.max() - (steps["begin"] - steps["data_s"]).min())
 
 
-def _read_agreement(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:
-    """The learners synchronise after a step that is one's last; its record tells the samples."""
+def _read_consensus(lines: list[dict[str, Any]], learners: dict[int, NDArray[np.void]]) -> Floats:
+    """The learners synchronise after a step that is one's last; its record has the samples."""
     values = _columns(lines, "learners", "step", "consensus_distance", "drift")
-    agreement = np.array(values, dtype=float).reshape(-1, 3)
+    consensus = np.array(values, dtype=float).reshape(-1, 3)
     pairs = np.concatenate([steps[["step", "samples"]] for steps in learners.values()])
     pairs.sort(order="step")
-    agreement[:, 0] = np.interp(agreement[:, 0], pairs["step"], pairs["samples"])
-    return agreement
+    consensus[:, 0] = np.interp(consensus[:, 0], pairs["step"], pairs["samples"])
+    return consensus
 
 
 def _columns(lines: list[dict[str, Any]], kind: str, *names: str) -> list[tuple[float, ...]]:

@@ -32,7 +32,7 @@ class Comparison:
     wer_b: float
     difference: float
     interval: tuple[float, float]  # holds CONFIDENCE of the differences of the samples
-    share_b_better: float  # of the samples
+    fraction_b_better: float  # of the samples
     mapsswe: Mapsswe
 
     def to_dict(self) -> dict[str, object]:
@@ -62,7 +62,7 @@ def compare_scores(a: Path | str, b: Path | str, seed: int = 1) -> Comparison:
         wer_b=float(wer_b),
         difference=float(wer_a - wer_b),
         interval=(float(low), float(high)),
-        share_b_better=float(np.mean(differences > 0)),
+        fraction_b_better=float(np.mean(differences > 0)),
         mapsswe=mapsswe((one.outcomes, other.outcomes) for one, other in zip(*sides, strict=True)),
     )
 
@@ -73,11 +73,11 @@ def draw_differences(errors: np.ndarray, words: np.ndarray, seed: int) -> np.nda
     `errors` and `words` have shape (2, num_units). Samples without reference words are left out.
     """
     num_units = errors.shape[1]
-    rng, shares = np.random.default_rng(seed), [1 / num_units] * num_units
+    rng, probs = np.random.default_rng(seed), [1 / num_units] * num_units
     sums = []
     block = max(MAX_DRAWS // num_units, 1)  # samples at a time; the draws do not depend on it
     for start in range(0, NUM_SAMPLES, block):
-        draws = rng.multinomial(num_units, shares, size=min(block, NUM_SAMPLES - start))
+        draws = rng.multinomial(num_units, probs, size=min(block, NUM_SAMPLES - start))
         sums.append(draws @ np.concatenate([errors, words]).T)
     drawn_errors, drawn_words = np.split(np.concatenate(sums), 2, axis=1)
     some = drawn_words.all(axis=1)
@@ -92,7 +92,7 @@ def format_comparison(comparison: Comparison) -> str:
         f"{comparison.num_segments} segments, {comparison.num_units} {comparison.unit}s\n"
         f"WER of A {comparison.wer_a:.2f} %, of B {comparison.wer_b:.2f} %, A - B {comparison.difference:+.2f} points\n"
         f"{CONFIDENCE:.0%} interval of A - B by bootstrap over {comparison.unit}s: {low:+.2f} to {high:+.2f};"
-        f" B is better in {comparison.share_b_better:.1%} of the samples\n"
+        f" B is better in {comparison.fraction_b_better:.1%} of the samples\n"
         f"matched pairs (MAPSSWE): {test.num_stretches} stretches, mean {test.mean:+.3f}, Z {test.z:+.3f},"
         f" p {test.p_value:.2g}\n"
     )

@@ -2,7 +2,7 @@
 
 A rule is ``SOURCE => TARGET / LEFT __ RIGHT``; brackets keep spaces: ``[OK] => [O. K.] / [ ] __ [ ]``. Rules work on
 characters: without contexts a rule changes parts of words too. At each position the first rule of the file that fits
-is applied, and the search goes on behind its source; contexts are those of the text before any rule.
+is applied, and the search continues behind its source; contexts are those of the text before any rule.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
     with (
-        pytest.raises(AsrtoolError, match="the current folder cannot be written anew; name a folder below it"),
+        pytest.raises(AsrtoolError, match="the current folder cannot be replaced; name a folder below it"),
         write_folder(place, "a.txt"),
     ):
         pass

@@ -18,7 +18,7 @@ def late():
         time.sleep(0.01)
     end()
 
-subprocess.run([sys.executable, "-c", "print('went on')"], preexec_fn=late)
+subprocess.run([sys.executable, "-c", "print('continued')"], preexec_fn=late)
 """
 
 

@@ -22,7 +22,7 @@ SMALL = Features(num_mel_bins=23, shard_cuts=12, num_jobs=1)
 
 
 def write_recording(path: Path, seed: int, duration_s: float = 20.0) -> Recording:
-    """Two channels: a tone of its own on each side, coming and going, and noise."""
+    """Two channels: a tone of its own on each side, rising and falling, and noise."""
     random = np.random.default_rng(seed)
     t = np.arange(int(duration_s * RATE_HZ)) / RATE_HZ
     loudness = 0.05 + 0.2 * (np.sin(2 * np.pi * (0.9 + 0.1 * seed) * t) > 0)
@@ -32,7 +32,7 @@ def write_recording(path: Path, seed: int, duration_s: float = 20.0) -> Recordin
 
 
 def make_segments(recording: Recording, num: int = NUM_SEGMENTS, speaker: str = "") -> list[SupervisionSegment]:
-    """Segments of 1.5 to 3.5 s, sides in turn; a side is a speaker unless told who it is."""
+    """Segments of 1.5 to 3.5 s, sides in turn; a side is a speaker unless one is named."""
     return [
         SupervisionSegment(
             id=f"{recording.id}-{n}",
@@ -49,7 +49,7 @@ def make_segments(recording: Recording, num: int = NUM_SEGMENTS, speaker: str = 
 
 @pytest.fixture
 def make_manifests(tmp_path: Path) -> Callable[..., Path]:
-    """Write manifests of a few recordings: train, dev and test have as many as told."""
+    """Write manifests of a few recordings: train, dev and test have as many as asked for."""
 
     def make(train: int = 1, dev: int = 1, test: int = 1) -> Path:
         audio = tmp_path / "audio"

@@ -132,7 +132,7 @@ def test_an_utterance_longer_than_a_batch_is_named() -> None:
         plan_epoch(index, MAX_FRAMES, 1, 0)
 
 
-def padding_share(batches: Sequence[Batch], index: Sequence[Utterance]) -> float:
+def padding_fraction(batches: Sequence[Batch], index: Sequence[Utterance]) -> float:
     frames = [[index[i].num_frames for i in batch.indices] for batch in batches]
     return 1 - sum(map(sum, frames)) / sum(len(lengths) * max(lengths) for lengths in frames)
 
@@ -141,8 +141,8 @@ def test_batches_of_like_length_pad_little() -> None:
     index = random_index(2000, shard_size=500)
     batches = plan_epoch(index, 12000, 1, 0)
     in_storage_order = [Batch(n, tuple(range(n, min(n + 16, 2000)))) for n in range(0, 2000, 16)]
-    assert padding_share(batches, index) < 0.08
-    assert padding_share(in_storage_order, index) > 0.4
+    assert padding_fraction(batches, index) < 0.08
+    assert padding_fraction(in_storage_order, index) > 0.4
 
 
 def test_a_loaded_batch_is_padded_with_zeros() -> None:

@@ -1,4 +1,4 @@
-"""Manifest folders: checks, counts, faults of files, and the share of what may be set aside."""
+"""Manifest folders: checks, counts, faults of files, and the fraction that may be set aside."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_the_same_manifest_is_the_same_bytes(written: Path) -> None:
     assert (written / "supervisions.jsonl.gz").read_bytes() == before
 
 
-def test_a_cut_off_manifest_is_told_with_its_line(written: Path) -> None:
+def test_a_cut_off_manifest_is_reported_with_its_line(written: Path) -> None:
     path = written / "supervisions.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(AsrtoolError, match=r"supervisions.jsonl.gz: corrupt after line \d: EOFError"):
         read_manifests(written)
 
 
-def test_a_broken_line_is_told_with_its_number(written: Path) -> None:
+def test_a_broken_line_is_reported_with_its_number(written: Path) -> None:
     path = written / "recordings.jsonl.gz"
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     path.write_bytes(gzip.compress("\n".join([lines[0], lines[1][:30]]).encode()))
@@ -75,13 +75,13 @@ def test_a_broken_line_is_told_with_its_number(written: Path) -> None:
         read_manifests(written)
 
 
-def test_a_file_that_is_no_gzip_is_told(written: Path) -> None:
+def test_a_file_that_is_no_gzip_is_reported(written: Path) -> None:
     (written / "recordings.jsonl.gz").write_text("hello")
     with pytest.raises(AsrtoolError, match=r"recordings.jsonl.gz: corrupt after line 0: BadGzipFile"):
         read_manifests(written)
 
 
-def test_a_line_too_few_is_told(written: Path) -> None:
+def test_a_line_too_few_is_reported(written: Path) -> None:
     path = written / "supervisions.jsonl.gz"
     lines = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
     path.write_bytes(gzip.compress("".join(lines[:-1]).encode()))
@@ -113,19 +113,19 @@ def test_a_refused_manifest_leaves_the_one_before_it(written: Path) -> None:
         ([segment("a-1", duration_s=0.0)], "duration has to be greater than 0"),
     ],
 )
-def test_an_inconsistent_manifest_is_told_with_its_id(segments: list[SupervisionSegment], message: str) -> None:
+def test_an_inconsistent_manifest_is_reported_with_its_id(segments: list[SupervisionSegment], message: str) -> None:
     with pytest.raises(AsrtoolError, match=message):
         check_manifests([recording("a")], segments, Path("swbd"))
 
 
-def test_faults_up_to_the_share_are_listed(tmp_path: Path) -> None:
+def test_faults_up_to_the_limit_are_listed(tmp_path: Path) -> None:
     names = [f"r{i}" for i in range(99)]
     drops = [Drop("bad", "unusable audio", "truncated")]
     write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
     assert "bad\tunusable audio\ttruncated" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
-def test_faults_beyond_the_share_end_the_stage_with_the_list(tmp_path: Path) -> None:
+def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> None:
     names = [f"r{i}" for i in range(97)]
     drops = [Drop("b1", "unusable audio", "truncated"), Drop("b2", "no transcript"), Drop("b2", "no audio")]
     message = (

@@ -136,11 +136,11 @@ BREAKABLE = [
 
 
 @pytest.mark.parametrize(("storage", "name"), BREAKABLE)
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.8])
-def test_a_truncated_shard_is_named(copy: Path, storage: str, name: str, share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.6, 0.8])
+def test_a_truncated_shard_is_named(copy: Path, storage: str, name: str, fraction: float) -> None:
     path = copy / storage / name
     content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
+    path.write_bytes(content[: int(len(content) * fraction)])
     reader = FeatureReader(copy / storage, "speaker")
     with pytest.raises(AsrtoolError, match=r"shard 000000 (cannot be read|is not the one).*; run the features stage"):
         reader.read(0)

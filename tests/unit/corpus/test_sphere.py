@@ -59,7 +59,7 @@ def test_the_older_name_of_mu_law_is_known(sound: Path) -> None:
     assert read_header(sound).coding == "ulaw"
 
 
-def test_a_truncated_file_is_told_with_both_lengths(sound: Path) -> None:
+def test_a_truncated_file_is_reported_with_both_lengths(sound: Path) -> None:
     sound.write_bytes(sound.read_bytes()[:-1500])
     with pytest.raises(AsrtoolError, match=r"sw02001.sph: truncated, the header declares 4000 bytes .* 2500 are there"):
         check_sphere(sound, 8000, 2)
@@ -97,13 +97,13 @@ def test_a_wrong_number_of_channels_names_both(sound: Path) -> None:
         (b"NIST_1A", b"NIST_2A", "no SPHERE header"),
     ],
 )
-def test_a_broken_header_is_told(sound: Path, old: bytes, new: bytes, message: str) -> None:
+def test_a_broken_header_is_reported(sound: Path, old: bytes, new: bytes, message: str) -> None:
     change(sound, old, new)
     with pytest.raises(AsrtoolError, match=message):
         read_header(sound)
 
 
-def test_an_empty_file_and_a_missing_one_are_told(tmp_path: Path) -> None:
+def test_an_empty_file_and_a_missing_one_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.sph").touch()
     with pytest.raises(AsrtoolError, match="no SPHERE header"):
         read_header(tmp_path / "a.sph")

@@ -74,7 +74,7 @@ def ngrams(model: Ngrams) -> set[Ngram]:
     found = set()
     for order in range(1, model.order + 1):
         nodes = np.arange(model.starts[order], model.starts[order + 1])
-        found |= {tuple(model.words[word] for word in row) for row in model.spell(nodes, order).tolist()}
+        found |= {tuple(model.words[word] for word in row) for row in model.ngram_words(nodes, order).tolist()}
     return found
 
 

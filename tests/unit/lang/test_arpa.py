@@ -49,7 +49,7 @@ def test_values_are_read_as_written(arpa: Path) -> None:
     assert model.order == 2
     assert model.log10_prob[1:].tolist() == [-99, -1.0, -0.5, -0.6, -0.1, -0.2]
     assert model.log10_backoff[1:].tolist() == [-0.3, 0, -0.2, 0, 0, 0]
-    assert model.spell(np.array([5, 6]), 2).tolist() == [[0, 2], [2, 1]]
+    assert model.ngram_words(np.array([5, 6]), 2).tolist() == [[0, 2], [2, 1]]
 
 
 SENTENCE = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=7)
@@ -87,9 +87,9 @@ def test_a_model_is_read_back_as_it_was_written(tmp_path: Path, sentences: list[
         ("a\t-0.2", "a\t-1e39", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
         ("a\t-0.2", "a\tnan", r"arpa:10: .*, expected a number from -1000 to 1000 as back-off weight"),
         ("-0.5\ta\t-0.2", "-0.5", r"arpa:10: '-0.5', expected 1-gram 3 of 4"),
-        ("-0.6\tb", "-0.6\ta", r"arpa:11: .*, expected each unigram once, a comes twice"),
+        ("-0.6\tb", "-0.6\ta", r"arpa:11: .*, expected each unigram once, found a twice"),
         ("a </s>", "c </s>", r"arpa:15: .*, expected words among the unigrams, c is not"),
-        ("a </s>", "<s> a", r"arpa:15: expected each n-gram once, this one comes twice"),
+        ("a </s>", "<s> a", r"arpa:15: expected each n-gram once, found this one twice"),
         ("\\2-grams:", "\\3-grams:", r"arpa:13: '\\\\3-grams:', expected \\2-grams:"),
         ("\\end\\\n", "", r"arpa:\d+: the file ends, expected \\end\\"),
         ("-0.2\ta </s>\n\n\\end\\\n", "-0.2\ta <", r"arpa:15: .*expected words among the unigrams, < is not"),

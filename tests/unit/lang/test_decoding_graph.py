@@ -33,15 +33,15 @@ def collapse(labels: Sequence[int]) -> Labels:
     return tuple(label for label, _ in itertools.groupby(labels) if label != 1)
 
 
-def spelled_by(tokens: Labels) -> Iterator[tuple[str, ...]]:
-    """Every sequence of words that `tokens` spell."""
+def sentences_of(tokens: Labels) -> Iterator[tuple[str, ...]]:
+    """Every sequence of words that has `tokens`."""
     if not tokens:
         yield ()
-    for word, spellings in LEXICON.items():
-        for spelling in spellings:
-            begin = tuple(map(TOKENS.index, spelling.split()))
+    for word, tokenizations in LEXICON.items():
+        for pieces in tokenizations:
+            begin = tuple(map(TOKENS.index, pieces.split()))
             if tokens[: len(begin)] == begin:
-                yield from ((word, *others) for others in spelled_by(tokens[len(begin) :]))
+                yield from ((word, *others) for others in sentences_of(tokens[len(begin) :]))
 
 
 def lowest_weight(model: Ngrams, words: Sequence[str]) -> float:
@@ -75,15 +75,15 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_short_frame_sequence_gives_the_words_it_spells_at_the_weight_of_the_lm(toy: Path) -> None:
+def test_every_short_frame_sequence_gives_the_words_of_its_tokens_at_the_weight_of_the_lm(toy: Path) -> None:
     graph, model = load_graph(toy / "graph"), read_arpa(toy / "G.arpa")
     weight = cache(lambda words: lowest_weight(model, words))
     num_accepted = 0
     for length in range(6):
         for labels in itertools.product(range(1, 5), repeat=length):
             found = accept(graph, labels)
-            spelled = spelled_by(collapse(labels))
-            expected = {tuple(map(WORDS.index, words)): weight(words) for words in spelled}
+            sentences = sentences_of(collapse(labels))
+            expected = {tuple(map(WORDS.index, words)): weight(words) for words in sentences}
             assert found == pytest.approx(expected, abs=1e-3), labels
             num_accepted += len(found)
     assert num_accepted > 1000
@@ -136,7 +136,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_weight_of_a_spelled_sentence_is_its_arpa_score(language: Path) -> None:
+def test_the_weight_of_a_tokenized_sentence_is_its_arpa_score(language: Path) -> None:
     graph, lm = load_graph(language / "graph"), NgramLm.load(language / "G.arpa")
     words = read_symbols(language / "graph" / "words.txt", "lang")
     tokenizer = Tokenizer.load(language / "tokenizer")

@@ -52,7 +52,9 @@ def test_lm_takes_several_texts_after_one_option_and_order_before_the_configurat
     model = read_arpa(work / "G.arpa")
     assert model.order == 2
     yeah = model.words.index("yeah")
-    assert any(row == [yeah, yeah] for row in model.spell(np.arange(model.starts[2], model.starts[3]), 2).tolist())
+    assert any(
+        row == [yeah, yeah] for row in model.ngram_words(np.arange(model.starts[2], model.starts[3]), 2).tolist()
+    )
 
 
 def test_min_counts_come_from_the_configuration(work: Path) -> None:
@@ -149,7 +151,7 @@ def test_a_model_does_not_overwrite_what_it_is_made_of(corpora: Path, place: str
     assert (corpora / place).read_bytes() == before
 
 
-def test_a_place_in_a_file_is_told_before_a_model_is_made(work: Path) -> None:
+def test_a_place_in_a_file_is_refused_before_a_model_is_made(work: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be written, sentences\.txt is not a folder"):
         run(lm, "--text", "sentences.txt", "--arpa", "sentences.txt/G.arpa")
     assert [path.name for path in work.iterdir()] == ["sentences.txt"]

@@ -25,14 +25,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_word_is_spelled_by_the_tokenizer(folder: Path) -> None:
+def test_every_word_is_tokenized_as_by_the_tokenizer(folder: Path) -> None:
     words = read_symbols(folder / "lang" / "words.txt", "lang")
     tokens = read_symbols(folder / "lang" / "tokens.txt", "lang")
     lexicon = dict(read_lexicon(folder / "lang" / "lexicon.txt", words, tokens))
     assert set(lexicon) == set(TEXT.split())
     tokenizer = Tokenizer.load(folder / "tokenizer")
-    for word, spelling in lexicon.items():
-        assert tokenizer.decode([tokenizer.pieces.index(piece) for piece in spelling]) == word
+    for word, pieces in lexicon.items():
+        assert tokenizer.decode([tokenizer.pieces.index(piece) for piece in pieces]) == word
 
 
 def test_graph_labels_are_one_above_token_ids_and_disambiguation_symbols_follow(folder: Path) -> None:
@@ -53,19 +53,19 @@ def test_max_words_keeps_the_most_frequent(folder: Path, tmp_path: Path) -> None
     assert read_symbols(tmp_path / "lang" / "words.txt", "lang")[2:-3] == ["a", "and", "i"]
 
 
-def test_words_the_tokenizer_cannot_spell_are_left_out_and_logged(
+def test_words_without_tokens_are_left_out_and_logged(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "text").write_text("and caf\u00e9 know\n")
     with caplog.at_level("INFO"):
         build_lang(tmp_path / "text", folder / "tokenizer", tmp_path / "lang", 0)
     assert read_symbols(tmp_path / "lang" / "words.txt", "lang")[2:-3] == ["and", "know"]
-    assert "1 words left out, no tokens spell them: caf\u00e9" in caplog.text
+    assert "1 words left out, no tokens for them: caf\u00e9" in caplog.text
 
 
 def test_text_of_another_alphabet_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("\u0434\u0430\n")
-    with pytest.raises(AsrtoolError, match="spells none of its words"):
+    with pytest.raises(AsrtoolError, match="tokenizes none of its words"):
         build_lang(tmp_path / "text", folder / "tokenizer", tmp_path / "lang", 0)
 
 
@@ -81,12 +81,12 @@ def test_prefixes_and_homophones_get_disambiguation_symbols() -> None:
     assert disambiguate(lexicon) == (expected, 2)
 
 
-SPELLING = st.lists(st.sampled_from("xyz"), min_size=1, max_size=4).map(tuple)
+TOKENIZATION = st.lists(st.sampled_from("xyz"), min_size=1, max_size=4).map(tuple)
 
 
-@given(st.lists(SPELLING, max_size=12))
-def test_no_disambiguated_spelling_begins_another(spellings: list[tuple[str, ...]]) -> None:
-    lexicon, _ = disambiguate([(f"w{i}", spelling) for i, spelling in enumerate(spellings)])
+@given(st.lists(TOKENIZATION, max_size=12))
+def test_no_disambiguated_tokenization_begins_another(tokenizations: list[tuple[str, ...]]) -> None:
+    lexicon, _ = disambiguate([(f"w{i}", tokens) for i, tokens in enumerate(tokenizations)])
     for i, (_, first) in enumerate(lexicon):
         for j, (_, second) in enumerate(lexicon):
             assert i == j or second[: len(first)] != first
@@ -111,7 +111,7 @@ def test_a_malformed_lexicon_is_an_error_with_its_line(tmp_path: Path, content: 
         read_lexicon(path, ["a", "b"], ["x", "y"])
 
 
-def test_a_word_may_have_several_spellings(tmp_path: Path) -> None:
+def test_a_word_may_have_several_pronunciations(tmp_path: Path) -> None:
     (tmp_path / "lexicon.txt").write_text("a x\na x y\n")
     assert read_lexicon(tmp_path / "lexicon.txt", ["a"], ["x", "y"]) == [("a", ("x",)), ("a", ("x", "y"))]
 
@@ -121,7 +121,7 @@ def test_a_word_may_have_several_spellings(tmp_path: Path) -> None:
     [
         ("<eps> 0\na 2\n", "symbols:2: 'a 2', expected a symbol and 1"),
         ("<eps> 0\na\n", "symbols:2: 'a', expected a symbol and 1"),
-        ("a 0\nb 1\na 2\n", "a comes twice"),
+        ("a 0\nb 1\na 2\n", "a is there twice"),
         ("", "empty"),
     ],
 )

@@ -73,9 +73,9 @@ def test_every_probability_is_that_of_the_mixture(
     assert ngrams(mixed) == oracle.known
     lm = NgramLm(mixed)
     for history in {history for text in texts for history in histories(text, 4)}:
-        spelled = tuple(word if word != "e" else "<unk>" for word in history)
+        known = tuple(word if word != "e" else "<unk>" for word in history)
         for word in PREDICTED:
-            assert prob(lm, word, history) == pytest.approx(oracle.prob(word, spelled), rel=1e-7)
+            assert prob(lm, word, history) == pytest.approx(oracle.prob(word, known), rel=1e-7)
 
 
 @SMALL

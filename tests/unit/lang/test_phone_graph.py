@@ -46,22 +46,22 @@ def sentences_of(tokenizer: Tokenizer, phones: Phones) -> Iterator[tuple[str, ..
     if not phones:
         yield ()
     for word in sorted(set(TEXT.split())):
-        for spelling in tokenizer.spellings(word):
-            if phones[: len(spelling)] == spelling:
-                yield from ((word, *others) for others in sentences_of(tokenizer, phones[len(spelling) :]))
+        for said in tokenizer.tokenizations(word):
+            if phones[: len(said)] == said:
+                yield from ((word, *others) for others in sentences_of(tokenizer, phones[len(said) :]))
 
 
 def frames(tokenizer: Tokenizer, phones: Sequence[str]) -> list[int]:
-    """Input labels of a path that spells `phones`, a blank behind each."""
+    """Input labels of a path of `phones`, a blank behind each."""
     return [label for phone in phones for label in (tokenizer.pieces.index(phone) + 1, 1)]
 
 
 def test_phones_are_read_as_every_sentence_that_sounds_so_and_no_other(work: Path) -> None:
     tokenizer, graph = Tokenizer.load(work / "tokenizer"), load_graph(work / "graph")
     lm, words = NgramLm.load(work / "G.arpa"), read_symbols(work / "graph" / "words.txt", "lang")
-    spellings = [spelling for word in set(TEXT.split()) for spelling in tokenizer.spellings(word)]
+    pronunciations = [phones for word in set(TEXT.split()) for phones in tokenizer.tokenizations(word)]
     num_sentences = 0
-    for said in {tuple(itertools.chain(*pair)) for pair in itertools.product(spellings, repeat=2)}:
+    for said in {tuple(itertools.chain(*pair)) for pair in itertools.product(pronunciations, repeat=2)}:
         found = accept(graph, frames(tokenizer, said))
         expected = {tuple(map(words.index, sentence)): sentence for sentence in sentences_of(tokenizer, said)}
         assert found.keys() == expected.keys(), said

@@ -33,7 +33,7 @@ def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder / "tokenizer")
 
 
-def spell(tokenizer: Tokenizer, text: str) -> str:
+def phones_of(tokenizer: Tokenizer, text: str) -> str:
     return " ".join(tokenizer.pieces[token] for token in tokenizer.encode(text))
 
 
@@ -43,16 +43,16 @@ def test_tokens_are_blank_unknown_tags_and_phones(folder: Path, tokenizer: Token
     assert read_symbols(folder / "tokenizer" / "tokens.txt", "tokenizer") == tokenizer.pieces
 
 
-def test_text_is_spelled_by_the_first_pronunciation_of_each_word(tokenizer: Tokenizer) -> None:
-    assert spell(tokenizer, "the t v [noise] th-") == "DH AH T IY V IY [noise] DH"
-    assert tokenizer.spellings("the") == [("DH", "AH"), ("DH", "IY")]
-    assert tokenizer.spellings("[laughter]") == [("[laughter]",)]
+def test_text_is_tokenized_by_the_first_pronunciation_of_each_word(tokenizer: Tokenizer) -> None:
+    assert phones_of(tokenizer, "the t v [noise] th-") == "DH AH T IY V IY [noise] DH"
+    assert tokenizer.tokenizations("the") == [("DH", "AH"), ("DH", "IY")]
+    assert tokenizer.tokenizations("[laughter]") == [("[laughter]",)]
     assert tokenizer.encode("") == []
 
 
-def test_words_of_later_text_are_spelled_whatever_was_trained_on(tokenizer: Tokenizer) -> None:
-    assert spell(tokenizer, "baseball") == "B EY S B AO L"
-    assert spell(tokenizer, "zyxish-") != ""
+def test_words_of_later_text_have_tokens_whatever_was_trained_on(tokenizer: Tokenizer) -> None:
+    assert phones_of(tokenizer, "baseball") == "B EY S B AO L"
+    assert phones_of(tokenizer, "zyxish-") != ""
 
 
 def test_the_lexicon_has_every_pronunciation(folder: Path) -> None:
@@ -70,16 +70,16 @@ def test_the_log_names_words_that_rules_pronounce(tmp_path: Path, caplog: pytest
     assert "14 words, 3 pronounced by rules: asrtooled kowalczyks th-" in caplog.text
 
 
-def test_a_pronunciation_mended_by_hand_is_used(folder: Path, tmp_path: Path) -> None:
+def test_a_pronunciation_fixed_by_hand_is_used(folder: Path, tmp_path: Path) -> None:
     text = (folder / "tokenizer" / "pronunciations.txt").read_text()
     line = next(line for line in text.splitlines() if line.startswith("kowalczyks "))
     (tmp_path / "pronunciations.txt").write_text(text.replace(line, "kowalczyks K AH W AA L CH IH K S"))
-    assert spell(Tokenizer.load(tmp_path), "kowalczyks") == "K AH W AA L CH IH K S"
+    assert phones_of(Tokenizer.load(tmp_path), "kowalczyks") == "K AH W AA L CH IH K S"
 
 
 def test_a_pronunciation_written_twice_is_one(tmp_path: Path) -> None:
     (tmp_path / "pronunciations.txt").write_text("zog Z AA G\nzog Z AO G\nzog Z AA G\n")
-    assert Tokenizer.load(tmp_path).spellings("zog") == [("Z", "AA", "G"), ("Z", "AO", "G")]
+    assert Tokenizer.load(tmp_path).tokenizations("zog") == [("Z", "AA", "G"), ("Z", "AO", "G")]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_line_of_any_length_is_trained_on(tmp_path: Path) -> None:
     assert "\u2581ab" in Tokenizer.load(tmp_path / "out").pieces
 
 
-def test_the_whole_alphabet_is_spelled_whatever_the_text(tmp_path: Path) -> None:
+def test_the_whole_alphabet_has_tokens_whatever_the_text(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("ab " * 40 + "\n")
     train_tokenizer(text, tmp_path / "out", 35)

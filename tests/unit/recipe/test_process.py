@@ -159,7 +159,7 @@ def test_two_runs_never_share_a_work_directory(waiting: subprocess.Popen[str], t
     with pytest.raises(AsrtoolError) as caught, locked(tmp_path / "exp", *RUN):
         pass
     assert str(caught.value) == (
-        f"{tmp_path}/exp: another run is at work there (process {waiting.pid});"
+        f"{tmp_path}/exp: another run is running there (process {waiting.pid});"
         " wait for it, or choose another place with --work"
     )
 

@@ -22,13 +22,13 @@ def texts(path: Path) -> list[str]:
 def test_each_figure_says_what_its_axes_are(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     out = plot_training(tmp_path / "train", tmp_path / "out").parent
-    for name, told in {
+    for name, shown in {
         "loss": ["utterances trained", "seconds of training", "loss, nats a token", "train", "dev"],
         "learners": ["steps a second", "percent of its time", "compute", "wait", "comm", "data", "between steps"],
         "timeline": ["seconds since the first step", "compute", "wait", "comm", "data"],
-        "agreement": ["consensus distance / |mean|", "drift of the mean / |mean|", "utterances trained"],
+        "consensus": ["consensus distance / |mean|", "drift of the mean / |mean|", "utterances trained"],
     }.items():
-        assert set(told) <= set(texts(out / f"{name}.svg")), name
+        assert set(shown) <= set(texts(out / f"{name}.svg")), name
 
 
 def test_the_table_tells_what_each_learner_did(tmp_path: Path) -> None:
@@ -55,18 +55,18 @@ def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
-def test_a_single_learner_has_no_figure_of_agreement(tmp_path: Path) -> None:
+def test_a_single_learner_has_no_figure_of_consensus(tmp_path: Path) -> None:
     write_training(tmp_path / "train", num_learners=1, num_steps=1)
     out = plot_training(tmp_path / "train", tmp_path / "out").parent
     assert {path.stem for path in out.glob("*.svg")} == {"loss", "learners", "timeline"}
 
 
-def test_a_training_that_only_waits_shows_no_loss(tmp_path: Path) -> None:
+def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     settings = {"train": {"strategy": "allreduce"}, "emulation": {"compute_ms": 30.0}}
     (tmp_path / "train/inputs.json").write_text(json.dumps({"settings": settings}))
     path = plot_training(tmp_path / "train", tmp_path / "out")
-    assert "Computation was a wait" in path.read_text(encoding="utf-8")
+    assert "Computation was emulated" in path.read_text(encoding="utf-8")
     assert not (path.parent / "loss.svg").exists()
 
 
@@ -82,8 +82,8 @@ def test_figures_are_drawn_anew_but_never_in_a_folder_of_other_files(tmp_path: P
 def test_a_learner_without_a_step_and_a_drift_that_is_not_known_yet_are_drawn(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     (tmp_path / "train/learners/1.jsonl").write_text("")
-    meeting = {"kind": "learners", "step": 20, "consensus_distance": 0.01}
-    (tmp_path / "train/metrics.jsonl").write_text(json.dumps(meeting) + "\n")
+    synchronisation = {"kind": "learners", "step": 20, "consensus_distance": 0.01}
+    (tmp_path / "train/metrics.jsonl").write_text(json.dumps(synchronisation) + "\n")
     path = plot_training(tmp_path / "train", tmp_path / "out")
     assert "| 1 | 0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 100.0 | - | - |" in path.read_text(encoding="utf-8")
     assert len(list(path.parent.glob("*.svg"))) == 4

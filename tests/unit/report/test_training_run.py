@@ -14,7 +14,7 @@ from run_files import write_training
 from asrtool.errors import AsrtoolError
 from asrtool.report.curves import MAX_POINTS, smooth
 from asrtool.report.figure import BETWEEN, PARTS
-from asrtool.report.timeline import step_spans, time_shares, timeline_windows
+from asrtool.report.timeline import step_spans, time_fractions, timeline_windows
 from asrtool.report.training import STEP, TrainingRun, read_training
 
 
@@ -42,22 +42,22 @@ def test_seconds_lie_on_lines_between_those_of_the_metrics(train: Path) -> None:
     assert run.seconds_at(np.array([0.0, 20, 40, 60, 80])) == pytest.approx([0, 1.875, 3.75, 4.375, 5])
 
 
-def test_where_the_learners_met_is_told_in_utterances(train: Path) -> None:
+def test_synchronisation_points_are_counted_in_utterances(train: Path) -> None:
     run = read_training(train)
-    assert run.agreement[:, :2].tolist() == [[40, 0.01], [80, 0.001]]
-    assert np.isnan(run.agreement[0, 2])
-    assert run.agreement[1, 2] == 1e-7
+    assert run.consensus[:, :2].tolist() == [[40, 0.01], [80, 0.001]]
+    assert np.isnan(run.consensus[0, 2])
+    assert run.consensus[1, 2] == 1e-7
     assert run.differ
 
 
 def test_a_training_without_other_learners_has_nothing_to_agree_on(tmp_path: Path) -> None:
     write_training(tmp_path, num_learners=1)
     run = read_training(tmp_path)
-    assert run.agreement.shape == (0, 3)
+    assert run.consensus.shape == (0, 3)
     assert not run.differ
 
 
-def test_a_training_under_way_is_read_as_far_as_it_has_come(train: Path) -> None:
+def test_a_training_under_way_is_read_as_far_as_it_is(train: Path) -> None:
     (train / "train.json").unlink()
     with open(train / "learners/1.jsonl", "a") as file:
         file.write('{"epoch": 1, "ba')
@@ -72,10 +72,10 @@ def test_a_learner_0_without_a_batch_leaves_the_time_to_the_summary(train: Path)
     (train / "metrics.jsonl").write_text("")
     run = read_training(train)
     assert run.seconds_at(np.array([40.0])) == pytest.approx([2.5])
-    assert time_shares(run, 0) == {**dict.fromkeys(PARTS, 0.0), BETWEEN: 1.0}
+    assert time_fractions(run, 0) == {**dict.fromkeys(PARTS, 0.0), BETWEEN: 1.0}
 
 
-def test_a_training_under_way_that_has_not_told_the_time_yet_has_that_of_its_steps(train: Path) -> None:
+def test_a_training_under_way_that_has_not_logged_the_time_yet_has_that_of_its_steps(train: Path) -> None:
     (train / "train.json").unlink()
     (train / "metrics.jsonl").write_text("")
     run = read_training(train)
@@ -90,38 +90,38 @@ def test_a_training_without_records_of_its_learners_names_what_to_run(train: Pat
         read_training(train)
 
 
-def test_a_training_without_a_step_is_told(train: Path) -> None:
+def test_a_training_without_a_step_is_reported(train: Path) -> None:
     for path in (train / "learners").iterdir():
         path.write_text("")
     with pytest.raises(AsrtoolError, match="no learner has finished a step"):
         read_training(train)
 
 
-def test_a_folder_that_holds_no_training_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_holds_no_training_is_reported(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"inputs\.json is missing; run stage train first"):
         read_training(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [("{broken", r"0\.jsonl: line 21: broken JSON"), ('{"step": 1}', r"0\.jsonl: a line is no step"), ("3", "no step")],
 )
-def test_a_line_that_is_no_record_is_told(train: Path, line: str, told: str) -> None:
+def test_a_line_that_is_no_record_is_reported(train: Path, line: str, message: str) -> None:
     with open(train / "learners/0.jsonl", "a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(AsrtoolError, match=told):
+    with pytest.raises(AsrtoolError, match=message):
         read_training(train)
 
 
-def test_shares_of_the_time_sum_to_one(train: Path) -> None:
+def test_fractions_of_the_time_sum_to_one(train: Path) -> None:
     (train / "train.json").write_text(json.dumps({"seconds": 6.25}))
     expected = {"compute": 0.4, "wait": 0.2, "comm": 0.1, "data": 0.1, BETWEEN: 0.2}
-    assert time_shares(read_training(train), 1) == pytest.approx(expected)
+    assert time_fractions(read_training(train), 1) == pytest.approx(expected)
 
 
 def test_steps_longer_than_the_training_leave_nothing_between_them(train: Path) -> None:
     (train / "train.json").write_text(json.dumps({"seconds": 1.0}))
-    assert time_shares(read_training(train), 0)[BETWEEN] == pytest.approx(0)
+    assert time_fractions(read_training(train), 0)[BETWEEN] == pytest.approx(0)
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=3000))

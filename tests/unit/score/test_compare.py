@@ -103,8 +103,8 @@ def test_samples_are_those_of_all_draws_of_speakers() -> None:
     drawn = draw_differences(errors, words, seed=3)
     assert set(np.round(drawn, 6)) == set(np.round(exact, 6))
     assert np.mean(drawn) == pytest.approx(np.mean(exact), abs=0.3)
-    for share in (0.025, 0.25, 0.5, 0.75, 0.975):
-        assert np.mean(drawn <= np.quantile(exact, share) + 1e-9) >= share - 0.02
+    for quantile in (0.025, 0.25, 0.5, 0.75, 0.975):
+        assert np.mean(drawn <= np.quantile(exact, quantile) + 1e-9) >= quantile - 0.02
 
 
 def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_compare_prints_rates_interval_and_test(tmp_path: Path) -> None:
     assert found["num_units"] == 4
     low, high = found["interval"]
     assert 0 < low < found["difference"] < high
-    assert found["mapsswe"]["p_value"] < 0.01 < found["share_b_better"]
+    assert found["mapsswe"]["p_value"] < 0.01 < found["fraction_b_better"]
     again = compare_scores(b, a)
     assert again.difference == pytest.approx(-found["difference"])
     assert again.interval == pytest.approx((-high, -low))

@@ -102,7 +102,7 @@ def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path
     """Nor moved aside for one of other settings: what writes in it would write on in the new one."""
     out = tmp_path / "train"
     message = (
-        rf"{out}: another training is at work there \(process {os.getpid()}\); wait for it, or name another folder"
+        rf"{out}: another training is running there \(process {os.getpid()}\); wait for it, or name another folder"
     )
     assert not opened(out, {"a": 0})
     with open_training(out, {"a": 1}):
