@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/dist.py [throughput stragglers hidden scale] [--rounds 5] [--seconds 3]
 
 Figures are fractions of what the same learners do without communication (`none`), in the same launch and round. A
-launch starts the processes once, and the contestants take turns. Medians over the rounds, with the least and the greatest.
+launch starts the processes once, and the contestants take turns. Medians over the rounds, with least and greatest.
 """
 
 from __future__ import annotations
