@@ -35,7 +35,7 @@ def test_tally_counts_as_bincount(rows: list[int], start: int, num: int, block: 
 
 @QUICK
 @given(st.sets(st.integers(0, 40)), NUMBERS, BLOCK)
-def test_find_tells_where_keys_are_and_which_are_missing(keys: set[int], wanted: list[int], block: int) -> None:
+def test_find_says_where_keys_are_and_which_are_missing(keys: set[int], wanted: list[int], block: int) -> None:
     known = sorted(keys)
     found = find(Scratch().column(values=np.array(known, np.int64)), np.array(wanted, np.int64), block)
     assert found.tolist() == [known.index(key) if key in keys else -1 for key in wanted]

@@ -122,7 +122,7 @@ def test_discounts_of_chen_and_goodman_by_hand() -> None:
 
 
 @pytest.mark.parametrize("num_seen", [[0, 3, 0, 0, 0, 0], [0, 0, 2, 2, 0, 0], [0, 5, 1, 50, 0, 0]])
-def test_counts_that_tell_no_discounts_give_the_fallback(num_seen: list[int]) -> None:
+def test_counts_without_valid_discounts_give_the_fallback(num_seen: list[int]) -> None:
     assert find_discounts(np.array(num_seen)) == (0.0, *FALLBACK)
 
 
