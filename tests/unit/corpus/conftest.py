@@ -10,15 +10,16 @@ import pytest
 import soundfile
 from lhotse import Recording, SupervisionSegment
 
-from asrtool.config import Features
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.manifest import write_manifests
+from asrtool.corpus.settings import Features
+from asrtool.settings import Choice
 
 RATE_HZ = 8000
 NUM_SEGMENTS = 6  # of a recording
 TONE_HZ = (400, 1500)  # of side A and side B
 
-SMALL = Features(num_mel_bins=23, shard_cuts=12, num_jobs=1)
+SMALL = Features(type=Choice.of("features", "fbank", num_mel_bins=23), shard_cuts=12, num_jobs=1)
 
 
 def write_recording(path: Path, seed: int, duration_s: float = 20.0) -> Recording:

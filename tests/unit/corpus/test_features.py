@@ -19,16 +19,17 @@ from click.testing import CliRunner
 from lhotse import CutSet, Fbank, FbankConfig
 
 from asrtool.cli.features import features as features_command
-from asrtool.config import Features
 from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
 from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
 
 MakeManifests = Callable[..., Path]
-SMALL = Features(num_mel_bins=23, shard_cuts=12, num_jobs=1)
+SMALL = Features(type=Choice.of("features", "fbank", num_mel_bins=23), shard_cuts=12, num_jobs=1)
 PLAIN = dataclasses.replace(SMALL, speeds=(1.0,))
 
 
@@ -156,7 +157,7 @@ def test_a_file_at_another_rate_than_its_manifest_says_is_named(make_manifests: 
 def test_unreadable_audio_is_set_aside_and_listed(make_manifests: MakeManifests, tmp_path: Path, damage: str) -> None:
     manifests = make_manifests(train=3)
     _damage(tmp_path / "audio" / "train1.wav", damage)
-    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_share=0.5))
+    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_fraction=0.5))
     index = read_index(tmp_path / "features" / "train")
     assert {utterance.recording for utterance in index} == {"train0", "train2"}
     lines = (tmp_path / "features" / "train" / "dropped.tsv").read_text().splitlines()
@@ -175,7 +176,7 @@ def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
     _damage(tmp_path / "audio" / "train1.wav", "truncated")
     out = tmp_path / "features"
     message = (
-        r"train: 6 of 18 utterances cannot be used \(33\.3%, the limit features\.bad_share is 1\.0%\);"
+        r"train: 6 of 18 utterances cannot be used \(33\.3%, the limit features\.bad_fraction is 1\.0%\);"
         r" the first is train1-0: unusable audio: .*; mend what .*train\.dropped\.tsv lists"
     )
     with pytest.raises(AsrtoolError, match=message) as raised:
@@ -183,7 +184,7 @@ def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
     assert "\n" not in str(raised.value)
     assert [path.name for path in out.iterdir()] == ["train.dropped.tsv"]
     assert len((out / "train.dropped.tsv").read_text().splitlines()) == 1 + 6
-    compute_features(manifests, out, dataclasses.replace(PLAIN, bad_share=0.5))
+    compute_features(manifests, out, dataclasses.replace(PLAIN, bad_fraction=0.5))
     assert not (out / "train.dropped.tsv").exists()
 
 
@@ -198,7 +199,7 @@ def _damage(path: Path, damage: str) -> None:
 def test_a_segment_shorter_than_a_frame_is_set_aside(make_manifests: MakeManifests, tmp_path: Path) -> None:
     manifests = make_manifests()
     _change_line(manifests / "train" / "supervisions.jsonl.gz", 2, {"duration": 0.02})
-    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_share=0.5))
+    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_fraction=0.5))
     text = (tmp_path / "features" / "train" / "dropped.tsv").read_text()
     assert "train0-2\ttoo short\t160 samples are less than a frame\n" in text
 
@@ -251,12 +252,13 @@ def test_a_corrupt_manifest_is_named_and_features_do_not_look_complete(
 DISK_FULL = """
 import resource, sys
 from pathlib import Path
-from asrtool.config import Features
+from asrtool.corpus.settings import Features
+from asrtool.settings import Choice
 from asrtool.corpus.features import compute_features
 from asrtool.errors import AsrtoolError
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 for num_jobs, storage in ((1, "lilcom"), (1, "shar"), (2, "lilcom")):
-    settings = Features(num_mel_bins=23, num_jobs=num_jobs, shard_cuts=6, storage=storage)
+    settings = Features(type=Choice.of("features", "fbank", num_mel_bins=23), num_jobs=num_jobs, shard_cuts=6, storage=storage)
     try:
         compute_features(Path(sys.argv[1]), Path(sys.argv[2]), settings)
     except AsrtoolError as error:
@@ -279,7 +281,7 @@ def test_a_long_name_of_the_folder_of_temporary_files_is_no_hindrance(corpus: Pa
     folder = tmp_path / ("long" * 20) / ("name" * 20)
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", "from asrtool.cli.main import main; main()", "features", corpus / "manifests"]
-    command += [tmp_path / "features", "--set", "features.num_jobs=2", "--set", "features.num_mel_bins=23"]
+    command += [tmp_path / "features", "--set", "features.num_jobs=2", "--set", "features.fbank.num_mel_bins=23"]
     done = subprocess.run(command, env={**os.environ, "TMPDIR": str(folder)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "features/test: 6 utterances, 0 left out" in done.stderr
@@ -288,7 +290,14 @@ def test_a_long_name_of_the_folder_of_temporary_files_is_no_hindrance(corpus: Pa
 def test_the_command_takes_settings_and_says_what_it_did(
     corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = ["--set", "features.speeds=[1.0]", "--set", "features.num_jobs=1", "--set", "features.num_mel_bins=30"]
+    options = [
+        "--set",
+        "features.speeds=[1.0]",
+        "--set",
+        "features.num_jobs=1",
+        "--set",
+        "features.fbank.num_mel_bins=30",
+    ]
     with caplog.at_level(logging.INFO):
         result = CliRunner().invoke(features_command, [str(corpus / "manifests"), str(tmp_path), *options])
     assert result.exit_code == 0, result.output

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import Features
 from asrtool.corpus.index import (
     Utterance,
     read_feature_settings,
@@ -17,7 +16,9 @@ from asrtool.corpus.index import (
     write_feature_settings,
     write_index,
 )
+from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
 
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", "hello there", 0, 125)
 
@@ -89,7 +90,9 @@ def test_shards_out_of_storage_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_feature_settings_are_read_back(tmp_path: Path) -> None:
-    features = Features(sampling_rate_hz=16000, num_mel_bins=80, speeds=(1.0, 1.1), cmvn="global")
+    features = Features(
+        sampling_rate_hz=16000, type=Choice.of("features", "fbank", num_mel_bins=80), speeds=(1.0, 1.1), cmvn="global"
+    )
     write_feature_settings(tmp_path, features)
     assert read_feature_settings(tmp_path) == features
 
@@ -100,7 +103,7 @@ def test_missing_feature_settings_mean_that_features_are_not_complete(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", '{"speeds": [1.0], "colour": 3}', '{"speeds": [1.0], "cmvn": "odd"}']
+    "text", ["{", "[]", '{"speed": 1}', '{"speeds": [1.0], "colour": 3}', '{"speeds": [1.0], "cmvn": "odd"}']
 )
 def test_broken_feature_settings_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "features.json").write_text(text)

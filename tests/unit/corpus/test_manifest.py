@@ -129,7 +129,7 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> 
     names = [f"r{i}" for i in range(97)]
     drops = [Drop("b1", "unusable audio", "truncated"), Drop("b2", "no transcript"), Drop("b2", "no audio")]
     message = (
-        r"m: 2 of 99 recordings cannot be used \(2.0%, the limit data.bad_share is 1.0%\); the first is b1:"
+        r"m: 2 of 99 recordings cannot be used \(2.0%, the limit data.bad_fraction is 1.0%\); the first is b1:"
         r" unusable audio: truncated; mend what .*m.dropped.tsv lists"
     )
     with pytest.raises(AsrtoolError, match=message):

@@ -42,6 +42,9 @@ def write_training(train: Path, num_learners: int = 2, num_steps: int = 40) -> N
         metrics.append({"kind": "learners", "step": num_steps, "consensus_distance": 0.001, "drift": 1e-7})
     write_lines(train / "metrics.jsonl", metrics)
     strategy = "adpsgd-random" if num_learners > 1 else "single"
-    write_lines(train / "inputs.json", [{"settings": {"train": {"strategy": strategy}, "emulation": {}}}])
+    write_lines(
+        train / "inputs.json",
+        [{"settings": {"distributed": {"strategy": strategy}, "emulation": {"compute_ms": None}}}],
+    )
     summary = {"num_parameters": 1234567, "num_steps": num_steps, "num_samples": 2 * num_steps, "seconds": seconds}
-    write_lines(train / "train.json", [{**summary, "padding_share": 0.034}])
+    write_lines(train / "train.json", [{**summary, "padding_fraction": 0.034}])

@@ -63,7 +63,7 @@ def test_a_single_learner_has_no_figure_of_consensus(tmp_path: Path) -> None:
 
 def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
-    settings = {"train": {"strategy": "allreduce"}, "emulation": {"compute_ms": 30.0}}
+    settings = {"distributed": {"strategy": "allreduce"}, "emulation": {"compute_ms": 30.0}}
     (tmp_path / "train/inputs.json").write_text(json.dumps({"settings": settings}))
     path = plot_training(tmp_path / "train", tmp_path / "out")
     assert "Computation was emulated" in path.read_text(encoding="utf-8")
