@@ -21,14 +21,16 @@ def find_entry(words: Sequence[str]) -> Entry:
 
     line = " ".join(words)
     if words[0] != "asrtool":
-        raise AsrtoolError(f"{line}: a recipe calls asrtool only", "make the tool a command of asrtool")
+        raise AsrtoolError(
+            f"{line}: a stage calls asrtool only", "call your own command as: asrtool package.module:command"
+        )
     try:
         command, arguments = _find_command(cli, list(words[1:]))
         _without_data(command).make_context(str(command.name), arguments)
     except click.ClickException as error:
         raise AsrtoolError(f"{line}: {error.format_message()}", "see asrtool --help") from error
     except (ImportError, AttributeError) as error:
-        raise AsrtoolError(f"{line}: the command cannot be loaded: {error}", "mend its module") from error
+        raise AsrtoolError(f"{line}: the command cannot be loaded: {error}", "fix its module") from error
     function = inspect.unwrap(command.callback) if command.callback else None
     assert function is not None, f"{line}: a command without a function"
     return Entry(function.__module__, function.__name__)

@@ -23,7 +23,7 @@ def test_the_function_behind_a_command_is_found_beneath_its_decorators() -> None
         ("asrtool features a", "Missing argument"),
         ("asrtool features a b c", r"unexpected extra argument \(c\)"),
         ("asrtool run --work", "Option '--work' requires an argument"),
-        ("bash local/prepare.sh", "a recipe calls asrtool only"),
+        ("bash local/prepare.sh", "a stage calls asrtool only"),
     ],
 )
 def test_what_click_would_refuse_is_told_with_the_line(line: str, message: str) -> None:

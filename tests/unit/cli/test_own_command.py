@@ -1,0 +1,66 @@
+"""A command of a person's own, named by package and module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from asrtool.cli.line import find_entry
+from asrtool.cli.main import cli
+from asrtool.recipe.source import code_digests
+
+COMMAND = '''
+import click
+
+@click.command()
+@click.argument("name")
+@click.option("--twice", is_flag=True)
+def greet(name: str, twice: bool) -> None:
+    """Greet NAME."""
+    click.echo(f"hello {name}" * (1 + twice))
+
+nothing = 3
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("own") / "own_commands_of_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "greeting.py").write_text(COMMAND, encoding="utf-8")
+    sys.path.insert(0, str(folder.parent))
+    yield folder
+    sys.path.remove(str(folder.parent))
+
+
+def test_it_runs_with_its_own_options() -> None:
+    done = CliRunner().invoke(cli, ["own_commands_of_a_test.greeting:greet", "you", "--twice"])
+    assert (done.exit_code, done.output) == (0, "hello youhello you\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("own_commands_of_a_test.greeting:great", "has no attribute 'great'"),
+        ("own_commands_of_a_test.gone:greet", "No module named"),
+        ("own_commands_of_a_test.greeting:nothing", "is a int, expected a click command"),
+    ],
+)
+def test_what_is_no_command_is_a_line(path: str, expected: str) -> None:
+    done = CliRunner().invoke(cli, [path, "you"])
+    assert done.exit_code == 2
+    assert expected in done.output
+
+
+def test_a_stage_may_call_it_and_its_source_counts(package: Path) -> None:
+    words = ["asrtool", "own_commands_of_a_test.greeting:greet", "you"]
+    before = code_digests([find_entry(words)])
+    (package / "greeting.py").write_text(COMMAND.replace("hello", "good morning"), encoding="utf-8")
+    after = code_digests([find_entry(words)])
+    assert before != after
+    assert [name for name in after if name.endswith("greeting.py")]
