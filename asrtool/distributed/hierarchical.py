@@ -21,17 +21,21 @@ from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.settings import Hierarchical
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World
+from asrtool.distributed.world import World, all_reduce_bytes
 from asrtool.errors import AsrtoolError
 
 NODE_SIZE = "distributed.h-adpsgd.node_size"
 
 
 class Sliced(MixingRule):
-    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others."""
+    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others.
 
-    def __init__(self, weights_P: Tensor, slice_P: Tensor, node: World, outer: MixingRule) -> None:
-        self.weights_P = weights_P
+    The learners of a node have changed their buffers by different batches, so those are averaged first.
+    """
+
+    def __init__(self, flat: FlatWeights, slice_P: Tensor, node: World, outer: MixingRule) -> None:
+        self.flat = flat
+        self.buffers_B = flat.weights_P[flat.num_weights :]
         self.slice_P = slice_P
         self.node = node
         self.outer = outer
@@ -41,12 +45,19 @@ class Sliced(MixingRule):
         self.outer.start()
 
     def mix(self) -> StepCost:
-        spent = self.outer.mix()
         begin = time.perf_counter()
+        self._average_buffers()
+        averaged = time.perf_counter()
+        spent = self.outer.mix()
+        mixed = time.perf_counter()
         self._put_together()
-        spent.wait_s += time.perf_counter() - begin
-        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1)
+        spent.wait_s += time.perf_counter() - mixed + averaged - begin
+        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
         return spent
+
+    def _average_buffers(self) -> None:
+        if len(self.buffers_B):
+            self.node.mean(self.buffers_B)
 
     def begin(self) -> None:
         self.outer.begin()
@@ -57,8 +68,8 @@ class Sliced(MixingRule):
 
     def _put_together(self) -> None:
         if self.node.size > 1:
-            parts = list(self.weights_P.chunk(self.node.size))
-            collectives.all_gather(parts, self.slice_P.clone(), group=self.node.group)
+            slices = list(self.flat.weights_P.chunk(self.node.size))
+            collectives.all_gather(slices, self.slice_P.clone(), group=self.node.group)
 
     def state(self) -> dict[str, Any]:
         return self.outer.state()
@@ -116,17 +127,20 @@ def hierarchical(context: StrategyContext) -> Strategy:
     ranks = range(world.size)
     node = world.split([ranks[first : first + size] for first in ranks[::size]])
     others = world.split([ranks[place::size] for place in range(size)])
-    flat = FlatWeights(context.model, parts=size)
+    flat = FlatWeights(context.model, slices=size)
     slice_P = flat.weights_P.chunk(size)[node.rank]
-    outer = outer_mixing(context.settings, slice_P, others, context.seed)
-    mixing = Sliced(flat.weights_P, slice_P, node, outer)
+    outer = outer_mixing(context, flat, slice_P, others)
+    mixing = Sliced(flat, slice_P, node, outer)
     assignment_rule = AssignmentRule(group_size=size, lockstep=isinstance(outer, DelayByOne))
     return SuperLearner(context, flat, mixing, assignment_rule, node)
 
 
-def outer_mixing(settings: Hierarchical, slice_P: Tensor, others: World, seed: int) -> MixingRule:
+def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, others: World) -> MixingRule:
     """How nodes mix: `outer`."""
+    settings: Hierarchical = context.settings
     if settings.outer == "adpsgd-d1":
-        return DelayByOne(slice_P, others)
+        first = int(slice_P.storage_offset())
+        num_weights = min(max(flat.num_weights - first, 0), len(slice_P))
+        return DelayByOne(slice_P, num_weights, others)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
-    return Gossip(slice_P, others, ring, settings.message_type, seed)
+    return Gossip(slice_P, others, ring, settings.message_type, context.seed)

@@ -30,7 +30,7 @@ class Doubling(World):
 
 def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were() -> None:
     weights_P, world = torch.ones(5), Doubling()
-    mixing = DelayByOne(weights_P, world)
+    mixing = DelayByOne(weights_P, 5, world)
     mixing.start()
     world.free.set()
     mixing.mix()
@@ -46,7 +46,7 @@ def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were()
 def test_with_a_move_weights_and_mean_change_places() -> None:
     weights_P, world, moved = torch.ones(5), Doubling(), []
     world.free.set()
-    mixing = DelayByOne(weights_P, world, moved.append)
+    mixing = DelayByOne(weights_P, 5, world, moved.append)
     mixing.start()
     mixing.mix()
     assert mixing.weights_P is moved[0]
@@ -59,7 +59,7 @@ def test_with_a_move_weights_and_mean_change_places() -> None:
 def test_what_goes_wrong_is_told_where_the_mean_is_waited_for(error: Exception) -> None:
     world = Doubling(error)
     world.free.set()
-    mixing = DelayByOne(torch.ones(5), world)
+    mixing = DelayByOne(torch.ones(5), 5, world)
     mixing.start()
     with pytest.raises(type(error), match=str(error)):
         mixing.finish()
@@ -71,7 +71,7 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     world = Doubling()
     world.free.set()
     before = threading.enumerate()
-    mixing = DelayByOne(torch.ones(5), world)
+    mixing = DelayByOne(torch.ones(5), 5, world)
     mixing.start()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
     mixing.finish()
@@ -88,7 +88,7 @@ def test_a_learner_that_ends_leaves_no_mean_under_way() -> None:
             time.sleep(0.5)
 
     before = set(threading.enumerate())
-    mixing = DelayByOne(torch.zeros(3), Slow(0, 2))
+    mixing = DelayByOne(torch.zeros(3), 3, Slow(0, 2))
     mixing.start()
     mixing.close()
     assert set(threading.enumerate()) <= before

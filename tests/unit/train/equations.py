@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from asrtool.config import Dist
 from asrtool.distributed import gossip as gossip_module
 from asrtool.distributed.build import build_strategy
-from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.strategy import NamedParameters, StrategyContext
 from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
@@ -52,6 +52,11 @@ class Regression(nn.Module):
             return 0 * self.weight.sum()
         inputs, wanted = batch
         return ((inputs @ self.weight.T - wanted) ** 2).sum() / (2 * NUM_ROWS)
+
+
+def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
+    parameters = [parameter for _, parameter in named_parameters]
+    return torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
 
 
 class InLockStep:
@@ -93,7 +98,6 @@ def train(name: str, num_steps: int) -> np.ndarray:
 
 def _train(name: str, num_steps: int, world: World) -> np.ndarray:
     model = Regression()
-    make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
     name, _, outer = name.partition(" by ")
     settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
     strategy = build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings, SEED, world))
