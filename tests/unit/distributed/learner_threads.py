@@ -44,6 +44,9 @@ class ThreadWorld(World):
         self.rendezvous.barrier.wait()
         return values
 
+    def mean(self, values_P: torch.Tensor) -> None:
+        values_P.copy_(torch.stack(self.gather(values_P.clone())).mean(0))
+
 
 def worlds(num: int) -> list[World]:
     if num == 1:
@@ -70,6 +73,20 @@ class Net(nn.Module):
     def forward(self, inputs_TNF: torch.Tensor) -> torch.Tensor:
         hidden_TNC, _ = self.lstm(inputs_TNF)
         return self.output(hidden_TNC).square().sum()
+
+
+class NormalisedNet(Net):
+    """With buffers, one of which it replaces in every forward pass."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.norm = nn.BatchNorm1d(5)
+        self.register_buffer("largest", torch.zeros(()))
+        self.register_buffer("unsaved", torch.ones(3), persistent=False)
+
+    def forward(self, inputs_TNF: torch.Tensor) -> torch.Tensor:
+        self.largest = torch.maximum(self.largest, inputs_TNF.max())
+        return super().forward(self.norm(inputs_TNF.transpose(1, 2)).transpose(1, 2))
 
 
 def build(name: str, world: World, model: nn.Module, settings: Dist | None = None, **train: Any) -> Strategy:
@@ -106,13 +123,17 @@ def weights_of(model: nn.Module) -> np.ndarray:
     return flatten([parameter.detach() for parameter in model.parameters()])
 
 
+def buffers_of(model: nn.Module) -> np.ndarray:
+    return flatten([buffer.double() for buffer in model.buffers()])
+
+
 def flatten(tensors: Sequence[torch.Tensor | None]) -> np.ndarray:
     return np.concatenate([tensor.numpy().ravel() for tensor in tensors if tensor is not None]).astype(np.float64)
 
 
 def train_alone(name: str, optimizer: str) -> np.ndarray:
-    """The weights after some steps of one learner with changing learning rates."""
-    model = Net()
+    """Weights and buffers after some steps of one learner with changing learning rates."""
+    model = NormalisedNet()
     (learner,) = started(name, [model], optimizer=optimizer)
     random = torch.Generator().manual_seed(3)
     for step in range(6):
@@ -120,6 +141,6 @@ def train_alone(name: str, optimizer: str) -> np.ndarray:
         learner.task(torch.randn(4, 2, 5, generator=random)).backward()
         learner.step()
     learner.synchronise()
-    weights = weights_of(model)
+    values = np.concatenate([weights_of(model), buffers_of(model)])
     learner.close()
-    return weights
+    return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,6 +41,23 @@ def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were()
     world.free.set()
     mixing.mix()
     assert weights_P.tolist() == [4.0] * 5
+    mixing.close()
+
+
+def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights_P, world = torch.ones(5), Doubling()
+    world.free.set()
+    mixing = DelayByOne(weights_P, 3, world)
+    forward = threading.Event()
+    get = mixing.asked.get
+    monkeypatch.setattr(mixing, "asked", SimpleNamespace(put=mixing.asked.put, get=lambda: forward.wait(60) and get()))
+    mixing.start()
+    weights_P[3:] += 0.25  # before the thread copies anything
+    forward.set()
+    mixing.mix()
+    assert weights_P.tolist() == [2.0] * 3 + [2.25] * 2
     mixing.close()
 
 

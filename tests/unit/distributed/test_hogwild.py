@@ -6,13 +6,24 @@ import copy
 import functools
 import multiprocessing
 import os
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from learner_threads import Net, at_once, build, give_gradients, started, synchronise, train_alone, weights_of
+from learner_threads import (
+    Net,
+    NormalisedNet,
+    at_once,
+    build,
+    give_gradients,
+    started,
+    synchronise,
+    train_alone,
+    weights_of,
+)
 from rendezvous import rendezvous_address
 from torch import nn
 
@@ -128,6 +139,23 @@ def test_gradients_that_are_zero_or_not_finite_are_no_step(value: float) -> None
     np.testing.assert_array_equal(weights_of(models[1]), before)
     assert learners[1].step()[1].staleness == 0
     assert not np.array_equal(weights_of(models[0]), before)
+
+
+def test_statistics_are_those_of_all_batches_in_the_order_they_come() -> None:
+    models = [NormalisedNet(seed) for seed in range(3)]
+    learners = started("hogwild", models, **SGD)
+    random = torch.Generator().manual_seed(0)
+    expected = nn.BatchNorm1d(5)
+    for learner in TURNS:
+        inputs_TNF = torch.randn(4, 2, 5, generator=random)
+        expected(inputs_TNF.flatten(0, 1))
+        learners[learner].task(inputs_TNF).backward()
+        learners[learner].step()
+    synchronise(learners)
+    for model in models:
+        torch.testing.assert_close(model.norm.running_mean, expected.running_mean)
+        torch.testing.assert_close(model.norm.running_var, expected.running_var)
+        assert model.norm.num_batches_tracked == max(Counter(TURNS).values())
 
 
 def test_learners_of_several_machines_are_refused() -> None:
