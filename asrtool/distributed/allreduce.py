@@ -41,7 +41,7 @@ class AveragedGradients:
             self.num_bytes = 0
 
     def spent(self) -> StepCost:
-        """Of the backward that has just ended."""
+        """Cost of the backward that has just ended."""
         if self.world.size == 1:
             return StepCost()
         num_bytes, self.num_bytes = self.num_bytes, 0

@@ -1,8 +1,8 @@
 """Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): gradients averaged in a node, whose weights gossip with
 others.
 
-The learners of a node are one super-learner: they hold the same weights. Each carries a slice of them to the other
-nodes, to the learner of the same place, so all links of a node share the work; then the node puts its slices together.
+The learners of a node are one super-learner: they hold the same weights. Each mixes a slice of them with the learners
+of the same local rank on other nodes, so all links of a node are used; then the node gathers its slices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NODE_SIZE = "distributed.h-adpsgd.node_size"
 
 
 class Sliced(MixingRule):
-    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others.
+    """Each learner of `node` mixes its slice of the weights by `outer`, then all gather the slices.
 
     The learners of a node have changed their buffers by different batches, so those are averaged first.
     """
@@ -50,7 +50,7 @@ class Sliced(MixingRule):
         averaged = time.perf_counter()
         spent = self.outer.mix()
         mixed = time.perf_counter()
-        self._put_together()
+        self._gather_slices()
         spent.wait_s += time.perf_counter() - mixed + averaged - begin
         spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
         return spent
@@ -64,9 +64,9 @@ class Sliced(MixingRule):
 
     def finish(self) -> None:
         self.outer.finish()
-        self._put_together()
+        self._gather_slices()
 
-    def _put_together(self) -> None:
+    def _gather_slices(self) -> None:
         if self.node.size > 1:
             slices = list(self.flat.weights_P.chunk(self.node.size))
             collectives.all_gather(slices, self.slice_P.clone(), group=self.node.group)
@@ -108,7 +108,7 @@ class SuperLearner(LocalReplica):
 
 
 def hierarchical(context: StrategyContext) -> Strategy:
-    """Nodes are runs of `node_size` ranks, by default the learners of a machine.
+    """Nodes are `node_size` neighbouring ranks, by default the learners of a machine.
 
     Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
     """

@@ -1,7 +1,7 @@
 """Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time and without locks.
 
-w <- w - alpha g(w), where every weight is read and written while others write theirs: now and then a step is made on
-weights that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
+w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
+that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
 optimizer of its own. Buffers lie in shared memory as well: each learner adds its batches to the same statistics.
 """
 
@@ -60,7 +60,7 @@ class Hogwild(SynchronousStrategy):
 def shared_zeros(world: World, num_values: int, dtype: torch.dtype) -> Tensor:
     """`num_values` zeros in memory that all learners of `world` read and write.
 
-    It has no name in any folder, so the system frees it once the last of them ends, however it ends, and it may be
+    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
     larger than /dev/shm.
     """
     path = ""
@@ -81,11 +81,11 @@ def hogwild(context: StrategyContext) -> Strategy:
     if world.local_size != world.size:
         raise AsrtoolError(
             f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
-            "they share its memory: start all on one machine, or choose another --strategy, for example ps-async",
+            "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example ps-async",
         )
     if not are_on_host(context.model.parameters()):
         raise AsrtoolError(
             "strategy hogwild where torch sees a GPU",
-            "learners share the memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
+            "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
         )
     return Hogwild(context)

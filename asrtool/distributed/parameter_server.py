@@ -40,7 +40,7 @@ COUNT = struct.Struct("<q")  # steps that a server has made, before the weights 
 
 
 class Server:
-    """Keeps its part of the weights, in order, with an optimizer of its own, and answers every gradient with them."""
+    """Keeps its slice of the weights with an optimizer of its own, and answers every gradient with them."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Server:
         return f"tcp://{host}:{port}"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self.thread.is_alive():
             self.stop.send(b"")
             self.thread.join(TIMEOUT_S)
@@ -128,7 +128,7 @@ class Client:
         self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
 
     def push(self, rate: float, gradients: Sequence[Tensor]) -> None:
-        """Send each server its part; they are not to be changed before `receive` returns."""
+        """Send each server its slice, which is not to be changed before `receive` returns."""
         for socket, gradients_P in zip(self.sockets, gradients, strict=True):
             socket.send(RATE.pack(rate), zmq.SNDMORE)
             socket.send(as_bytes(gradients_P), copy=False)
@@ -144,15 +144,14 @@ class Client:
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
-            # An answer takes as long as the steps of the gradients before; one that never comes is that of a dead
-            # server.
+            # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
             ready = wait_with_timeout(functools.partial(_poll, poller))
             if socket not in ready:
                 fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
 
     def receive(self, weights: Sequence[Tensor]) -> int:
-        """Put the answers into the parts of `weights`; how many steps a server made since its last one, at most."""
+        """Put the answers into the slices `weights`; returns the most steps that a server made since its last answer."""
         num_steps = 0
         for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
             before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]
@@ -225,7 +224,7 @@ class ParameterServer(Strategy):
             raise
 
     def _receive(self) -> int:
-        """Take the weights that have come, and return how many steps, this learner's among them, they have had."""
+        """Take the weights received, and return how many steps, this learner's among them, were made since the last."""
         num_steps = self.client.receive(self.flat.weights_P.split(self.lengths))
         self.flat.load()
         return num_steps
@@ -236,7 +235,7 @@ class ParameterServer(Strategy):
         return self.num_answered - before
 
     def synchronise(self) -> ConsensusMetrics:
-        """All take the weights as the last step of all has left them; nothing is under way, since `step` waits."""
+        """All take the weights after the last step of all; nothing is under way, since `step` waits."""
         self.world.barrier()
         self.client.pull()
         self._wait()
@@ -279,7 +278,7 @@ def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
 
 
 def parameter_server(context: StrategyContext) -> Strategy:
-    """`distributed.ps-async.num_servers` servers; the weights are cut between them at the borders of parameters."""
+    """`distributed.ps-async.num_servers` servers; the weights are split between them at the borders of parameters."""
     num_servers = context.settings.num_servers
     most = min(context.world.size, len(list(context.model.parameters())))
     if num_servers > most:

@@ -30,7 +30,7 @@ class StepCost:
     comm_s: float = 0.0  # its own work for it, on the thread that computes
     wait_s: float = 0.0  # waiting for others
     num_bytes: int = 0  # sent
-    staleness: int = 0  # changes by others to the weights since those that the gradient was computed on
+    staleness: int = 0  # changes to the weights by others since the gradient was computed on them
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Strategy(ABC):
 
 
 class MixingRule(ABC):
-    """What becomes of a learner's weights, beside its own update, with those of others: the rule of a strategy."""
+    """How a learner's weights are mixed with those of others, beside its own update: the rule of a strategy."""
 
     before_update = False  # whether a step mixes before the learner's own update
 
@@ -114,7 +114,7 @@ class MixingRule(ABC):
         """At the end of a step: begin what runs while the next one computes."""
 
     def finish(self) -> None:
-        """All learners are here: finish what is under way."""
+        """All learners call this: finish what is under way."""
 
     def state(self) -> dict[str, Any]:
         """What `load_state` needs beside the weights."""

@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 class Rendezvous:
-    """Where threads tell one another something."""
+    """Where threads exchange values."""
 
     def __init__(self, num: int) -> None:
         self.values: list[Any] = [None] * num
@@ -98,7 +98,7 @@ def build(name: str, world: World, model: nn.Module, settings: Dist | None = Non
 def started(
     name: str, models: Sequence[nn.Module], settings: Dist | None = None, states: Sequence[Any] = (), **train: Any
 ) -> list[Strategy]:
-    """A learner for each of `models`, after they first met; gone on from `states`, if there are any."""
+    """A learner for each of `models`, after the first synchronisation; resumed from `states`, if there are any."""
     both = zip(worlds(len(models)), models, strict=True)
     learners = [build(name, world, model, settings, **train) for world, model in both]
     for rank, state in enumerate(states):
@@ -134,7 +134,7 @@ def flatten(tensors: Sequence[torch.Tensor | None]) -> np.ndarray:
 def train_alone(name: str, optimizer: str) -> np.ndarray:
     """Weights and buffers after some steps of one learner with changing learning rates."""
     model = NormalisedNet()
-    (learner,) = started(name, [model], optimizer=optimizer)
+    (learner,) = started(name, [model], Dist(block_steps=2, block_momentum=0), optimizer=optimizer)
     random = torch.Generator().manual_seed(3)
     for step in range(6):
         set_learning_rate(learner.optimizer, 0.01 / (step + 1))

@@ -29,7 +29,7 @@ class Doubling(World):
         values_P *= 2
 
 
-def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were() -> None:
+def test_the_mean_is_taken_in_the_background_and_of_the_weights_as_they_were() -> None:
     weights_P, world = torch.ones(5), Doubling()
     mixing = DelayByOne(weights_P, 5, world)
     mixing.start()
@@ -61,7 +61,7 @@ def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_
     mixing.close()
 
 
-def test_with_a_move_weights_and_mean_change_places() -> None:
+def test_with_a_move_weights_and_mean_swap_places() -> None:
     weights_P, world, moved = torch.ones(5), Doubling(), []
     world.free.set()
     mixing = DelayByOne(weights_P, 5, world, moved.append)
@@ -74,7 +74,7 @@ def test_with_a_move_weights_and_mean_change_places() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("connection closed"), MemoryError("no room")])
-def test_what_goes_wrong_is_told_where_the_mean_is_waited_for(error: Exception) -> None:
+def test_an_error_is_raised_where_the_mean_is_waited_for(error: Exception) -> None:
     world = Doubling(error)
     world.free.set()
     mixing = DelayByOne(torch.ones(5), 5, world)
@@ -98,8 +98,8 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     assert not thread.is_alive()
 
 
-def test_a_learner_that_ends_leaves_no_mean_under_way() -> None:
-    """Python aborts where a thread comes back from a collective while it ends; the launcher would tell that."""
+def test_a_learner_that_exits_leaves_no_mean_under_way() -> None:
+    """Python aborts where a thread returns from a collective at exit; the launcher would report that."""
 
     class Slow(World):
         def mean(self, values_P: Tensor) -> None:

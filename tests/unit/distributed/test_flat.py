@@ -103,9 +103,9 @@ def halve() -> np.ndarray:
     """The weights after some steps that each end with half of them."""
     model = Net()
     make_optimizer = functools.partial(build_optimizer, settings=Train())
-    parts = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
+    context = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
     weights = FlatWeights(model)
-    learner = LocalReplica(parts, weights, Halving(weights.weights_P), AssignmentRule(), model)
+    learner = LocalReplica(context, weights, Halving(weights.weights_P), AssignmentRule(), model)
     for _ in range(3):
         model(torch.ones(4, 2, 5)).backward()
         learner.step()
@@ -114,7 +114,7 @@ def halve() -> np.ndarray:
         return weights_of(model)
 
 
-def test_what_others_make_of_the_weights_comes_back(off_host: Callable[[], None]) -> None:
+def test_mixed_weights_are_loaded_into_the_model(off_host: Callable[[], None]) -> None:
     on_host = halve()
     off_host()
     np.testing.assert_array_equal(halve(), on_host)

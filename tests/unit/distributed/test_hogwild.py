@@ -1,4 +1,4 @@
-"""Weights in shared memory: that learners in several processes see each other's steps, and that they learn."""
+"""Weights in shared memory: learners in several processes see each other's steps, and they learn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from learner_threads import (
     give_gradients,
     started,
     synchronise,
-    train_alone,
     weights_of,
 )
 from rendezvous import rendezvous_address
@@ -35,13 +34,8 @@ RATE = 2**-6
 SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0, "peak_lr": RATE}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_one_learner_is_single_bit_for_bit(optimizer: str) -> None:
-    np.testing.assert_array_equal(train_alone("hogwild", optimizer), train_alone("single", optimizer))
-
-
 def test_processes_step_on_the_same_weights() -> None:
-    """One after another, so what comes out is known; the start is that of learner 0."""
+    """One after another, so the result is known; the initial weights are those of learner 0."""
     with rendezvous_address() as place, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
     weights = weights_of(Net(seed=0))
@@ -78,7 +72,7 @@ def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[in
     return weights, staleness
 
 
-def test_learners_at_once_come_as_far_as_one_alone_in_as_many_steps() -> None:
+def test_concurrent_learners_reach_about_the_loss_of_one_alone_in_as_many_steps() -> None:
     """Linear regression on its way: a step more makes the loss 4 % less."""
     torch.manual_seed(0)
     right = nn.Linear(20, 4).requires_grad_(False)
@@ -108,7 +102,7 @@ def test_learners_at_once_come_as_far_as_one_alone_in_as_many_steps() -> None:
     assert together < 1.5 * alone
 
 
-def test_after_going_on_from_its_state_training_is_as_undisturbed() -> None:
+def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
     def train(stop: int) -> np.ndarray:
         models = [Net(), Net()]
         random = np.random.default_rng(0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from learner_threads import Net, NormalisedNet, at_once, started, weights_of
+from learner_threads import Net, NormalisedNet, at_once, started, train_alone, weights_of
 
 from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import NamedParameters, StrategyContext
@@ -38,6 +39,12 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
     build_strategy(StrategyContext(name, model, model, make_optimizer, 1.0, settings, 1, World()))
     expected = [(key, parameter.shape) for key, parameter in model.named_parameters()]
     assert of_optimizers == [expected] * (2 if name == "ps-async" else 1)  # a server has an optimizer as well
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", OWN_KEYS)
+def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
+    np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))
 
 
 def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:
