@@ -151,7 +151,7 @@ class Client:
                 raise ConnectionError(f"server {number} {fault}")
 
     def receive(self, weights: Sequence[Tensor]) -> int:
-        """Put the answers into the slices `weights`; returns the most steps that a server made since its last answer."""
+        """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""
         num_steps = 0
         for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
             before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]

@@ -140,13 +140,16 @@ def test_statistics_are_those_of_all_batches_in_the_order_they_come() -> None:
     learners = started("hogwild", models, **SGD)
     random = torch.Generator().manual_seed(0)
     expected = nn.BatchNorm1d(5)
+    largest = 0.0
     for learner in TURNS:
         inputs_TNF = torch.randn(4, 2, 5, generator=random)
+        largest = max(largest, float(inputs_TNF.max()))
         expected(inputs_TNF.flatten(0, 1))
         learners[learner].task(inputs_TNF).backward()
         learners[learner].step()
     synchronise(learners)
     for model in models:
+        assert float(model.largest) == largest
         torch.testing.assert_close(model.norm.running_mean, expected.running_mean)
         torch.testing.assert_close(model.norm.running_var, expected.running_var)
         assert model.norm.num_batches_tracked == max(Counter(TURNS).values())

@@ -49,9 +49,12 @@ def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name
 
 def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:
     models = [NormalisedNet(), NormalisedNet()]
+    for model in models:
+        model.register_buffer("larger_than_all_weights", torch.ones(1000))
     learners = started("bmuf", models)
     for rank, model in enumerate(models):
         model.norm.running_var.fill_(100.0 * rank)
+        model.larger_than_all_weights *= 2
     for metrics in at_once(lambda learner: learner.synchronise(), learners):
         assert (metrics.distance, metrics.drift) == (0.0, 0.0)
     for rank, model in enumerate(models):

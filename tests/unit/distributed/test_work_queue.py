@@ -29,7 +29,7 @@ def assign_to_all(
     stop_requested: Callable[[int, int], bool],
     period: int = 1,
 ) -> list[list[Assignment]]:
-    """The assignments of each learner; they train in threads, in lock-step where `assignment_rule` says so, or as a group.
+    """The assignments of each learner, a thread; all run in lock-step where `assignment_rule` says so, else each group.
 
     Those wait for each other every `period` steps. `stop_requested` (learner, steps done) is called at each assignment.
     """
@@ -101,30 +101,25 @@ def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
 
 
 def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> None:
-    """Here they are in step, and do not know it."""
+    """Here both happen to be equally fast."""
     (alone,) = started("bmuf", [Net()], Dist(block_steps=1000))
     alone.close()
-    assigned = assign_to_all(
-        2, alone.assignment_rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3
-    )
+    rule = alone.assignment_rule
+    assigned = assign_to_all(2, rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)
     assert [len(mine) for mine in assigned] in ([4, 4], [5, 5], [6, 6])
 
 
-@pytest.mark.parametrize("assignment_rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
-def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_few(
-    assignment_rule: AssignmentRule,
-) -> None:
-    assigned = assign_to_all(4, assignment_rule, 0, 10 - assignment_rule.group_size // 4, 10, lambda *_: False)
-    for group in range(0, 4, assignment_rule.group_size):
-        for together in zip(*assigned[group : group + assignment_rule.group_size], strict=True):
+@pytest.mark.parametrize("rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
+def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_few(rule: AssignmentRule) -> None:
+    assigned = assign_to_all(4, rule, 0, 10 - rule.group_size // 4, 10, lambda *_: False)
+    for group in range(0, 4, rule.group_size):
+        for together in zip(*assigned[group : group + rule.group_size], strict=True):
             first = together[0].position
             assert first is not None
-            assert {assignment.group for assignment in together} == {
-                range(first, min(first + assignment_rule.group_size, 10))
-            }
+            assert {one.group for one in together} == {range(first, min(first + rule.group_size, 10))}
             assert [one.position for one in together if one.position is not None] == list(together[0].group)
     without = [one for mine in assigned for one in mine if one.position is None]
-    assert len(without) == (2 if assignment_rule.lockstep else 0)
+    assert len(without) == (2 if rule.lockstep else 0)
 
 
 def test_a_learner_alone_is_assigned_all_in_order() -> None:
