@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from asrtool.config import STRATEGIES, Dist
 from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.train.loss import Wait
@@ -23,7 +24,11 @@ NUM_LAYERS = 8
 NODE_SIZE = 2  # learners of a super-learner
 CLIP_NORM = 1e9  # never reached: all clip, so that all do the same work
 WARMUP_STEPS = 8  # of post-local SGD, before it averages periodically
-make_optimizer = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+sgd = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+
+
+def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
+    return sgd([parameter for _, parameter in named_parameters])
 
 
 def build_task(num_parameters: int, compute_ms: float) -> Wait:
@@ -110,7 +115,7 @@ class Ours(Contestant):
 
 def torch_ddp(task: Wait, world: World) -> Contestant:
     ddp = Contestant(task, AssignmentRule(lockstep=True), DistributedDataParallel(task), world)
-    ddp.optimizer = make_optimizer(task.parameters())
+    ddp.optimizer = sgd(task.parameters())
     return ddp
 
 
@@ -127,7 +132,7 @@ def post_local_sgd(task: Wait, world: World) -> Contestant:
     ddp = Contestant(task, AssignmentRule(lockstep=True), module, world)
     ddp.period = period
     averager = PeriodicModelAverager(period=period, warmup_steps=WARMUP_STEPS)
-    ddp.optimizer = PostLocalSGDOptimizer(make_optimizer(module.parameters()), averager)
+    ddp.optimizer = PostLocalSGDOptimizer(sgd(module.parameters()), averager)
     return ddp
 
 
@@ -137,10 +142,7 @@ def decent_dp(topology: str, task: Wait, world: World) -> Contestant:
 
     logger.remove()
 
-    def optimizer_of(named: list[tuple[str, Tensor]]) -> torch.optim.Optimizer:
-        return make_optimizer([parameter for _, parameter in named])
-
-    module = DecentralizedDataParallel(task, optim_fn=optimizer_of, topology=topology, grad_clip_norm=CLIP_NORM)
+    module = DecentralizedDataParallel(task, optim_fn=make_optimizer, topology=topology, grad_clip_norm=CLIP_NORM)
     return Contestant(task, AssignmentRule(lockstep=True), module, world)
 
 
@@ -166,7 +168,7 @@ class Hivemind(Contestant):
             batch_size_per_step=4,
             target_batch_size=4096,
             params=task.parameters(),
-            optimizer=make_optimizer,
+            optimizer=sgd,
             use_local_updates=True,
             matchmaking_time=self.MATCHMAKING_S,
             averaging_timeout=4 * self.MATCHMAKING_S,

@@ -10,7 +10,6 @@ thread does for it. With `--device cpu` both are on the CPU, where nothing is co
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from asrtool.config import Dist, Model
 from asrtool.distributed.build import build_strategy
 from asrtool.distributed.learner import learner
 from asrtool.distributed.strategy import LocalReplica, StrategyContext
+from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.world import World
 from asrtool.models.build import build_model
 from asrtool.models.criterion import ctc_loss
@@ -35,7 +35,6 @@ from asrtool.train.precision import Precision
 
 NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES, NUM_TOKENS, LEN_TEXT = 16, 500, 40, 500, 20
 WARMUP_STEPS = 3
-make_optimizer = functools.partial(torch.optim.SGD, lr=1e-4, momentum=0.9)
 
 
 def main() -> None:
@@ -92,6 +91,10 @@ def measure(settings: Model, message_type: str, options: argparse.Namespace, wor
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     row = f"{millions:8.1f} M {message_type:>8} {device.type:>6} {num_steps:6d} {1000 * seconds / num_steps:7.1f}"
     return f"{row} {copies.seconds / seconds:7.1%} {gossip_s / seconds:7.1%}"
+
+
+def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
+    return torch.optim.SGD([parameter for _, parameter in named_parameters], lr=1e-4, momentum=0.9)
 
 
 class Copies:

@@ -1,8 +1,13 @@
-"""Synchronous SGD: w <- w - alpha mean_i g(w^i), the gradients averaged while backward still computes others."""
+"""Synchronous SGD: w <- w - alpha mean_i g(w^i), the gradients averaged while backward still computes others.
+
+Buffers are not broadcast: each learner keeps its own statistics, and their mean stands for all.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from typing import Any
 
 import torch
 import torch.distributed as collectives
@@ -10,7 +15,8 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from asrtool.distributed.strategy import StepCost, StrategyContext, SynchronousStrategy
+from asrtool.distributed.buffers import OwnStatistics
+from asrtool.distributed.strategy import ConsensusMetrics, StepCost, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
 
@@ -24,18 +30,18 @@ class AveragedGradients:
         self.last_ready = 0.0  # when the last gradient was computed
         self.num_bytes = 0
         if world.size > 1:
-            self.task = DistributedDataParallel(task, process_group=world.group)
+            self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
             self.task.register_comm_hook(None, lambda _, bucket: self._average(bucket))
 
     def start(self) -> None:
-        """DDP forms its buckets anew after the first backward; that is done now, so that a restart sums as before."""
+        """DDP rebuilds its buckets after the first backward; that is done now, so that a restart sums as before."""
         if self.world.size > 1:
             self.task(None).backward()
             self.task.zero_grad(set_to_none=True)
             self.num_bytes = 0
 
     def spent(self) -> StepCost:
-        """Of the backward that has just ended."""
+        """Cost of the backward that has just ended."""
         if self.world.size == 1:
             return StepCost()
         num_bytes, self.num_bytes = self.num_bytes, 0
@@ -56,6 +62,7 @@ class AllReduce(SynchronousStrategy):
 
     def __init__(self, context: StrategyContext) -> None:
         self.gradients = AveragedGradients(context.task, context.world)
+        self.statistics = OwnStatistics(context.model, context.world)
         super().__init__(context, AssignmentRule(group_size=context.world.size, lockstep=True), self.gradients.task)
 
     def start(self) -> None:
@@ -65,3 +72,17 @@ class AllReduce(SynchronousStrategy):
         spent = self.gradients.spent()
         norm, _ = super().step()
         return norm, spent
+
+    def synchronise(self) -> ConsensusMetrics:
+        self.statistics.synchronise()
+        return super().synchronise()
+
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
+        return self.statistics.consensus()
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), **self.statistics.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.statistics.load_state(state)

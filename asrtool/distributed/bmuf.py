@@ -1,6 +1,7 @@
 """Blockwise model-update filtering (Chen and Huo 2016): the mean over all learners every K steps, with momentum.
 
 G = mean(w) - w_prev; D = eta D + zeta G; w = w_prev + D. With eta = 0 and zeta = 1 it is plain periodic averaging.
+Buffers are plainly averaged: momentum would carry a variance below zero.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.settings import Bmuf
@@ -19,22 +19,24 @@ from asrtool.distributed.world import World, all_reduce_bytes
 
 
 class BlockMomentum(MixingRule):
-    """Keeps, of P weights each, those of the block's begin, the momentum D, and the mean while it is computed."""
+    """Keeps the W weights at the start of the block, their momentum D, and the mean of all P values."""
 
-    def __init__(self, weights_P: Tensor, world: World, settings: Bmuf) -> None:
-        self.weights_P = weights_P
+    def __init__(self, flat: FlatWeights, world: World, settings: Bmuf) -> None:
+        self.weights_P = flat.weights_P
+        self.weights_W, self.buffers_B = flat.weights_P.tensor_split([flat.num_weights])
+        self.mean_P = torch.empty_like(self.weights_P)
+        self.mean_W = self.mean_P[: flat.num_weights]
         self.world = world
         self.block_steps = settings.block_steps
         self.momentum = settings.block_momentum
         self.rate = settings.block_rate
         self.num_steps = 0
-        self.previous_P = weights_P.clone()
-        self.momentum_P = torch.zeros_like(weights_P)
-        self.mean_P = torch.empty_like(weights_P)
+        self.previous_W = self.weights_W.clone()
+        self.momentum_W = torch.zeros_like(self.weights_W)
 
     def start(self) -> None:
         if self.num_steps == 0:
-            self.previous_P.copy_(self.weights_P)
+            self.previous_W.copy_(self.weights_W)
 
     def mix(self) -> StepCost:
         self.num_steps += 1
@@ -44,23 +46,24 @@ class BlockMomentum(MixingRule):
         self.mean_P.copy_(self.weights_P)
         self.world.mean(self.mean_P)
         waited = time.perf_counter()
-        change_P = torch.sub(self.mean_P, self.previous_P, out=self.previous_P)
-        self.momentum_P.mul_(self.momentum).add_(change_P, alpha=self.rate)
+        change_W = torch.sub(self.mean_W, self.previous_W, out=self.previous_W)
+        self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
         # w_prev + D, written so that D = G leaves the mean as it is, bit for bit
-        torch.add(self.mean_P, torch.sub(self.momentum_P, change_P, out=self.previous_P), out=self.weights_P)
-        self.previous_P.copy_(self.weights_P)
+        torch.add(self.mean_W, torch.sub(self.momentum_W, change_W, out=self.previous_W), out=self.weights_W)
+        self.buffers_B.copy_(self.mean_P[len(self.weights_W) :])
+        self.previous_W.copy_(self.weights_W)
         return StepCost(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
 
     def state(self) -> dict[str, Any]:
-        return {"num_steps": self.num_steps, "previous_P": self.previous_P, "momentum_P": self.momentum_P}
+        return {"num_steps": self.num_steps, "previous_W": self.previous_W, "momentum_W": self.momentum_W}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.num_steps = state["num_steps"]
-        self.previous_P.copy_(state["previous_P"])
-        self.momentum_P.copy_(state["momentum_P"])
+        self.previous_W.copy_(state["previous_W"])
+        self.momentum_W.copy_(state["momentum_W"])
 
 
 def bmuf(context: StrategyContext) -> Strategy:
     flat = FlatWeights(context.model)
-    mixing = BlockMomentum(flat.weights_P, context.world, context.settings)
+    mixing = BlockMomentum(flat, context.world, context.settings)
     return LocalReplica(context, flat, mixing, AssignmentRule(lockstep=True), context.task)

@@ -2,6 +2,7 @@
 
 w_{k+1} = mean(w_k) + u(w_k): the weights of step k are averaged during that step, and the optimizer then makes its
 update u of the mean, from the gradient at w_k. All step together; the communication hides behind the computation.
+Buffers likewise, where u is what the forward pass has changed.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ from asrtool.distributed.world import World, all_reduce_bytes
 
 
 class DelayByOne(MixingRule):
-    """Keeps, beside P weights, as many values: their mean over the learners.
+    """Keeps, beside P values, as many again: their mean over the learners.
 
-    A thread copies the weights and takes the mean, for even to begin that took the computing thread 0.3 ms a step.
+    A thread copies the weights and takes the mean, since only starting that took the computing thread 0.3 ms a step.
+    The values behind the first `num_weights` are buffers, which a forward pass changes: they are copied before it.
     """
 
     before_update = True
 
-    def __init__(self, weights_P: Tensor, world: World, move: Callable[[Tensor], None] | None = None) -> None:
+    def __init__(
+        self, weights_P: Tensor, num_weights: int, world: World, move: Callable[[Tensor], None] | None = None
+    ) -> None:
         """`move` makes the weights lie in another tensor; without it the mean is copied to where they are.
 
         `world` has to be for this alone: collectives of one group begin in the same order at all learners.
         """
         self.weights_P = weights_P
+        self.num_weights = num_weights
         self.world = world
         self.move = move
         self.under_way = False
@@ -51,6 +56,7 @@ class DelayByOne(MixingRule):
         begin = time.perf_counter()
         self.finish()
         waited = time.perf_counter()
+        self._add_changes()
         if self.move:
             self.move(self.mean_P)
             self.weights_P, self.mean_P = self.mean_P, self.weights_P
@@ -60,6 +66,7 @@ class DelayByOne(MixingRule):
 
     def begin(self) -> None:
         self.under_way = True
+        self.before_B = self.weights_P[self.num_weights :].clone()
         self.asked.put(True)
 
     def finish(self) -> None:
@@ -75,10 +82,19 @@ class DelayByOne(MixingRule):
         if self.thread.is_alive():
             self.thread.join(TIMEOUT_S)
 
+    def _add_changes(self) -> None:
+        """Give the mean of buffers what the forward pass has changed since.
+
+        Written as now + (mean - before), which is bit for bit what is there now where the mean is what was before.
+        """
+        now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
+        torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
+
     def _serve(self) -> None:
         while self.asked.get():
             try:
-                self.mean_P.copy_(self.weights_P)
+                self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])
+                self.mean_P[self.num_weights :].copy_(self.before_B)
                 self.world.mean(self.mean_P)
             except Exception as error:  # whatever it is: the computing thread would wait for ever
                 self.taken.put(error)
@@ -88,5 +104,5 @@ class DelayByOne(MixingRule):
 
 def delay_by_one(context: StrategyContext) -> Strategy:
     flat = FlatWeights(context.model)
-    mixing = DelayByOne(flat.weights_P, context.world.split([range(context.world.size)]), flat.move)
+    mixing = DelayByOne(flat.weights_P, flat.num_weights, context.world.split([range(context.world.size)]), flat.move)
     return LocalReplica(context, flat, mixing, AssignmentRule(lockstep=True), context.task)

@@ -1,4 +1,4 @@
-"""What torchrun, or the launcher here, tells a learner in its environment. Needs no torch."""
+"""The environment variables that torchrun, or the launcher here, sets for a learner. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from asrtool.errors import AsrtoolError
 
-LOST = 75  # exit code of a learner that ends because it has lost another; EX_TEMPFAIL of sysexits.h
+LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
 def is_learner() -> bool:
@@ -15,14 +15,14 @@ def is_learner() -> bool:
 
 
 def check_environment() -> None:
-    """AsrtoolError where what a learner was told cannot be."""
+    """AsrtoolError where a variable is missing or out of range."""
     size = _number("WORLD_SIZE", 1, 2**31)
     _number("RANK", 0, size)
     _number("MASTER_PORT", 1, 2**16)
 
 
 def _number(name: str, first: int, end: int) -> int:
-    """That of the variable `name`, being at least `first` and below `end`."""
+    """The value of the variable `name`, which is at least `first` and below `end`."""
     text = os.environ.get(name, "")
     if text.isdecimal() and first <= int(text) < end:
         return int(text)

@@ -19,7 +19,7 @@ STOP = b"stop"  # other orders are the number of a neighbour
 class Exchanger:
     """Answers the exchanges that others begin with `view`, and carries out those begun here, one at a time.
 
-    A connection is opened at the first exchange with a neighbour and kept. What goes wrong in the thread is raised by
+    A connection is opened at the first exchange with a neighbour and kept. An error in the thread is raised by
     the next call.
     """
 
@@ -59,14 +59,14 @@ class Exchanger:
 
     def finish(self) -> None:
         """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
-        # An answer takes milliseconds, on a busy machine seconds; one that never comes is that of a dead learner.
+        # An answer takes milliseconds, on a busy machine seconds; a learner that never answers is dead.
         answered = wait_with_timeout(self.idle.wait)
         self._check()
         if not answered:
             raise ConnectionError(f"learner {self.asked} has not answered for {TIMEOUT_S:g} s")
 
     def close(self) -> None:
-        """Answer no more. Let all learners finish theirs first: one whose answer never comes would wait."""
+        """Stop answering. All learners finish their exchanges first: one under way would wait for its answer."""
         if self.thread.is_alive():
             self.commands.send(STOP)
         self.thread.join(TIMEOUT_S)

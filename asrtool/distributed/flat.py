@@ -8,44 +8,64 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from asrtool.distributed.buffers import float_buffers
+
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
 
 
 class FlatWeights:
-    """`weights_P`: P float32 values, the parameters one after another.
+    """`weights_P`: P float32 values, the parameters one after another, then the float buffers.
 
-    Where the model lies on the host its parameters become views of it, so that nothing is ever copied.
+    The first `num_weights` values are those of parameters. Where the model lies on the host its parameters and buffers
+    become views of `weights_P`, so that nothing is ever copied.
     """
 
-    def __init__(self, model: nn.Module, parts: int = 1) -> None:
-        """P is made a multiple of `parts`."""
+    def __init__(self, model: nn.Module, slices: int = 1, with_buffers: bool = True) -> None:
+        """P is made a multiple of `slices`."""
         self.parameters = list(model.parameters())
+        self.buffers = float_buffers(model) if with_buffers else []
         self.on_host = are_on_host(self.parameters)
-        self.sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self.parameters]
-        self.sizes[-1] += -sum(self.sizes) % parts
+        tensors = self._tensors()
+        self.sizes = [-(-tensor.numel() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
+        self.sizes[-1] += -sum(self.sizes) % slices
+        self.num_weights = sum(self.sizes[: len(self.parameters)])
         weights_P = torch.zeros(sum(self.sizes), pin_memory=not self.on_host and torch.cuda.is_available())
-        views = views_of(weights_P, self.sizes, self.parameters)
-        torch._foreach_copy_(views, [parameter.data for parameter in self.parameters])
+        torch._foreach_copy_(views_of(weights_P, self.sizes, tensors), [tensor.data for tensor in tensors])
         self.move(weights_P)
 
     def move(self, weights_P: Tensor) -> None:
         """Lie in `weights_P`, of shape (P,), from now on. A model on the host then is what that holds."""
         self.weights_P = weights_P
-        self.views = views_of(weights_P, self.sizes, self.parameters)
+        tensors = self._tensors()
+        self.views = views_of(weights_P, self.sizes, tensors)
         if self.on_host:
-            for parameter, view in zip(self.parameters, self.views, strict=True):
-                parameter.data = view
+            for tensor, view in zip(tensors, self.views, strict=True):
+                tensor.data = view
 
     def fetch(self) -> Tensor:
         """`weights_P`, being what the model has now."""
         if not self.on_host:
-            torch._foreach_copy_(self.views, [parameter.data for parameter in self.parameters])
+            views = self.views[: len(self.parameters)]
+            torch._foreach_copy_(views, [parameter.data for parameter in self.parameters])
+        self.fetch_buffers()
         return self.weights_P
+
+    def fetch_buffers(self) -> None:
+        """The same for buffers alone. On the host only those are copied that a module has replaced."""
+        for buffer, view in zip(self.buffers, self.views[len(self.parameters) :], strict=True):
+            tensor = buffer.tensor
+            if tensor.data_ptr() != view.data_ptr():
+                view.copy_(tensor)
+                if self.on_host:
+                    tensor.data = view
 
     def load(self) -> None:
         """Give the model what `weights_P` holds now."""
         if not self.on_host:
-            torch._foreach_copy_([parameter.data for parameter in self.parameters], self.views)
+            torch._foreach_copy_([tensor.data for tensor in self._tensors()], self.views)
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self.parameters, *(buffer.tensor for buffer in self.buffers)]
 
 
 def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
@@ -53,11 +73,11 @@ def are_on_host(parameters: Iterable[nn.Parameter]) -> bool:
     return all(parameter.device.type == "cpu" for parameter in parameters)
 
 
-def views_of(flat_P: Tensor, sizes: Sequence[int], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """StrategyContext of `flat_P` of these `sizes`, each cut and shaped as its parameter."""
+def views_of(flat_P: Tensor, sizes: Sequence[int], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Slices of `flat_P` of these `sizes`, each cut and shaped as its tensor."""
     starts = itertools.accumulate(sizes, initial=int(flat_P.storage_offset()))
     # One operation each, not a cut and a change of shape: some strategies do it in every step.
-    return [flat_P.as_strided(p.shape, p.stride(), start) for start, p in zip(starts, parameters, strict=False)]
+    return [flat_P.as_strided(t.shape, t.stride(), start) for start, t in zip(starts, tensors, strict=False)]
 
 
 def as_bytes(tensor: Tensor) -> memoryview:

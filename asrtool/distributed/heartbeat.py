@@ -1,14 +1,14 @@
-"""Finding out that a learner has died or hangs, also on another machine, while others compute or wait for it.
+"""Detecting that a learner has died or hangs, also on another machine, while others compute or wait for it.
 
-It begins once all have joined the rendezvous. A thread of each learner counts up a number in the store and watches that
-of the next learner. Who stands still for NUM_SILENT beats is told to all through the store, and all end. (A learner
-that dies on this machine is noticed sooner, by the process that started it.) Beats are counted, not seconds: where all
-were stopped and go on (Ctrl-Z, a cluster that suspends jobs), more time has passed for each than it has seen the other
-stand still.
+It starts once all have joined the rendezvous. A thread of each learner increments a counter in the store and watches
+the counter of the next learner. If that stands still for NUM_SILENT beats, the thread reports it through the store, and
+all learners exit. (A learner that dies on this machine is noticed sooner, by the process that started it.) Beats are
+counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster that suspends jobs), more time has passed
+for each than it has seen the other stand still.
 
-The store itself may be on a machine that is gone without a word, and what is asked of it then never returns. So where
-there are several machines a second thread watches the first. (On one, who stops the launcher and goes on with it loses
-nothing.)
+The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
+So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
+resumes it loses nothing.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUM_SILENT = 10
 
 
 class Heartbeat:
-    """Beats while entered. Ends the process when a learner is lost, since it may wait where nothing can reach it."""
+    """Beats while entered. Ends the process when a learner is lost, since it may wait where no exception reaches it."""
 
     def __init__(self, world: World) -> None:
         self.rank = world.rank
@@ -51,12 +51,12 @@ class Heartbeat:
             thread.join(BEAT_S)
 
     def _run(self) -> None:
-        # A client of its own: that of the computing thread is taken while it waits for something.
+        # A client of its own: that of the computing thread is blocked while it waits for a key.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
             self._beat(rendezvous_store(store))
         except RuntimeError as error:
-            if not self._end.wait(BEAT_S):  # at the end the others may be a moment quicker
+            if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
                 self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
 
     def _watch(self) -> None:
@@ -83,7 +83,7 @@ class Heartbeat:
 
     def _give_up(self, why: str) -> None:
         with contextlib.suppress(Exception):
-            logging.error("learner %d ends: %s", self.rank, why)
+            logging.error("learner %d exits: %s", self.rank, why)
         os._exit(LOST)
 
 

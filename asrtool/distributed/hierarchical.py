@@ -1,8 +1,8 @@
 """Hierarchical AD-PSGD (Zhang et al., arXiv 1907.05701): gradients averaged in a node, whose weights gossip with
 others.
 
-The learners of a node are one super-learner: they hold the same weights. Each carries a slice of them to the other
-nodes, to the learner of the same place, so all links of a node share the work; then the node puts its slices together.
+The learners of a node are one super-learner: they hold the same weights. Each mixes a slice of them with the learners
+of the same local rank on other nodes, so all links of a node are used; then the node gathers its slices.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.settings import Hierarchical
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World
+from asrtool.distributed.world import World, all_reduce_bytes
 from asrtool.errors import AsrtoolError
 
 NODE_SIZE = "distributed.h-adpsgd.node_size"
 
 
 class Sliced(MixingRule):
-    """Each learner of `node` mixes its slice of the weights by `outer`, then all take the slices of the others."""
+    """Each learner of `node` mixes its slice of the weights by `outer`, then all gather the slices.
 
-    def __init__(self, weights_P: Tensor, slice_P: Tensor, node: World, outer: MixingRule) -> None:
-        self.weights_P = weights_P
+    The learners of a node have changed their buffers by different batches, so those are averaged first.
+    """
+
+    def __init__(self, flat: FlatWeights, slice_P: Tensor, node: World, outer: MixingRule) -> None:
+        self.flat = flat
+        self.buffers_B = flat.weights_P[flat.num_weights :]
         self.slice_P = slice_P
         self.node = node
         self.outer = outer
@@ -41,24 +45,31 @@ class Sliced(MixingRule):
         self.outer.start()
 
     def mix(self) -> StepCost:
-        spent = self.outer.mix()
         begin = time.perf_counter()
-        self._put_together()
-        spent.wait_s += time.perf_counter() - begin
-        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1)
+        self._average_buffers()
+        averaged = time.perf_counter()
+        spent = self.outer.mix()
+        mixed = time.perf_counter()
+        self._gather_slices()
+        spent.wait_s += time.perf_counter() - mixed + averaged - begin
+        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
         return spent
+
+    def _average_buffers(self) -> None:
+        if len(self.buffers_B):
+            self.node.mean(self.buffers_B)
 
     def begin(self) -> None:
         self.outer.begin()
 
     def finish(self) -> None:
         self.outer.finish()
-        self._put_together()
+        self._gather_slices()
 
-    def _put_together(self) -> None:
+    def _gather_slices(self) -> None:
         if self.node.size > 1:
-            parts = list(self.weights_P.chunk(self.node.size))
-            collectives.all_gather(parts, self.slice_P.clone(), group=self.node.group)
+            slices = list(self.flat.weights_P.chunk(self.node.size))
+            collectives.all_gather(slices, self.slice_P.clone(), group=self.node.group)
 
     def state(self) -> dict[str, Any]:
         return self.outer.state()
@@ -97,7 +108,7 @@ class SuperLearner(LocalReplica):
 
 
 def hierarchical(context: StrategyContext) -> Strategy:
-    """Nodes are runs of `node_size` ranks, by default the learners of a machine.
+    """Nodes are `node_size` neighbouring ranks, by default the learners of a machine.
 
     Raises AsrtoolError where that does not divide the number of learners, and where it would differ by machine.
     """
@@ -116,17 +127,20 @@ def hierarchical(context: StrategyContext) -> Strategy:
     ranks = range(world.size)
     node = world.split([ranks[first : first + size] for first in ranks[::size]])
     others = world.split([ranks[place::size] for place in range(size)])
-    flat = FlatWeights(context.model, parts=size)
+    flat = FlatWeights(context.model, slices=size)
     slice_P = flat.weights_P.chunk(size)[node.rank]
-    outer = outer_mixing(context.settings, slice_P, others, context.seed)
-    mixing = Sliced(flat.weights_P, slice_P, node, outer)
+    outer = outer_mixing(context, flat, slice_P, others)
+    mixing = Sliced(flat, slice_P, node, outer)
     assignment_rule = AssignmentRule(group_size=size, lockstep=isinstance(outer, DelayByOne))
     return SuperLearner(context, flat, mixing, assignment_rule, node)
 
 
-def outer_mixing(settings: Hierarchical, slice_P: Tensor, others: World, seed: int) -> MixingRule:
+def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, others: World) -> MixingRule:
     """How nodes mix: `outer`."""
+    settings: Hierarchical = context.settings
     if settings.outer == "adpsgd-d1":
-        return DelayByOne(slice_P, others)
+        first = int(slice_P.storage_offset())
+        num_weights = min(max(flat.num_weights - first, 0), len(slice_P))
+        return DelayByOne(slice_P, num_weights, others)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
-    return Gossip(slice_P, others, ring, settings.message_type, seed)
+    return Gossip(slice_P, others, ring, settings.message_type, context.seed)

@@ -1,18 +1,18 @@
 """Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time and without locks.
 
-w <- w - alpha g(w), where every weight is read and written while others write theirs: now and then a step is made on
-weights that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
-optimizer of its own.
+w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
+that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
+optimizer of its own. Buffers lie in shared memory as well: each learner adds its batches to the same statistics.
 """
 
 from __future__ import annotations
 
-import math
 import os
 
 import torch
 from torch import Tensor
 
+from asrtool.distributed.buffers import synchronise_counters
 from asrtool.distributed.flat import FlatWeights, are_on_host
 from asrtool.distributed.strategy import ConsensusMetrics, StepCost, Strategy, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
@@ -21,11 +21,12 @@ from asrtool.errors import AsrtoolError
 
 
 class Hogwild(SynchronousStrategy):
-    """The parameters of all learners are views of the same memory."""
+    """The parameters and float buffers of all learners are views of the same memory."""
 
     def __init__(self, context: StrategyContext) -> None:
         self.flat = FlatWeights(context.model)
         super().__init__(context, AssignmentRule(), context.task)
+        self.model = context.model
         self.world = context.world
         self.num_others = 0  # steps of others when this learner made its last one
 
@@ -40,13 +41,14 @@ class Hogwild(SynchronousStrategy):
 
     def step(self) -> tuple[float, StepCost]:
         norm, _ = super().step()
-        if math.isfinite(norm) and norm > 0:
-            self.steps_L[self.world.rank] += 1
+        self.flat.fetch_buffers()
+        self.steps_L[self.world.rank] = self.update.num_steps
         before, self.num_others = self.num_others, self._count_others()
         return norm, StepCost(staleness=self.num_others - before)
 
     def synchronise(self) -> ConsensusMetrics:
         self.world.barrier()
+        synchronise_counters(self.model, self.world)
         self.num_others = self._count_others()
         self.world.barrier()
         return ConsensusMetrics(0.0, None)
@@ -58,7 +60,7 @@ class Hogwild(SynchronousStrategy):
 def shared_zeros(world: World, num_values: int, dtype: torch.dtype) -> Tensor:
     """`num_values` zeros in memory that all learners of `world` read and write.
 
-    It has no name in any folder, so the system frees it once the last of them ends, however it ends, and it may be
+    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
     larger than /dev/shm.
     """
     path = ""
@@ -79,11 +81,11 @@ def hogwild(context: StrategyContext) -> Strategy:
     if world.local_size != world.size:
         raise AsrtoolError(
             f"strategy hogwild with {world.size} learners, {world.local_size} of them on this machine",
-            "they share its memory: start all on one machine, or choose another --strategy, for example ps-async",
+            "hogwild needs shared memory: start all on one machine, or choose another --strategy, for example ps-async",
         )
     if not are_on_host(context.model.parameters()):
         raise AsrtoolError(
             "strategy hogwild where torch sees a GPU",
-            "learners share the memory of the host: set CUDA_VISIBLE_DEVICES= to train on the processor",
+            "hogwild needs weights in shared memory of the host: set CUDA_VISIBLE_DEVICES= to train on the CPU",
         )
     return Hogwild(context)

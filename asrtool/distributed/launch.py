@@ -17,24 +17,24 @@ from asrtool.distributed.environment import LOST
 from asrtool.errors import AsrtoolError
 
 # Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
-# Ctrl-C before it trains ends a learner without a traceback; the launcher tells.
+# Ctrl-C before it trains ends a learner without a traceback; the launcher reports it.
 START = (
     "import signal; signal.getsignal(2) == signal.SIG_IGN or signal.signal(2, signal.SIG_DFL);"
     " import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.parent import end_with; end_with({parent});"
     " from asrtool.cli.main import main; main()"
 )
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-SAVING_S = 30  # for a checkpoint once told to stop; then SIGKILL
+SAVING_S = 30  # for a checkpoint after a signal to stop; then SIGKILL
 
 
 def launch_learners(words: Sequence[str], num_learners: int, describe_untrained: Callable[[int], str]) -> None:
-    """Run ``asrtool`` with the arguments `words` in `num_learners` processes that know of one another.
+    """Run ``asrtool`` with the arguments `words` in `num_learners` processes, the learners of a training.
 
     Raises AsrtoolError naming the learner that failed first, and what it had not trained, by
-    `describe_untrained`(rank). A signal that stopped all is
-    raised again here, once they have saved a checkpoint and ended.
+    `describe_untrained`(rank). A signal that stopped all is raised again here, once they have saved a checkpoint and
+    exited.
     """
-    # It logs how it starts and kills processes; what matters of it is told below.
+    # It logs how it starts and kills processes; what matters of that is reported below.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -62,12 +62,12 @@ def launch_learners(words: Sequence[str], num_learners: int, describe_untrained:
 
 
 def _signals() -> dict[str, Any]:
-    """The launcher would end the learners by a signal that is to be ignored, as nohup has it."""
+    """Those that the launcher handles: without SIGHUP under nohup, which ignores it."""
     if "signals_to_handle" not in LaunchConfig.__dataclass_fields__:  # an older torch
         return {}
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    heeded = [number.name for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    return {"signals_to_handle": ",".join(heeded)}
+    handled = [number.name for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return {"signals_to_handle": ",".join(handled)}
 
 
 def _describe_failure(
@@ -80,7 +80,7 @@ def _describe_failure(
         return AsrtoolError("a learner was asked to stop", "run the same command to resume")
     who = f"learner {rank} of {num_learners} on {os.uname().nodename}"
     how = f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with code {failure.exitcode}"
-    hint = "run the same command again: all since the last checkpoint is trained again"
+    hint = "run the same command again: training resumes from the last checkpoint"
     return AsrtoolError(
         f"{who} {how}{describe_untrained(rank)}",
         hint if failure.exitcode < 0 else f"see its message above, then {hint}",

@@ -1,4 +1,4 @@
-"""What surrounds the work of a learner: joining the others, and ending when one of them is lost."""
+"""The life of a learner process: it joins the others, and exits when one of them is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asrtool.distributed.world import World, init_collectives, join_learners, le
 from asrtool.errors import AsrtoolError
 from asrtool.parent import end_with
 
-# What gloo, the store and exchanges say when the other end is gone.
+# In messages of gloo, the store and exchanges when the other end is gone.
 GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
 
 RENDEZVOUS_HINT = "check that MASTER_ADDR and MASTER_PORT name a free port of the machine of learner 0"
@@ -30,21 +30,21 @@ def learner() -> Iterator[World]:
     with _rendezvous():
         world = join_learners()
     if world.rank:
-        logging.getLogger().setLevel(logging.WARNING)  # learner 0 tells how it goes
+        logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
     try:
         with Heartbeat(world):
             with _rendezvous():
                 init_collectives(world)
             yield world
             world.barrier()
-    except KeyboardInterrupt:  # the launcher, which got it as well, says so once
+    except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
-        if not _tells_of_loss(error):
-            # Others end when this one leaves, and the launcher then stops all; how this one ends is its own error.
+        if not _means_loss(error):
+            # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise
-        logging.warning("learner %d ends: it has lost another", world.rank)
+        logging.warning("learner %d exits: it lost the connection to another", world.rank)
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
@@ -53,7 +53,8 @@ def learner() -> Iterator[World]:
 
 @contextlib.contextmanager
 def _rendezvous() -> Iterator[None]:
-    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # one of Python would wait for the last learner to come
+    # A handler in Python would run only after the last learner has joined.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         yield
     except RuntimeError as error:
@@ -62,6 +63,6 @@ def _rendezvous() -> Iterator[None]:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _tells_of_loss(error: Exception) -> bool:
+def _means_loss(error: Exception) -> bool:
     gone = any(sign in str(error).lower() for sign in GONE)
     return gone and isinstance(error, RuntimeError | ConnectionError)

@@ -1,8 +1,9 @@
 """Asynchronous SGD with a parameter server (Dean et al. 2012): w <- w - alpha g(w'), w' being weights of before.
 
 The weights lie in servers, each of which holds a run of whole parameters and is a thread beside a learner. A learner
-pushes its gradient and waits for the weights that come of it. A server makes the step of each gradient when it comes;
-the steps that others made since the weights that a gradient was computed on are its staleness.
+pushes its clipped gradient and waits for the weights that result from it. A server makes the step of each gradient when
+it comes; the steps that others made since the weights that a gradient was computed on are its staleness. Servers hold
+no buffers: each learner keeps its own statistics, and their mean stands for all.
 
 Of P parameters a learner keeps, beside its model: the gradient it sends. All servers together keep the weights, the
 state of the optimizer, a gradient received, and the weights answered with.
@@ -24,9 +25,11 @@ import torch
 import zmq
 from torch import Tensor, nn
 
+from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.flat import FlatWeights, as_bytes, views_of
 from asrtool.distributed.strategy import ConsensusMetrics, StepCost, Strategy, StrategyContext
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
+from asrtool.distributed.update import NamedParameters, Update
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import own_address
 from asrtool.errors import AsrtoolError
@@ -37,20 +40,22 @@ COUNT = struct.Struct("<q")  # steps that a server has made, before the weights 
 
 
 class Server:
-    """Keeps its part of the weights, in order, with an optimizer of its own, and answers every gradient with them."""
+    """Keeps its slice of the weights with an optimizer of its own, and answers every gradient with them."""
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
+        named_parameters: NamedParameters,
         sizes: Sequence[int],
-        make_optimizer: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
+        make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer],
     ) -> None:
-        """`parameters` are those of the model that it keeps; each takes so many values (`sizes`) of a message."""
+        """`named_parameters` are those of the model that it keeps; each takes so many values (`sizes`) of a message."""
+        names, parameters = zip(*named_parameters, strict=True)
         self.weights_P, self.gradients_P, self.answer_P = (torch.zeros(sum(sizes)) for _ in range(3))
-        self.parameters = [nn.Parameter(view) for view in views_of(self.weights_P, sizes, parameters)]
-        for parameter, gradient in zip(self.parameters, views_of(self.gradients_P, sizes, parameters), strict=True):
+        own = [nn.Parameter(view) for view in views_of(self.weights_P, sizes, parameters)]
+        for parameter, gradient in zip(own, views_of(self.gradients_P, sizes, parameters), strict=True):
             parameter.grad = gradient
-        self.optimizer = make_optimizer(self.parameters)
+        self.optimizer = make_optimizer(list(zip(names, own, strict=True)))
+        self.update = Update(own, self.optimizer, math.inf)  # learners have clipped
         self.num_steps = 0
         self.num_bytes = 0  # sent
         self.thread = threading.Thread(target=self._run, name="server", daemon=True)
@@ -69,7 +74,7 @@ class Server:
         return f"tcp://{host}:{port}"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self.thread.is_alive():
             self.stop.send(b"")
             self.thread.join(TIMEOUT_S)
@@ -108,7 +113,7 @@ class Server:
     def _step(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        self.update.apply()
         self.num_steps += 1
 
 
@@ -123,7 +128,7 @@ class Client:
         self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
 
     def push(self, rate: float, gradients: Sequence[Tensor]) -> None:
-        """Send each server its part; they are not to be changed before `receive` returns."""
+        """Send each server its slice, which is not to be changed before `receive` returns."""
         for socket, gradients_P in zip(self.sockets, gradients, strict=True):
             socket.send(RATE.pack(rate), zmq.SNDMORE)
             socket.send(as_bytes(gradients_P), copy=False)
@@ -139,15 +144,14 @@ class Client:
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(end, zmq.POLLIN)
-            # An answer takes as long as the steps of the gradients before; one that never comes is that of a dead
-            # server.
+            # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
             ready = wait_with_timeout(functools.partial(_poll, poller))
             if socket not in ready:
                 fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
 
     def receive(self, weights: Sequence[Tensor]) -> int:
-        """Put the answers into the parts of `weights`; how many steps a server made since its last one, at most."""
+        """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""
         num_steps = 0
         for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
             before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]
@@ -167,10 +171,12 @@ class ParameterServer(Strategy):
     def __init__(self, context: StrategyContext) -> None:
         self.assignment_rule = AssignmentRule()
         self.task = context.task
-        self.clip_norm = context.clip_norm
         self.world = context.world
-        self.optimizer = context.make_optimizer(list(context.model.parameters()))  # carries the learning rate, no more
-        self.flat = FlatWeights(context.model)
+        named_parameters = list(context.model.named_parameters())
+        self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
+        self.flat = FlatWeights(context.model, with_buffers=False)
+        self.statistics = OwnStatistics(context.model, context.world)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push)
         self.gradients_P = torch.zeros_like(self.flat.weights_P)
         self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
         runs = split_evenly(self.flat.sizes, context.settings.num_servers)
@@ -178,7 +184,7 @@ class ParameterServer(Strategy):
         self.server: Server | None = None
         if self.world.rank < len(runs):
             run = runs[self.world.rank]
-            self.server = Server(self.flat.parameters[run], self.flat.sizes[run], context.make_optimizer)
+            self.server = Server(named_parameters[run], self.flat.sizes[run], context.make_optimizer)
         self.context: zmq.Context[Any] | None = None
         self.num_answered = 0  # bytes that the server beside this learner had sent by the last step
 
@@ -191,12 +197,12 @@ class ParameterServer(Strategy):
         self.client = Client(self.context, self.world.gather(address)[: len(self.lengths)])
 
     def step(self) -> tuple[float, StepCost]:
-        norm = float(nn.utils.clip_grad_norm_(self.flat.parameters, self.clip_norm))
-        spent = self._push() if math.isfinite(norm) and norm > 0 else StepCost()
-        self.optimizer.zero_grad(set_to_none=True)
-        return norm, spent
+        self.spent = StepCost()
+        norm = self.update.step()
+        return norm, self.spent
 
-    def _push(self) -> StepCost:
+    def _push(self) -> None:
+        """Have the servers apply the gradients, and take the weights that result."""
         begin = time.perf_counter()
         for gradient, parameter in zip(self.gradients, self.flat.parameters, strict=True):
             gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
@@ -206,7 +212,8 @@ class ParameterServer(Strategy):
         answered = time.perf_counter()
         staleness = self._receive() - 1
         comm_s = time.perf_counter() - answered + pushed - begin
-        return StepCost(comm_s, answered - pushed, self.gradients_P.nbytes + self._num_answered(), staleness)
+        num_bytes = self.gradients_P.nbytes + self._num_answered()
+        self.spent = StepCost(comm_s, answered - pushed, num_bytes, staleness)
 
     def _wait(self) -> None:
         try:
@@ -217,7 +224,7 @@ class ParameterServer(Strategy):
             raise
 
     def _receive(self) -> int:
-        """Take the weights that have come, and return how many steps, this learner's among them, they have had."""
+        """Take the weights received, and return how many steps, this learner's among them, were made since the last."""
         num_steps = self.client.receive(self.flat.weights_P.split(self.lengths))
         self.flat.load()
         return num_steps
@@ -228,23 +235,26 @@ class ParameterServer(Strategy):
         return self.num_answered - before
 
     def synchronise(self) -> ConsensusMetrics:
-        """All take the weights as the last step of all has left them; nothing is under way, since `step` waits."""
+        """All take the weights after the last step of all; nothing is under way, since `step` waits."""
         self.world.barrier()
         self.client.pull()
         self._wait()
         self._receive()
+        self.statistics.synchronise()
         self.world.barrier()
         return ConsensusMetrics(0.0, None)
 
     def consensus(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+        return self.statistics.consensus()
 
     def state(self) -> dict[str, Any]:
-        if self.server is None:
-            return {}
-        return {"optimizer": self.server.optimizer.state_dict(), "num_steps": self.server.num_steps}
+        state = self.statistics.state()
+        if self.server:
+            state |= {"optimizer": self.server.optimizer.state_dict(), "num_steps": self.server.num_steps}
+        return state
 
     def load_state(self, state: dict[str, Any]) -> None:
+        self.statistics.load_state(state)
         if self.server:
             self.server.optimizer.load_state_dict(state["optimizer"])
             self.server.num_steps = state["num_steps"]
@@ -268,7 +278,7 @@ def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
 
 
 def parameter_server(context: StrategyContext) -> Strategy:
-    """`distributed.ps-async.num_servers` servers; the weights are cut between them at the borders of parameters."""
+    """`distributed.ps-async.num_servers` servers; the weights are split between them at the borders of parameters."""
     num_servers = context.settings.num_servers
     most = min(context.world.size, len(list(context.model.parameters())))
     if num_servers > most:

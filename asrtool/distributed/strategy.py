@@ -1,4 +1,4 @@
-"""How learners share their work. The training loop calls a strategy and never asks which one it is."""
+"""Strategies: how learners train one model. The training loop calls a strategy and never asks which one it is."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import contextlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from asrtool.distributed.buffers import synchronise_counters
 from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.update import NamedParameters, Update
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 
-NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are added up, to see whether any is lost
+NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are summed, to see whether any is lost
 
 
 @dataclass
@@ -28,12 +30,12 @@ class StepCost:
     comm_s: float = 0.0  # its own work for it, on the thread that computes
     wait_s: float = 0.0  # waiting for others
     num_bytes: int = 0  # sent
-    staleness: int = 0  # changes by others to the weights since those that the gradient was computed on
+    staleness: int = 0  # changes to the weights by others since the gradient was computed on them
 
 
 @dataclass(frozen=True)
 class ConsensusMetrics:
-    """How far the learners have come apart."""
+    """How far apart the weights of the learners are; buffers do not count."""
 
     distance: float  # root mean square over the learners of ||w - mean of w|| / ||mean of w||
     drift: float | None  # ||mean of w - (mean at the last synchronisation + mean of the updates)|| / ||mean of w||
@@ -43,10 +45,10 @@ class ConsensusMetrics:
 class StrategyContext:
     """What a strategy is built from."""
 
-    task: nn.Module  # a batch (or None) -> its loss, and a zero that hangs on all weights for None
-    model: nn.Module  # the weights of it
-    make_optimizer: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
-    clip_norm: float
+    task: nn.Module  # a batch -> its loss; None -> a zero loss that touches every parameter
+    model: nn.Module  # whose weights `task` trains
+    make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer]
+    clip_norm: float  # largest norm of the gradient
     settings: Any  # of the strategy
     seed: int
     world: World
@@ -75,11 +77,14 @@ class Strategy(ABC):
 
     @abstractmethod
     def synchronise(self) -> ConsensusMetrics:
-        """All learners have ended the same steps: finish what is under way, and agree on the mean."""
+        """All learners have ended the same steps: finish what is under way, and compute the mean.
+
+        The mean is that of weights and buffers; buffers of whole numbers become the largest of any learner.
+        """
 
     @abstractmethod
     def consensus(self) -> contextlib.AbstractContextManager[None]:
-        """After `synchronise`: inside, the model holds the weights that stand for all learners."""
+        """After `synchronise`: inside, the model holds the weights and buffers that stand for all learners."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -87,14 +92,14 @@ class Strategy(ABC):
 
     @abstractmethod
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state`, once the model holds the weights that stood for all."""
+        """Continue from `state`, once the model holds the weights that stood for all."""
 
     def close(self) -> None:
         """End threads and connections."""
 
 
 class MixingRule(ABC):
-    """What becomes of a learner's weights, beside its own update, with those of others: the rule of a strategy."""
+    """How a learner's weights are mixed with those of others, beside its own update: the rule of a strategy."""
 
     before_update = False  # whether a step mixes before the learner's own update
 
@@ -103,20 +108,20 @@ class MixingRule(ABC):
 
     @abstractmethod
     def mix(self) -> StepCost:
-        """Once a step: bring the flat weights together with those of others."""
+        """Once a step: mix the flat weights with those of others."""
 
     def begin(self) -> None:
-        """At the end of a step: begin what goes on while the next one computes."""
+        """At the end of a step: begin what runs while the next one computes."""
 
     def finish(self) -> None:
-        """All learners are here: finish what is under way."""
+        """All learners call this: finish what is under way."""
 
     def state(self) -> dict[str, Any]:
         """What `load_state` needs beside the weights."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from `state`."""
 
     def close(self) -> None:
         """End threads and connections."""
@@ -136,9 +141,8 @@ class LocalReplica(Strategy):
         self.assignment_rule = assignment_rule
         self.task = task
         self.model = context.model
-        self.clip_norm = context.clip_norm
         self.world = context.world
-        self.optimizer = context.make_optimizer(list(context.model.parameters()))
+        self.optimizer, self.update = optimizer_and_update(context)
         self.flat = flat
         self.mixing = mixing
         self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
@@ -151,6 +155,7 @@ class LocalReplica(Strategy):
     def step(self) -> tuple[float, StepCost]:
         self.mean_P = self.flat.weights_P  # gives the last one's memory back
         if self.mixing.before_update:
+            self.flat.fetch_buffers()  # backward has left the weights as they were
             spent = self._mix()
             norm = self._update()
         else:
@@ -168,18 +173,19 @@ class LocalReplica(Strategy):
 
     def _update(self) -> float:
         before_S = self._sample(self.flat.weights_P)
-        norm = local_step(self.model, self.optimizer, self.clip_norm)
+        norm = self.update.step()
         self.updates_S += self._sample(self.flat.fetch()) - before_S
         return norm
 
     def synchronise(self) -> ConsensusMetrics:
         self.mixing.finish()
         self.flat.load()
-        own_P = self.flat.weights_P
-        self.mean_P = own_P.clone()
+        synchronise_counters(self.model, self.world)
+        self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)
-        norm = float(self.mean_P.norm())
-        squares = self.world.sum(float((own_P - self.mean_P).norm()) ** 2)[0]
+        own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
+        norm = float(mean_W.norm())
+        squares = self.world.sum(float((own_W - mean_W).norm()) ** 2)[0]
         return ConsensusMetrics(math.sqrt(squares / self.world.size) / norm, self._drift(self._sample(self.mean_P)))
 
     @contextlib.contextmanager
@@ -188,7 +194,7 @@ class LocalReplica(Strategy):
         self._become(self.mean_P)
         try:
             yield
-        finally:  # a learner may be told to stop while it evaluates
+        finally:  # a learner may be asked to stop while it evaluates
             self._become(own_P)
 
     def state(self) -> dict[str, Any]:
@@ -214,12 +220,11 @@ class LocalReplica(Strategy):
         self.updates_S.zero_()
         return None if before_S is None else float((mean_S - before_S - updates_S).norm() / mean_S.norm())
 
-    @staticmethod
-    def _sample(weights_P: Tensor) -> Tensor:
-        """Runs of neighbours, from all over: single ones would each take a line of the cache, at every step."""
-        num_P = len(weights_P)
-        apart = min(num_P, max(LEN_RUN, num_P // NUM_RUNS))
-        return weights_P.as_strided((num_P // apart, min(LEN_RUN, apart)), (apart, 1)).double()
+    def _sample(self, weights_P: Tensor) -> Tensor:
+        """Runs of neighbouring weights: single ones would each take a line of the cache, at every step."""
+        num_weights = self.flat.num_weights
+        apart = min(num_weights, max(LEN_RUN, num_weights // NUM_RUNS))
+        return weights_P.as_strided((num_weights // apart, min(LEN_RUN, apart)), (apart, 1)).double()
 
 
 class SynchronousStrategy(Strategy):
@@ -228,19 +233,16 @@ class SynchronousStrategy(Strategy):
     def __init__(self, context: StrategyContext, assignment_rule: AssignmentRule, task: nn.Module) -> None:
         self.assignment_rule = assignment_rule
         self.task = task
-        self.model = context.model
-        self.clip_norm = context.clip_norm
-        self.optimizer = context.make_optimizer(list(context.model.parameters()))
+        self.optimizer, self.update = optimizer_and_update(context)
 
     def step(self) -> tuple[float, StepCost]:
-        return local_step(self.model, self.optimizer, self.clip_norm), StepCost()
+        return self.update.step(), StepCost()
 
     def synchronise(self) -> ConsensusMetrics:
         return ConsensusMetrics(0.0, 0.0)
 
-    @contextlib.contextmanager
-    def consensus(self) -> Iterator[None]:
-        yield
+    def consensus(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
@@ -259,10 +261,7 @@ def single(context: StrategyContext) -> Strategy:
     return SynchronousStrategy(context, AssignmentRule(), context.task)
 
 
-def local_step(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float) -> float:
-    """Clip the gradients, step where there are any, clear them; returns their norm before clipping."""
-    norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip_norm))
-    if math.isfinite(norm) and norm > 0:
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm
+def optimizer_and_update(context: StrategyContext) -> tuple[torch.optim.Optimizer, Update]:
+    """An optimizer of the whole model, and the update that it makes."""
+    optimizer = context.make_optimizer(list(context.model.named_parameters()))
+    return optimizer, Update(list(context.model.parameters()), optimizer, context.clip_norm)

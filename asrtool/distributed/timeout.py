@@ -1,7 +1,7 @@
-"""Waiting for others until they must be taken for lost, by the time that this process runs.
+"""Timeouts by the time that this process runs, after which others are taken for lost.
 
-All may stand still together: Ctrl-Z, a cluster that suspends jobs. When they go on, more time has passed for each than
-it waited for any other. So what is counted are short pieces of waiting, of which such a pause is one.
+All may be suspended together: Ctrl-Z, a cluster that suspends jobs. After they resume, more time has passed for each
+than it waited for any other. So a timeout is made of short waits, of which such a pause is one.
 """
 
 from __future__ import annotations

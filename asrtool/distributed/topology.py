@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# Both ends of each edge move a third of the way, so that a round mixes by the matrix T_1 of a ring: a third to the
-# learner itself and to each of its neighbours.
+# Both ends of each edge move a third of the way, so that a round mixes by the matrix T_1 of a ring: weight 1/3 for the
+# learner itself and for each of its neighbours.
 EDGE_WEIGHT = 1 / 3
 
 Ring = Callable[[int, int, int], Sequence[int]]
@@ -23,7 +23,7 @@ def fixed_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
 
 
 def random_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
-    """An order drawn anew for every step; the same for all who know `seed`, so nobody has to be told."""
+    """An order drawn anew for every step; the same at all learners, who know `seed`, so nothing has to be sent."""
     return np.random.default_rng((seed, step)).permutation(num_learners).tolist()
 
 
@@ -47,7 +47,7 @@ def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
 
 
 def consensus_rate(matrices: Sequence[np.ndarray]) -> float:
-    """The largest share of the squared distance from the mean that is left after a round, in expectation.
+    """The largest fraction of the squared distance from the mean that is left after a round, in expectation.
 
     The second largest eigenvalue of the mean of T T' over `matrices`, each equally likely (Boyd et al. 2006).
     """
@@ -57,6 +57,6 @@ def consensus_rate(matrices: Sequence[np.ndarray]) -> float:
 
 
 def spectral_gap(matrix: np.ndarray) -> float:
-    """1 - |lambda_2|: the share of their distance from the mean that two or more learners lose in a round, at least."""
+    """1 - |lambda_2|: the smallest fraction of their distance from the mean that learners lose in a round."""
     moduli = np.sort(np.abs(np.linalg.eigvals(matrix)))
     return float(1 - moduli[-2])

@@ -1,6 +1,6 @@
 """The gossip view: a learner's public weights, which others may exchange with at any time.
 
-The learner computes on weights w that nothing touches; beside them it keeps v, which exchanges and its own updates
+The learner computes on weights w that no exchange touches; beside them it keeps v, which exchanges and its own updates
 change. In an exchange of weight b, learner i sends a snapshot s_i of its v; learner j takes s_j of its own, adds b (s_i
 - s_j) to v_j, and answers with s_j; i adds b (s_j - s_i) to v_i. The two changes cancel, so the mean of all v moves by
 the learners' own updates alone, however late messages are. No lock is held while a message travels, so no two learners
@@ -56,7 +56,7 @@ class View:
                 _pull(v, out, theirs, weight)
 
     def update(self, weights_P: Tensor) -> None:
-        """Add what the learner changed since the last update, and load the outcome into its `weights_P`.
+        """Add what the learner changed since the last update, and load the result into its `weights_P`.
 
         Written as weights + (v - base), which leaves the weights as they are, bit for bit, where nobody exchanged.
         """

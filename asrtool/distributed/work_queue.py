@@ -1,10 +1,10 @@
 """The work queue: which batch of an epoch a learner trains next.
 
 All learners know the list of an epoch's batches. They are assigned in rounds. In lock-step a round has a batch for
-every learner, and learner r takes batch r of each: nothing has to be asked, and a restart assigns the same again.
-Otherwise a round has a batch for every member of a sync group (of one, or of those that average their gradients), and
-the next round is whatever a counter that all groups share says, so each batch is trained once however fast each group
-is.
+every learner, and learner r takes batch r of each: no request is needed, and a restart assigns the same again.
+Otherwise a round has a batch for every member of a sync group (one learner, or those that average their gradients), and
+a counter in the store, common to all groups, gives the next round, so each batch is trained once whatever the speed of
+each group.
 
 A learner that is asked to stop ends the assignment for all, so that all stop at the same batch.
 """

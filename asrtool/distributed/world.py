@@ -1,7 +1,7 @@
-"""The learners of a training: who this one is, and what all do together.
+"""The learners of a training: the rank of this one, and collectives of all.
 
-torchrun, or the launcher here, tells every process its rank and the rendezvous address in the environment. Collectives
-are those of torch.distributed: gloo for what lies on the host, NCCL for what lies on a GPU.
+torchrun, or the launcher here, sets rank and rendezvous address in the environment of every process. Collectives are
+those of torch.distributed: gloo for tensors on the host, NCCL for those on a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asrtool.distributed.environment import is_learner
 from asrtool.errors import AsrtoolError
 
 Value = TypeVar("Value")
-# A learner may be a hundred times slower than another that waits for it. One that has died is found out otherwise.
+# A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
 COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # Machines start their learners at the same time; one that reads Python and torch from a slow disk may need minutes
 # longer.
@@ -34,7 +34,7 @@ LOOPBACK = "127."
 
 @dataclass
 class World:
-    """Learners 0 to size - 1, of which this process is `rank`; alone, nothing is sent."""
+    """Learners 0 to size - 1, of which this process is `rank`; with one learner nothing is sent."""
 
     rank: int = 0
     size: int = 1
@@ -43,7 +43,7 @@ class World:
     group: Any = None  # torch.distributed.ProcessGroup
 
     def gather(self, value: Value) -> list[Value]:
-        """What each learner gave, by rank."""
+        """The values of all learners, by rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -55,7 +55,7 @@ class World:
         return [sum(column) for column in zip(*self.gather(values), strict=True)]
 
     def barrier(self) -> None:
-        """Wait until all learners are here; RuntimeError at once when one has died."""
+        """Wait until all learners call this; RuntimeError at once when one has died."""
         self.gather(None)
 
     def mean(self, values_P: Tensor) -> None:
@@ -64,10 +64,10 @@ class World:
             collectives.all_reduce(values_P, group=self.group)
             values_P /= self.size
 
-    def split(self, parts: Sequence[Sequence[int]]) -> World:
-        """The part that this learner is in. All learners call this, with the same parts."""
+    def split(self, groups: Sequence[Sequence[int]]) -> World:
+        """The group of ranks that this learner is in. All learners call this, with the same groups."""
         mine = self
-        for ranks in parts:
+        for ranks in groups:
             group = collectives.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT) if self.size > 1 else None
             if self.rank in ranks:
                 mine = World(ranks.index(self.rank), len(ranks), min(self.local_size, len(ranks)), self.store, group)
@@ -126,7 +126,7 @@ def choose_gpu() -> None:
 
 
 def leave_world() -> None:
-    """End what init_collectives began."""
+    """Undo `init_collectives`."""
     if collectives.is_initialized():
         collectives.destroy_process_group()
 

@@ -39,11 +39,15 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
 
 
 def _mean(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Summed in float64, one checkpoint in memory at a time."""
+    """Summed in float64, one checkpoint in memory at a time. Counters are those of the newest."""
     total: dict[str, torch.Tensor] = {}
+    counters: dict[str, torch.Tensor] = {}
     for path in paths:
         content, _ = load_checkpoint(path)
         for name, weight in content["weights"].items():
-            total[name] = total.get(name, 0) + weight.double()
+            if weight.is_floating_point():
+                total[name] = total.get(name, 0) + weight.double()
+            elif path == max(paths):
+                counters[name] = weight
     mean = {name: (value / len(paths)).to(content["weights"][name].dtype) for name, value in total.items()}
-    return content["info"], mean
+    return content["info"], mean | counters

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
+from asrtool.distributed.update import NamedParameters
 from asrtool.train.settings import AdamW, Sgd, Train
 
 # torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
@@ -16,26 +15,27 @@ from asrtool.train.settings import AdamW, Sgd, Train
 FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
 
 
-def build_optimizer(parameters: Sequence[nn.Parameter], settings: Train) -> torch.optim.Optimizer:
+def build_optimizer(named_parameters: NamedParameters, settings: Train) -> torch.optim.Optimizer:
     """The optimizer that the settings choose, for these parameters."""
     chosen = settings.optimizer
-    optimizer: torch.optim.Optimizer = chosen.load()(parameters, chosen.settings, settings.peak_lr)
+    optimizer: torch.optim.Optimizer = chosen.load()(named_parameters, chosen.settings, settings.peak_lr)
     return optimizer
 
 
-def adamw(parameters: Sequence[nn.Parameter], settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
+def adamw(named_parameters: NamedParameters, settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2019)."""
-    return torch.optim.AdamW(decay_groups(parameters, settings.weight_decay), lr=learning_rate, **FUSED)
+    return torch.optim.AdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
 
 
-def sgd(parameters: Sequence[nn.Parameter], settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
+def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
     """SGD with momentum."""
-    groups = decay_groups(parameters, settings.weight_decay)
+    groups = decay_groups(named_parameters, settings.weight_decay)
     return torch.optim.SGD(groups, lr=learning_rate, momentum=settings.momentum, **FUSED)
 
 
-def decay_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(named_parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay is for matrices, not for biases and gains."""
+    parameters = [parameter for _, parameter in named_parameters]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},

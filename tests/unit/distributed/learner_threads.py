@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 class Rendezvous:
-    """Where threads tell one another something."""
+    """Where threads exchange values."""
 
     def __init__(self, num: int) -> None:
         self.values: list[Any] = [None] * num
@@ -43,6 +43,9 @@ class ThreadWorld(World):
         values = list(self.rendezvous.values)
         self.rendezvous.barrier.wait()
         return values
+
+    def mean(self, values_P: torch.Tensor) -> None:
+        values_P.copy_(torch.stack(self.gather(values_P.clone())).mean(0))
 
 
 def worlds(num: int) -> list[World]:
@@ -72,6 +75,20 @@ class Net(nn.Module):
         return self.output(hidden_TNC).square().sum()
 
 
+class NormalisedNet(Net):
+    """With buffers, one of which it replaces in every forward pass."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.norm = nn.BatchNorm1d(5)
+        self.register_buffer("largest", torch.zeros(()))
+        self.register_buffer("unsaved", torch.ones(3), persistent=False)
+
+    def forward(self, inputs_TNF: torch.Tensor) -> torch.Tensor:
+        self.largest = torch.maximum(self.largest, inputs_TNF.max())
+        return super().forward(self.norm(inputs_TNF.transpose(1, 2)).transpose(1, 2))
+
+
 def build(name: str, world: World, model: nn.Module, settings: Dist | None = None, **train: Any) -> Strategy:
     """A strategy whose task is the model itself; `train` are settings of the optimizer."""
     make_optimizer = functools.partial(build_optimizer, settings=Train(**train))
@@ -81,7 +98,7 @@ def build(name: str, world: World, model: nn.Module, settings: Dist | None = Non
 def started(
     name: str, models: Sequence[nn.Module], settings: Dist | None = None, states: Sequence[Any] = (), **train: Any
 ) -> list[Strategy]:
-    """A learner for each of `models`, after they first met; gone on from `states`, if there are any."""
+    """A learner for each of `models`, after the first synchronisation; resumed from `states`, if there are any."""
     both = zip(worlds(len(models)), models, strict=True)
     learners = [build(name, world, model, settings, **train) for world, model in both]
     for rank, state in enumerate(states):
@@ -106,20 +123,24 @@ def weights_of(model: nn.Module) -> np.ndarray:
     return flatten([parameter.detach() for parameter in model.parameters()])
 
 
+def buffers_of(model: nn.Module) -> np.ndarray:
+    return flatten([buffer.double() for buffer in model.buffers()])
+
+
 def flatten(tensors: Sequence[torch.Tensor | None]) -> np.ndarray:
     return np.concatenate([tensor.numpy().ravel() for tensor in tensors if tensor is not None]).astype(np.float64)
 
 
 def train_alone(name: str, optimizer: str) -> np.ndarray:
-    """The weights after some steps of one learner with changing learning rates."""
-    model = Net()
-    (learner,) = started(name, [model], optimizer=optimizer)
+    """Weights and buffers after some steps of one learner with changing learning rates."""
+    model = NormalisedNet()
+    (learner,) = started(name, [model], Dist(block_steps=2, block_momentum=0), optimizer=optimizer)
     random = torch.Generator().manual_seed(3)
     for step in range(6):
         set_learning_rate(learner.optimizer, 0.01 / (step + 1))
         learner.task(torch.randn(4, 2, 5, generator=random)).backward()
         learner.step()
     learner.synchronise()
-    weights = weights_of(model)
+    values = np.concatenate([weights_of(model), buffers_of(model)])
     learner.close()
-    return weights
+    return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,9 +29,9 @@ class Doubling(World):
         values_P *= 2
 
 
-def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were() -> None:
+def test_the_mean_is_taken_in_the_background_and_of_the_weights_as_they_were() -> None:
     weights_P, world = torch.ones(5), Doubling()
-    mixing = DelayByOne(weights_P, world)
+    mixing = DelayByOne(weights_P, 5, world)
     mixing.start()
     world.free.set()
     mixing.mix()
@@ -43,10 +44,27 @@ def test_the_mean_is_taken_beside_what_follows_and_of_the_weights_as_they_were()
     mixing.close()
 
 
-def test_with_a_move_weights_and_mean_change_places() -> None:
+def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights_P, world = torch.ones(5), Doubling()
+    world.free.set()
+    mixing = DelayByOne(weights_P, 3, world)
+    forward = threading.Event()
+    get = mixing.asked.get
+    monkeypatch.setattr(mixing, "asked", SimpleNamespace(put=mixing.asked.put, get=lambda: forward.wait(60) and get()))
+    mixing.start()
+    weights_P[3:] += 0.25  # before the thread copies anything
+    forward.set()
+    mixing.mix()
+    assert weights_P.tolist() == [2.0] * 3 + [2.25] * 2
+    mixing.close()
+
+
+def test_with_a_move_weights_and_mean_swap_places() -> None:
     weights_P, world, moved = torch.ones(5), Doubling(), []
     world.free.set()
-    mixing = DelayByOne(weights_P, world, moved.append)
+    mixing = DelayByOne(weights_P, 5, world, moved.append)
     mixing.start()
     mixing.mix()
     assert mixing.weights_P is moved[0]
@@ -56,10 +74,10 @@ def test_with_a_move_weights_and_mean_change_places() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("connection closed"), MemoryError("no room")])
-def test_what_goes_wrong_is_told_where_the_mean_is_waited_for(error: Exception) -> None:
+def test_an_error_is_raised_where_the_mean_is_waited_for(error: Exception) -> None:
     world = Doubling(error)
     world.free.set()
-    mixing = DelayByOne(torch.ones(5), world)
+    mixing = DelayByOne(torch.ones(5), 5, world)
     mixing.start()
     with pytest.raises(type(error), match=str(error)):
         mixing.finish()
@@ -71,7 +89,7 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     world = Doubling()
     world.free.set()
     before = threading.enumerate()
-    mixing = DelayByOne(torch.ones(5), world)
+    mixing = DelayByOne(torch.ones(5), 5, world)
     mixing.start()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "mean" and thread not in before]
     mixing.finish()
@@ -80,15 +98,15 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     assert not thread.is_alive()
 
 
-def test_a_learner_that_ends_leaves_no_mean_under_way() -> None:
-    """Python aborts where a thread comes back from a collective while it ends; the launcher would tell that."""
+def test_a_learner_that_exits_leaves_no_mean_under_way() -> None:
+    """Python aborts where a thread returns from a collective at exit; the launcher would report that."""
 
     class Slow(World):
         def mean(self, values_P: Tensor) -> None:
             time.sleep(0.5)
 
     before = set(threading.enumerate())
-    mixing = DelayByOne(torch.zeros(3), Slow(0, 2))
+    mixing = DelayByOne(torch.zeros(3), 3, Slow(0, 2))
     mixing.start()
     mixing.close()
     assert set(threading.enumerate()) <= before

@@ -1,4 +1,4 @@
-"""What a process is told that is to be a learner."""
+"""The environment variables of a learner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("WORLD_SIZE", "", "WORLD_SIZE is '' in the environment of a learner, expected 1 to"),
         ("WORLD_SIZE", "0", "WORLD_SIZE is '0'"),
@@ -22,11 +22,11 @@ GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT
         ("MASTER_PORT", "65536", "MASTER_PORT is '65536' in the environment of a learner, expected 1 to 65535"),
     ],
 )
-def test_what_cannot_be_is_told(name: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_cannot_be_is_named(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for known, good in GOOD.items():
         monkeypatch.setenv(known, good)
     check_environment()
     monkeypatch.setenv(name, value)
     with pytest.raises(AsrtoolError) as error:
         check_environment()
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from learner_threads import Net, train_alone, weights_of
+from learner_threads import Net, NormalisedNet, buffers_of, train_alone, weights_of
 
 from asrtool.config import Dist, Train
 from asrtool.distributed import flat
@@ -52,6 +52,35 @@ def test_elsewhere_the_parameters_are_fetched_and_loaded(off_host: Callable[[], 
     np.testing.assert_array_equal(weights_in(weights), weights_of(model))
 
 
+def test_buffers_follow_the_parameters_which_lie_as_without_them() -> None:
+    model = NormalisedNet()
+    weights, without = FlatWeights(model), FlatWeights(NormalisedNet(), with_buffers=False)
+    assert torch.equal(weights.weights_P[: weights.num_weights], without.weights_P)
+    with torch.no_grad():
+        model.norm.running_mean += 1
+    model.largest = torch.tensor(5.0)
+    weights.fetch()
+    expected = [[5], [1] * 5, [1] * 5]  # the one that was replaced, means, variances
+    assert [view.flatten().tolist() for view in weights.views[len(weights.parameters) :]] == expected
+    weights.weights_P *= 2
+    assert model.largest == 10
+    assert model.norm.running_var.tolist() == [2] * 5
+    assert model.norm.num_batches_tracked.dtype == torch.int64
+    assert model.unsaved.tolist() == [1] * 3
+
+
+def test_elsewhere_buffers_are_fetched_and_loaded(off_host: Callable[[], None]) -> None:
+    off_host()
+    model = NormalisedNet()
+    weights = FlatWeights(model)
+    model.norm.running_mean += 1
+    model.largest = torch.tensor(5.0)
+    weights.fetch_buffers()
+    weights.weights_P *= 2
+    weights.load()
+    np.testing.assert_array_equal(buffers_of(model), [10] + [1] * 3 + [2] * 10 + [0])
+
+
 @pytest.mark.parametrize("name", COPYING)
 def test_a_learner_elsewhere_trains_as_one_on_the_host(name: str, off_host: Callable[[], None]) -> None:
     on_host = train_alone(name, "adamw")
@@ -74,9 +103,9 @@ def halve() -> np.ndarray:
     """The weights after some steps that each end with half of them."""
     model = Net()
     make_optimizer = functools.partial(build_optimizer, settings=Train())
-    parts = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
+    context = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
     weights = FlatWeights(model)
-    learner = LocalReplica(parts, weights, Halving(weights.weights_P), AssignmentRule(), model)
+    learner = LocalReplica(context, weights, Halving(weights.weights_P), AssignmentRule(), model)
     for _ in range(3):
         model(torch.ones(4, 2, 5)).backward()
         learner.step()
@@ -85,7 +114,7 @@ def halve() -> np.ndarray:
         return weights_of(model)
 
 
-def test_what_others_make_of_the_weights_comes_back(off_host: Callable[[], None]) -> None:
+def test_mixed_weights_are_loaded_into_the_model(off_host: Callable[[], None]) -> None:
     on_host = halve()
     off_host()
     np.testing.assert_array_equal(halve(), on_host)

@@ -1,4 +1,4 @@
-"""Who is taken for lost: a learner that stands still, not one that was stopped with all others."""
+"""Who is taken for lost: a learner that stands still, not one that was suspended with all others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Beside(HashStore):
         return count or 0
 
 
-def told(monkeypatch: pytest.MonkeyPatch, beats: Iterator[int]) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch, beats: Iterator[int]) -> list[str]:
     """Why learner 0 gave up, if it did."""
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
     own, why = Heartbeat(World(0, 2)), []
@@ -48,17 +48,17 @@ def told(monkeypatch: pytest.MonkeyPatch, beats: Iterator[int]) -> list[str]:
 
 
 def test_a_learner_that_stands_still_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    (why,) = told(monkeypatch, iter([1, 2] + 30 * [3]))
+    (why,) = reported(monkeypatch, iter([1, 2] + 30 * [3]))
     assert why.startswith("learner 1 on node7 has given no sign of life")
 
 
 def test_one_that_never_beats_is_named_and_one_that_begins_late_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(told(monkeypatch, iter(30 * [0]))) == 1
-    assert told(monkeypatch, iter(5 * [0] + [1, 2, 3])) == []
+    assert len(reported(monkeypatch, iter(30 * [0]))) == 1
+    assert reported(monkeypatch, iter(5 * [0] + [1, 2, 3])) == []
 
 
 def test_after_a_pause_of_all_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-Z and fg make one: much time has passed, and the other has not come to beat yet."""
+    """As after Ctrl-Z and fg: much time has passed, and the other has had no time to beat yet."""
     now = time.monotonic()
 
     def beats() -> Iterator[int]:
@@ -68,17 +68,17 @@ def test_after_a_pause_of_all_nobody_is_lost(monkeypatch: pytest.MonkeyPatch) ->
         yield from (1, 2, 3)
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert told(monkeypatch, beats()) == []
+    assert reported(monkeypatch, beats()) == []
 
 
-def test_a_pause_of_all_costs_a_wait_one_piece_of_its_patience() -> None:
+def test_a_pause_of_all_costs_a_wait_one_piece_of_its_timeout() -> None:
     answers = [False, False, True]  # the first wait is over at once, as after a pause
     assert wait_with_timeout(lambda seconds: answers.pop(0))
     assert not wait_with_timeout(lambda seconds: answers.append(True))
     assert len(answers) == timeout.NUM_PIECES
 
 
-def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, patience_s: float) -> str:
+def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, timeout_s: float) -> str:
     """What a learner of `world` says when nothing that it asks of the store returns; empty where it waits on."""
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.01)
     monkeypatch.setenv("MASTER_ADDR", "node7")
@@ -88,17 +88,17 @@ def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, patienc
     monkeypatch.setattr(Heartbeat, "_give_up", lambda own, reason: why.put(reason))
     try:
         with Heartbeat(world):
-            return str(why.get(timeout=patience_s))
+            return str(why.get(timeout=timeout_s))
     except Empty:
         return ""
     finally:
         answered.set()
 
 
-def test_learners_end_when_the_machine_where_they_meet_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = give_up_without_store(World(2, 4, local_size=2), monkeypatch, patience_s=60)
-    assert told.startswith("the rendezvous store, node7:29500, has not answered for ")
+def test_learners_exit_when_the_machine_of_the_store_no_longer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = give_up_without_store(World(2, 4, local_size=2), monkeypatch, timeout_s=60)
+    assert why.startswith("the rendezvous store, node7:29500, has not answered for ")
 
 
-def test_learners_of_one_machine_wait_for_a_launcher_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert give_up_without_store(World(1, 2, local_size=2), monkeypatch, patience_s=0.3) == ""
+def test_learners_of_one_machine_wait_for_a_launcher_that_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert give_up_without_store(World(1, 2, local_size=2), monkeypatch, timeout_s=0.3) == ""

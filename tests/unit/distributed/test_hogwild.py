@@ -1,4 +1,4 @@
-"""Weights in shared memory: that learners in several processes see each other's steps, and that they learn."""
+"""Weights in shared memory: learners in several processes see each other's steps, and they learn."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import copy
 import functools
 import multiprocessing
 import os
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from learner_threads import Net, at_once, build, give_gradients, started, synchronise, train_alone, weights_of
+from learner_threads import (
+    Net,
+    NormalisedNet,
+    at_once,
+    build,
+    give_gradients,
+    started,
+    synchronise,
+    weights_of,
+)
 from rendezvous import rendezvous_address
 from torch import nn
 
@@ -24,13 +34,8 @@ RATE = 2**-6
 SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0, "peak_lr": RATE}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_one_learner_is_single_bit_for_bit(optimizer: str) -> None:
-    np.testing.assert_array_equal(train_alone("hogwild", optimizer), train_alone("single", optimizer))
-
-
 def test_processes_step_on_the_same_weights() -> None:
-    """One after another, so what comes out is known; the start is that of learner 0."""
+    """One after another, so the result is known; the initial weights are those of learner 0."""
     with rendezvous_address() as place, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
     weights = weights_of(Net(seed=0))
@@ -67,7 +72,7 @@ def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[in
     return weights, staleness
 
 
-def test_learners_at_once_come_as_far_as_one_alone_in_as_many_steps() -> None:
+def test_concurrent_learners_reach_about_the_loss_of_one_alone_in_as_many_steps() -> None:
     """Linear regression on its way: a step more makes the loss 4 % less."""
     torch.manual_seed(0)
     right = nn.Linear(20, 4).requires_grad_(False)
@@ -97,7 +102,7 @@ def test_learners_at_once_come_as_far_as_one_alone_in_as_many_steps() -> None:
     assert together < 1.5 * alone
 
 
-def test_after_going_on_from_its_state_training_is_as_undisturbed() -> None:
+def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
     def train(stop: int) -> np.ndarray:
         models = [Net(), Net()]
         random = np.random.default_rng(0)
@@ -128,6 +133,26 @@ def test_gradients_that_are_zero_or_not_finite_are_no_step(value: float) -> None
     np.testing.assert_array_equal(weights_of(models[1]), before)
     assert learners[1].step()[1].staleness == 0
     assert not np.array_equal(weights_of(models[0]), before)
+
+
+def test_statistics_are_those_of_all_batches_in_the_order_they_come() -> None:
+    models = [NormalisedNet(seed) for seed in range(3)]
+    learners = started("hogwild", models, **SGD)
+    random = torch.Generator().manual_seed(0)
+    expected = nn.BatchNorm1d(5)
+    largest = 0.0
+    for learner in TURNS:
+        inputs_TNF = torch.randn(4, 2, 5, generator=random)
+        largest = max(largest, float(inputs_TNF.max()))
+        expected(inputs_TNF.flatten(0, 1))
+        learners[learner].task(inputs_TNF).backward()
+        learners[learner].step()
+    synchronise(learners)
+    for model in models:
+        assert float(model.largest) == largest
+        torch.testing.assert_close(model.norm.running_mean, expected.running_mean)
+        torch.testing.assert_close(model.norm.running_var, expected.running_var)
+        assert model.norm.num_batches_tracked == max(Counter(TURNS).values())
 
 
 def test_learners_of_several_machines_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""How a learner ends."""
+"""How a learner exits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ finally:
 """
 
 
-def test_a_learner_that_fails_tells_its_error_although_it_is_told_to_stop_then() -> None:
-    """Those it leaves end at once, and the launcher then stops all: it would take this one for stopped by a person."""
+def test_a_learner_that_fails_reports_its_error_although_a_signal_to_stop_follows() -> None:
+    """The others exit at once, and the launcher then stops all: it would take this one for stopped by a person."""
     command = [sys.executable, "-c", FAILING]
     with rendezvous_address() as place:
         environment = {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"}

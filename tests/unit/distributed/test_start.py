@@ -1,4 +1,4 @@
-"""How a learner begins."""
+"""How a learner starts."""
 
 from __future__ import annotations
 

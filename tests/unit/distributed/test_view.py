@@ -1,4 +1,4 @@
-"""Gossip views against the mixing matrix, and that nothing is lost between learners that exchange when they like."""
+"""Gossip views against the mixing matrix; nothing is lost between learners that exchange at any time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_changes_of_an_exchange_cancel(message_type: torch.dtype) -> None:
     torch.testing.assert_close((asks.v_P.double() + answers.v_P.double()) / 2, mean + 0.5, atol=1e-6, rtol=0)
 
 
-def test_an_update_is_added_to_what_came_meanwhile_and_loaded() -> None:
+def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
     view = View(torch.zeros(3), torch.float32)
     weights = torch.zeros(3)
     view.pull(torch.zeros(3), torch.tensor([3.0, 0.0, 0.0]), EDGE_WEIGHT)

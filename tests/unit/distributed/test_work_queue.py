@@ -20,7 +20,7 @@ from asrtool.distributed.world import World
 Worlds = list[tuple[World, AssignmentRule]]
 
 
-def deal_to_all(
+def assign_to_all(
     size: int,
     assignment_rule: AssignmentRule,
     begin: int,
@@ -29,30 +29,28 @@ def deal_to_all(
     stop_requested: Callable[[int, int], bool],
     period: int = 1,
 ) -> list[list[Assignment]]:
-    """The shares of each learner; they train in threads, in step where `assignment_rule` says so, or gradients are
-    shared.
+    """The assignments of each learner, a thread; all run in lock-step where `assignment_rule` says so, else each group.
 
-    They wait for each other every `period` steps. `stop_requested` (learner, steps done) is asked each time one is
-    dealt.
+    Those wait for each other every `period` steps. `stop_requested` (learner, steps done) is called at each assignment.
     """
     store = HashStore()
     together = size if assignment_rule.lockstep else assignment_rule.group_size
     waiting = [threading.Barrier(together) for _ in range(0, size, together)]
-    shares: list[list[Assignment]] = [[] for _ in range(size)]
+    assigned: list[list[Assignment]] = [[] for _ in range(size)]
 
     def learn(rank: int) -> None:
-        mine = shares[rank]
+        mine = assigned[rank]
         queue = WorkQueue(World(rank, size, size, store), assignment_rule, lambda: stop_requested(rank, len(mine)))
         ahead = queue.assign(begin, end, last)
-        share = next(ahead, None)
-        while share:
-            following = next(ahead, None)  # dealt before the one in hand is trained
-            mine.append(share)
+        assignment = next(ahead, None)
+        while assignment:
+            following = next(ahead, None)  # assigned before the current one is trained
+            mine.append(assignment)
             if together > 1 and len(mine) % period == 0:
                 waiting[rank // together].wait(timeout=120)
             if random.random() < 0.2:
                 time.sleep(random.random() / 500)
-            share = following
+            assignment = following
 
     threads = [threading.Thread(target=learn, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -60,11 +58,11 @@ def deal_to_all(
     for thread in threads:
         thread.join(timeout=120)
         assert not thread.is_alive()
-    return shares
+    return assigned
 
 
-def positions(shares: list[list[Assignment]]) -> list[int]:
-    return sorted(share.position for mine in shares for share in mine if share.position is not None)
+def positions(assigned: list[list[Assignment]]) -> list[int]:
+    return sorted(one.position for mine in assigned for one in mine if one.position is not None)
 
 
 rules = st.sampled_from([AssignmentRule(), AssignmentRule(lockstep=True), AssignmentRule(group_size=2)])
@@ -72,21 +70,21 @@ rules = st.sampled_from([AssignmentRule(), AssignmentRule(lockstep=True), Assign
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([2, 4, 6]), rules, st.integers(0, 9), st.integers(1, 30), st.integers(0, 9))
-def test_every_batch_is_dealt_once(
+def test_every_batch_is_assigned_once(
     size: int, assignment_rule: AssignmentRule, begin: int, num: int, beyond: int
 ) -> None:
     end, last = begin + num, begin + num + beyond
-    shares = deal_to_all(size, assignment_rule, begin, end, last, lambda *_: False)
-    dealt = positions(shares)
-    assert dealt == list(range(begin, begin + len(dealt)))
+    assigned = assign_to_all(size, assignment_rule, begin, end, last, lambda *_: False)
+    trained = positions(assigned)
+    assert trained == list(range(begin, begin + len(trained)))
     unit = size if assignment_rule.lockstep else assignment_rule.group_size
-    assert num <= len(dealt) < num + unit  # the last round is filled where there are more batches
-    assert len(dealt) <= last - begin
+    assert num <= len(trained) < num + unit  # the last round is filled where there are more batches
+    assert len(trained) <= last - begin
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([2, 4, 6]), rules, st.sampled_from([1, 2, 3, 50]), *(st.integers(0, 5) for _ in range(3)))
-def test_when_one_is_told_to_stop_all_stop_and_no_batch_before_is_left_out(
+def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
     size: int, assignment_rule: AssignmentRule, period: int, who: int, when: int, begin: int
 ) -> None:
     end = begin + 200
@@ -94,42 +92,43 @@ def test_when_one_is_told_to_stop_all_stop_and_no_batch_before_is_left_out(
     def stop_requested(rank: int, num_steps: int) -> bool:
         return rank == who % size and num_steps >= when
 
-    shares = deal_to_all(size, assignment_rule, begin, end, end, stop_requested, period)
-    dealt = positions(shares)
-    assert dealt == list(range(begin, begin + len(dealt)))
+    assigned = assign_to_all(size, assignment_rule, begin, end, end, stop_requested, period)
+    trained = positions(assigned)
+    assert trained == list(range(begin, begin + len(trained)))
     if assignment_rule.lockstep:
-        assert len({len(mine) for mine in shares}) == 1
-        assert len(shares[0]) <= when + 2 + period
+        assert len({len(mine) for mine in assigned}) == 1
+        assert len(assigned[0]) <= when + 2 + period
 
 
-def test_learners_that_meet_once_a_long_block_still_stop_at_once() -> None:
-    """Here they are in step, and do not know it."""
+def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> None:
+    """Here both happen to be equally fast."""
     (alone,) = started("bmuf", [Net()], Dist(block_steps=1000))
     alone.close()
-    shares = deal_to_all(2, alone.assignment_rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)
-    assert [len(mine) for mine in shares] in ([4, 4], [5, 5], [6, 6])
+    rule = alone.assignment_rule
+    assigned = assign_to_all(2, rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)
+    assert [len(mine) for mine in assigned] in ([4, 4], [5, 5], [6, 6])
 
 
-@pytest.mark.parametrize("assignment_rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
-def test_a_team_trains_next_to_each_other_and_its_last_round_may_have_too_few(assignment_rule: AssignmentRule) -> None:
-    shares = deal_to_all(4, assignment_rule, 0, 10 - assignment_rule.group_size // 4, 10, lambda *_: False)
-    for group in range(0, 4, assignment_rule.group_size):
-        for together in zip(*shares[group : group + assignment_rule.group_size], strict=True):
+@pytest.mark.parametrize("rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
+def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_few(rule: AssignmentRule) -> None:
+    assigned = assign_to_all(4, rule, 0, 10 - rule.group_size // 4, 10, lambda *_: False)
+    for group in range(0, 4, rule.group_size):
+        for together in zip(*assigned[group : group + rule.group_size], strict=True):
             first = together[0].position
             assert first is not None
-            assert {share.group for share in together} == {range(first, min(first + assignment_rule.group_size, 10))}
-            assert [share.position for share in together if share.position is not None] == list(together[0].group)
-    without = [share for mine in shares for share in mine if share.position is None]
-    assert len(without) == (2 if assignment_rule.lockstep else 0)
+            assert {one.group for one in together} == {range(first, min(first + rule.group_size, 10))}
+            assert [one.position for one in together if one.position is not None] == list(together[0].group)
+    without = [one for mine in assigned for one in mine if one.position is None]
+    assert len(without) == (2 if rule.lockstep else 0)
 
 
-def test_a_learner_alone_is_dealt_all_in_order() -> None:
+def test_a_learner_alone_is_assigned_all_in_order() -> None:
     queue = WorkQueue(World(), AssignmentRule(), lambda: False)
-    assert [share.position for share in queue.assign(3, 9, 12)] == [3, 4, 5, 6, 7, 8]
-    assert [share.end for share in queue.assign(3, 5, 12)] == [4, 5]
+    assert [assignment.position for assignment in queue.assign(3, 9, 12)] == [3, 4, 5, 6, 7, 8]
+    assert [assignment.end for assignment in queue.assign(3, 5, 12)] == [4, 5]
 
 
-def test_two_deals_one_after_the_other_share_nothing() -> None:
+def test_two_assignments_one_after_the_other_are_independent() -> None:
     queue = WorkQueue(World(0, 2, 2, HashStore()), AssignmentRule(), lambda: False)
-    assert [share.position for share in queue.assign(0, 3, 9)] == [0, 1, 2]
-    assert [share.position for share in queue.assign(3, 5, 9)] == [3, 4]
+    assert [assignment.position for assignment in queue.assign(0, 3, 9)] == [0, 1, 2]
+    assert [assignment.position for assignment in queue.assign(3, 5, 9)] == [3, 4]

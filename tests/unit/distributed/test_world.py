@@ -1,4 +1,4 @@
-"""Where learners find one another."""
+"""The rendezvous and the addresses of learners."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_the_address_towards_this_machine_is_its_loopback_address() -> None:
     assert address_towards("no such host.invalid") == "127.0.0.1"
 
 
-def test_a_learner_that_does_not_come_is_waited_for_no_longer_than_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that was killed on another machine before it met the others."""
+def test_the_rendezvous_times_out_and_names_the_missing_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where learners were killed on other machines before they joined."""
     monkeypatch.setattr(world, "RENDEZVOUS_TIMEOUT", timedelta(seconds=1))
     monkeypatch.setattr(world, "rendezvous", lambda _: iter([(HashStore(), 1, 3)]))
     monkeypatch.setenv("RANK", "1")

@@ -1,11 +1,16 @@
-"""Linear regression by every strategy, as learners run it and as NumPy writes the equations."""
+"""Linear regression by every strategy, as learners run it and as NumPy writes the equations.
+
+With normalised inputs there are buffers as well: running means and variances, by the same rules.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import unittest.mock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +20,16 @@ from torch import Tensor, nn
 from asrtool.config import Dist
 from asrtool.distributed import gossip as gossip_module
 from asrtool.distributed.build import build_strategy
-from asrtool.distributed.strategy import StrategyContext
+from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
 from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
+from asrtool.train.checkpoint import Saved, State
+from asrtool.train.checkpointer import Checkpointer
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
+NORM_MOMENTUM = 0.3  # fraction of a batch in the running statistics
 SETTINGS = Dist(node_size=2, outer="adpsgd-fixed", block_steps=3, block_momentum=0.6, block_rate=0.8)
 
 
@@ -54,6 +62,26 @@ class Regression(nn.Module):
         return ((inputs @ self.weight.T - wanted) ** 2).sum() / (2 * NUM_ROWS)
 
 
+class NormalisedRegression(Regression):
+    """On inputs normalised over the rows of a batch, whose running statistics are its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(NUM_INPUTS, affine=False, momentum=NORM_MOMENTUM)
+
+    def forward(self, batch: tuple[Tensor, Tensor] | None) -> Tensor:
+        return super().forward(batch and (self.norm(batch[0]), batch[1]))
+
+    def statistics(self) -> np.ndarray:
+        """Running means, then running variances: (2 * inputs,)."""
+        return torch.cat([self.norm.running_mean, self.norm.running_var]).numpy()
+
+
+def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
+    parameters = [parameter for _, parameter in named_parameters]
+    return torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+
+
 class InLockStep:
     """An Exchanger whose exchanges all take place at once, between the same snapshots."""
 
@@ -81,36 +109,102 @@ class InLockStep:
         pass
 
 
-def train(name: str, num_steps: int) -> np.ndarray:
-    """A learner's own weights after each step: (steps, outputs, inputs)."""
+@contextlib.contextmanager
+def connected() -> Iterator[World]:
+    """Inside, this process is one of the learners, who exchange in lock-step."""
     world = join_learners()
     init_collectives(world)
     with unittest.mock.patch.object(gossip_module, "Exchanger", InLockStep):
-        weights = _train(name, num_steps, world)
+        yield world
     leave_world()
-    return weights
 
 
-def _train(name: str, num_steps: int, world: World) -> np.ndarray:
-    model = Regression()
-    make_optimizer = functools.partial(torch.optim.SGD, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+def build(name: str, model: nn.Module, world: World) -> Strategy:
+    """A strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
     name, _, outer = name.partition(" by ")
     settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
-    strategy = build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings, SEED, world))
+    return build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings, SEED, world))
+
+
+def start(strategy: Strategy) -> None:
     strategy.start()
     mixing = getattr(strategy, "mixing", None)
     gossip = getattr(mixing, "outer", mixing)
     if isinstance(gossip, gossip_module.Gossip):
         gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
-    weights = []
-    for step in range(num_steps):
-        inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
-        strategy.task((inputs, wanted)).backward()
-        strategy.step()
-        weights.append(model.weight.detach().numpy().copy())
-    world.barrier()
-    strategy.close()
+
+
+def take_step(strategy: Strategy, world: World, step: int) -> None:
+    inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
+    strategy.task((inputs, wanted)).backward()
+    strategy.step()
+
+
+def train(name: str, num_steps: int) -> np.ndarray:
+    """A learner's own weights after each step: (steps, outputs, inputs)."""
+    with connected() as world:
+        model = Regression()
+        strategy = build(name, model, world)
+        start(strategy)
+        weights = []
+        for step in range(num_steps):
+            take_step(strategy, world, step)
+            weights.append(model.weight.detach().numpy().copy())
+        world.barrier()
+        strategy.close()
     return np.stack(weights)
+
+
+def train_normalised(name: str, num_steps: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """A learner's own statistics after each step, (steps, 2 * inputs); those that stand for all; batches counted.
+
+    The last learner counts one batch more than it has trained.
+    """
+    with connected() as world:
+        model = NormalisedRegression()
+        strategy = build(name, model, world)
+        start(strategy)
+        strategy.synchronise()
+        own = []
+        for step in range(num_steps):
+            take_step(strategy, world, step)
+            own.append(model.statistics())
+        model.norm.num_batches_tracked += world.rank == world.size - 1
+        strategy.synchronise()
+        with strategy.consensus():
+            of_all = model.statistics()
+        strategy.close()
+        return np.stack(own), of_all, int(model.norm.num_batches_tracked)
+
+
+def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Save a checkpoint after four of eight steps; end there and resume from it, or continue.
+
+    Returns all values of the model at the end, its statistics last, and the statistics in the checkpoint.
+    """
+    with connected() as world:
+        model = NormalisedRegression()
+        strategy = build(name, model, world)
+        start(strategy)
+        checkpointer = Checkpointer(folder, {}, world)
+        for step in range(8):
+            take_step(strategy, world, step)
+            if step == 3:
+                strategy.synchronise()
+                checkpointer.save(model, strategy, State(step=4, num_learners=world.size), Saved(4, None))
+                found, _ = checkpointer.load() or ({}, None)
+                if resumes:
+                    strategy.close()
+                    model = NormalisedRegression()
+                    model.load_state_dict(found["weights"])
+                    strategy = build(name, model, world)
+                    strategy.load_state(found["learner"])
+                    start(strategy)
+        strategy.synchronise()
+        strategy.close()
+        values = torch.cat([value.flatten().double() for value in model.state_dict().values()]).numpy()
+        model.load_state_dict(found["weights"])
+        return values, model.statistics()
 
 
 def by_equations(name: str, num_learners: int, num_steps: int) -> np.ndarray:
@@ -153,13 +247,13 @@ def mixed(matrix_of: Callable[[int], np.ndarray], decays_mixed: bool = False) ->
     return rule
 
 
-def ring(name: str, num_learners: int) -> Rule:
+def ring_matrix(name: str, num_learners: int, step: int) -> np.ndarray:
     """Nothing has been exchanged before the first step."""
+    return mixing_matrix(RINGS[name](num_learners, step, SEED)) if step else np.eye(num_learners)
 
-    def matrix(step: int) -> np.ndarray:
-        return mixing_matrix(RINGS[name](num_learners, step, SEED)) if step else np.eye(num_learners)
 
-    return mixed(matrix)
+def ring(name: str, num_learners: int) -> Rule:
+    return mixed(functools.partial(ring_matrix, name, num_learners))
 
 
 def delay_by_one(num_learners: int) -> Rule:
@@ -205,3 +299,64 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "bmuf": bmuf,
 }
 assert EDGE_WEIGHT == 1 / 3
+
+
+def batch_statistics(learner: int, step: int) -> np.ndarray:
+    inputs, _ = data(learner, step)
+    return np.concatenate([inputs.mean(axis=0), inputs.var(axis=0, ddof=1)])
+
+
+def statistics_by_equations(name: str, num_learners: int, num_steps: int) -> np.ndarray:
+    """(steps, learners, 2 * inputs): B <- (B before + C own) after, where C = gamma (batch statistics - B).
+
+    A column of each matrix is a learner. C is what forward passes change; weights have the optimizer's update instead.
+    """
+    statistics = np.stack([np.repeat([0.0, 1.0], NUM_INPUTS)] * num_learners)
+    history = []
+    for step in range(num_steps):
+        before, own, after = STATISTICS[name](num_learners, step)
+        batches = np.stack([batch_statistics(learner, step) for learner in range(num_learners)])
+        changes = NORM_MOMENTUM * (batches - statistics)
+        statistics = after.T @ (before.T @ statistics + own.T @ changes)
+        history.append(statistics)
+    return np.stack(history)
+
+
+Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def own_statistics(num_learners: int, step: int) -> Matrices:
+    return (np.eye(num_learners),) * 3
+
+
+def ring_statistics(name: str, num_learners: int, step: int) -> Matrices:
+    return ring_matrix(name, num_learners, step), np.eye(num_learners), np.eye(num_learners)
+
+
+def mean_statistics(num_learners: int, step: int) -> Matrices:
+    return np.full((num_learners, num_learners), 1 / num_learners), np.eye(num_learners), np.eye(num_learners)
+
+
+def pair_statistics(outer: Callable[[int, int], Matrices], num_learners: int, step: int) -> Matrices:
+    """Pairs have the same statistics, changed by the mean of what both change."""
+    before, own, after = (np.kron(matrix, np.full((2, 2), 0.5)) for matrix in outer(num_learners // 2, step))
+    return before, own, after
+
+
+def block_statistics(num_learners: int, step: int) -> Matrices:
+    """The mean every K steps, without momentum."""
+    ends = (step + 1) % SETTINGS.block_steps == 0
+    own, mean = np.eye(num_learners), np.full((num_learners, num_learners), 1 / num_learners)
+    return own, own, mean if ends else own
+
+
+STATISTICS: dict[str, Callable[[int, int], Matrices]] = {
+    "allreduce": own_statistics,
+    "ps-async": own_statistics,
+    "adpsgd-fixed": functools.partial(ring_statistics, "fixed"),
+    "adpsgd-random": functools.partial(ring_statistics, "random"),
+    "adpsgd-d1": mean_statistics,
+    "h-adpsgd": functools.partial(pair_statistics, functools.partial(ring_statistics, "fixed")),
+    "h-adpsgd by adpsgd-d1": functools.partial(pair_statistics, mean_statistics),
+    "bmuf": block_statistics,
+}

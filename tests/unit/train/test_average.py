@@ -13,7 +13,8 @@ from toy_task import NUM_BINS, NUM_TOKENS
 
 from asrtool.errors import AsrtoolError
 from asrtool.models import load_model
-from asrtool.train.average import average_checkpoints
+from asrtool.train.average import _mean, average_checkpoints
+from asrtool.train.checkpoint import State, checkpoint_path, save_checkpoint
 
 
 @pytest.fixture
@@ -69,6 +70,17 @@ def test_a_damaged_checkpoint_among_those_wanted_is_named(trained: Path, tmp_pat
     with pytest.raises(AsrtoolError, match=f"step-{step:08d}.pt: no checkpoint, or a damaged one"):
         average_checkpoints(trained, tmp_path / "model.pt", "last", 3)
     assert not (tmp_path / "model.pt").exists()
+
+
+def test_statistics_are_averaged_and_counters_are_those_of_the_newest(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        weights = {"mean": torch.tensor([10.0 ** (7 * (step - 2))]), "count": torch.tensor(2**60 + step)}
+        save_checkpoint(tmp_path, {}, weights, {}, State(step=step))
+    _, mean = _mean([checkpoint_path(tmp_path, step) for step in (2, 3, 1)])
+    assert mean["count"].dtype == torch.int64
+    assert mean["count"] == 2**60 + 3
+    assert mean["mean"].dtype == torch.float32
+    assert mean["mean"].item() == np.float32((1e-7 + 1 + 1e7) / 3)
 
 
 def test_without_checkpoints_the_stage_to_run_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) ->
     torch.manual_seed(1)
     model = build_model(Model(num_layers=1, hidden_size=3), num_features=2, num_tokens=4)
     before = {key: value.clone() for key, value in model.named_parameters()}
-    optimizer = build_optimizer(list(model.parameters()), Train(optimizer=name, weight_decay=0.5))
+    optimizer = build_optimizer(list(model.named_parameters()), Train(optimizer=name, weight_decay=0.5))
     set_learning_rate(optimizer, 0.1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)

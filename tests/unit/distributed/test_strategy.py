@@ -1,0 +1,64 @@
+"""What holds for all strategies, or for all whose learners have weights of their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_threads import Net, NormalisedNet, at_once, started, train_alone, weights_of
+
+from asrtool.distributed.build import build_strategy
+from asrtool.distributed.strategy import NamedParameters, StrategyContext
+from asrtool.distributed.world import World
+
+OWN_KEYS: dict[str, dict[str, Any]] = {
+    "single": {},
+    "allreduce": {},
+    "adpsgd-fixed": {"message_type": "fp32"},
+    "adpsgd-random": {"message_type": "bf16"},
+    "adpsgd-d1": {},
+    "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
+    "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0},
+    "hogwild": {},
+    "ps-async": {"num_servers": 1},
+}
+
+
+@pytest.mark.parametrize("name", OWN_KEYS)
+def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_names_of_the_model(name: str) -> None:
+    model, of_optimizers = Net(), []
+
+    def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
+        of_optimizers.append([(key, parameter.shape) for key, parameter in named_parameters])
+        return torch.optim.SGD([parameter for _, parameter in named_parameters], lr=1.0)
+
+    settings: Any = SimpleNamespace(**OWN_KEYS[name])
+    build_strategy(StrategyContext(name, model, model, make_optimizer, 1.0, settings, 1, World()))
+    expected = [(key, parameter.shape) for key, parameter in model.named_parameters()]
+    assert of_optimizers == [expected] * (2 if name == "ps-async" else 1)  # a server has an optimizer as well
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", OWN_KEYS)
+def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
+    np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))
+
+
+def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:
+    models = [NormalisedNet(), NormalisedNet()]
+    for model in models:
+        model.register_buffer("larger_than_all_weights", torch.ones(1000))
+    learners = started("bmuf", models)
+    for rank, model in enumerate(models):
+        model.norm.running_var.fill_(100.0 * rank)
+        model.larger_than_all_weights *= 2
+    for metrics in at_once(lambda learner: learner.synchronise(), learners):
+        assert (metrics.distance, metrics.drift) == (0.0, 0.0)
+    for rank, model in enumerate(models):
+        with learners[rank].consensus():
+            assert model.norm.running_var.tolist() == [50.0] * 5
+        assert model.norm.running_var.tolist() == [100.0 * rank] * 5
+    assert (weights_of(models[0]) == weights_of(models[1])).all()

@@ -1,0 +1,51 @@
+"""Clipping and stepping, against torch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from asrtool.distributed.update import Update
+
+
+def with_gradient(gradient: list[float]) -> nn.Parameter:
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor(gradient)
+    return parameter
+
+
+@pytest.mark.parametrize(("clip_norm", "expected"), [(10.0, [-3.0, -4.0]), (2.5, [-1.5, -2.0])])
+def test_gradients_are_clipped_applied_and_cleared(clip_norm: float, expected: list[float]) -> None:
+    parameter = with_gradient([3.0, 4.0])
+    update = Update([parameter], torch.optim.SGD([parameter], lr=1.0), clip_norm)
+    assert update.step() == 5
+    torch.testing.assert_close(parameter.detach(), torch.tensor(expected), atol=1e-5, rtol=0)
+    assert parameter.grad is None
+    assert update.num_steps == 1
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_gradients_that_are_zero_or_not_finite_are_cleared_without_a_step(value: float) -> None:
+    parameter = with_gradient([value, 0.0])
+    optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.9)
+    update = Update([parameter], optimizer, 1.0)
+    norm = update.step()
+    assert str(norm) == str(value)
+    assert parameter.tolist() == [0.0, 0.0]
+    assert parameter.grad is None
+    assert not optimizer.state
+    assert update.num_steps == 0
+
+
+def test_gradients_may_be_applied_elsewhere() -> None:
+    parameter = with_gradient([3.0, 4.0])
+    sent: list[list[float]] = []
+    update = Update(
+        [parameter], torch.optim.SGD([parameter], lr=1.0), 10.0, lambda: sent.append(parameter.grad.tolist())
+    )
+    update.step()
+    assert sent == [[3.0, 4.0]]
+    assert parameter.tolist() == [0.0, 0.0]
