@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from asrtool.config import Dist, Train
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
+from asrtool.settings import Choice
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
+from asrtool.train.settings import Train
 
 Value = TypeVar("Value")
 
@@ -89,14 +89,27 @@ class NormalisedNet(Net):
         return super().forward(self.norm(inputs_TNF.transpose(1, 2)).transpose(1, 2))
 
 
-def build(name: str, world: World, model: nn.Module, settings: Dist | None = None, **train: Any) -> Strategy:
-    """A strategy whose task is the model itself; `train` are settings of the optimizer."""
-    make_optimizer = functools.partial(build_optimizer, settings=Train(**train))
-    return build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings or Dist(), 1, world))
+def train_settings(optimizer: str = "adamw", peak_lr: float = 0.002, **values: Any) -> Train:
+    """`values` are those of the optimizer."""
+    return Train(optimizer=Choice.of("optimizer", optimizer, **values), peak_lr=peak_lr)
+
+
+def build(
+    name: str, world: World, model: nn.Module, settings: Mapping[str, Any] | None = None, **train: Any
+) -> Strategy:
+    """A strategy with these `settings` whose task is the model itself; `train` goes to train_settings."""
+    make_optimizer = functools.partial(build_optimizer, settings=train_settings(**train))
+    chosen = Choice.of("strategy", name, **(settings or {}))
+    strategy: Strategy = chosen.load()(StrategyContext(model, model, make_optimizer, 1e9, chosen.settings, 1, world))
+    return strategy
 
 
 def started(
-    name: str, models: Sequence[nn.Module], settings: Dist | None = None, states: Sequence[Any] = (), **train: Any
+    name: str,
+    models: Sequence[nn.Module],
+    settings: Mapping[str, Any] | None = None,
+    states: Sequence[Any] = (),
+    **train: Any,
 ) -> list[Strategy]:
     """A learner for each of `models`, after the first synchronisation; resumed from `states`, if there are any."""
     both = zip(worlds(len(models)), models, strict=True)
@@ -131,10 +144,13 @@ def flatten(tensors: Sequence[torch.Tensor | None]) -> np.ndarray:
     return np.concatenate([tensor.numpy().ravel() for tensor in tensors if tensor is not None]).astype(np.float64)
 
 
+OWN = {"bmuf": {"block_steps": 2, "block_momentum": 0.0}}  # with which one learner is single
+
+
 def train_alone(name: str, optimizer: str) -> np.ndarray:
     """Weights and buffers after some steps of one learner with changing learning rates."""
     model = NormalisedNet()
-    (learner,) = started(name, [model], Dist(block_steps=2, block_momentum=0), optimizer=optimizer)
+    (learner,) = started(name, [model], OWN.get(name), optimizer=optimizer)
     random = torch.Generator().manual_seed(3)
     for step in range(6):
         set_learning_rate(learner.optimizer, 0.01 / (step + 1))

@@ -13,13 +13,13 @@ import pytest
 import torch
 from learner_threads import Net, NormalisedNet, buffers_of, train_alone, weights_of
 
-from asrtool.config import Dist, Train
 from asrtool.distributed import flat
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, choose_gpu
 from asrtool.train.optimizer import build_optimizer
+from asrtool.train.settings import Train
 
 COPYING = ["adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async"]
 
@@ -103,7 +103,7 @@ def halve() -> np.ndarray:
     """The weights after some steps that each end with half of them."""
     model = Net()
     make_optimizer = functools.partial(build_optimizer, settings=Train())
-    context = StrategyContext("halving", model, model, make_optimizer, 1e9, Dist(), 1, World())
+    context = StrategyContext(model, model, make_optimizer, 1e9, None, 1, World())
     weights = FlatWeights(model)
     learner = LocalReplica(context, weights, Halving(weights.weights_P), AssignmentRule(), model)
     for _ in range(3):

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 
-from asrtool.config import Dist
 from asrtool.distributed import timeout
 from asrtool.distributed.parameter_server import split_evenly
 from asrtool.distributed.strategy import Strategy
@@ -28,7 +27,7 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0}
 def test_a_server_steps_on_each_gradient_in_the_order_of_arrival(num_servers: int) -> None:
     """v <- mu v + g(w'), w <- w - alpha v, where w' is what the learner pulled last."""
     models = [Net() for _ in range(3)]
-    learners = started("ps-async", models, Dist(num_servers=num_servers), **SGD)
+    learners = started("ps-async", models, {"num_servers": num_servers}, **SGD)
     weights = weights_of(models[0])
     pulled = [weights] * 3
     momentum = np.zeros_like(weights)
@@ -59,7 +58,7 @@ def test_no_gradient_is_lost_whatever_the_delays(num_servers: int) -> None:
         for parameter in model.parameters():
             parameter.data.mul_(9).round_()
     start = weights_of(models[0])
-    learners = started("ps-async", models, Dist(num_servers=num_servers), momentum=0.0, peak_lr=RATE, **SGD)
+    learners = started("ps-async", models, {"num_servers": num_servers}, momentum=0.0, peak_lr=RATE, **SGD)
 
     def learn(rank: int) -> np.ndarray:
         random = np.random.default_rng(rank)
@@ -80,7 +79,7 @@ def test_no_gradient_is_lost_whatever_the_delays(num_servers: int) -> None:
 def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
     def train(stop: int) -> np.ndarray:
         models = [Net(), Net()]
-        settings = Dist(num_servers=2)
+        settings = {"num_servers": 2}
         random = np.random.default_rng(0)
         learners = started("ps-async", models, settings)
         for step in range(8):
@@ -135,12 +134,12 @@ def test_a_parameter_without_a_gradient_counts_as_one_of_gradient_zero() -> None
 
 def test_more_servers_than_learners_are_refused() -> None:
     with pytest.raises(AsrtoolError, match="num_servers is 3, with 2 learners"):
-        build("ps-async", worlds(2)[0], Net(), Dist(num_servers=3))
+        build("ps-async", worlds(2)[0], Net(), {"num_servers": 3})
 
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [Net() for _ in range(2)]
-    learners = started("ps-async", models, Dist(num_servers=2))
+    learners = started("ps-async", models, {"num_servers": 2})
     client = learners[0].client  # type: ignore[attr-defined]
     wait = client.wait
 
@@ -160,7 +159,7 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_server_that_has_died_is_named_at_once() -> None:
     models = [Net() for _ in range(2)]
-    learners = started("ps-async", models, Dist(num_servers=2))
+    learners = started("ps-async", models, {"num_servers": 2})
     learners[1].server.close()  # type: ignore[attr-defined]
     give_gradients(models[0], np.random.default_rng(0))
     with pytest.raises(ConnectionError, match="server 1 has ended its connection"):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from learner_threads import Net, NormalisedNet, at_once, started, train_alone, weights_of
 
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import NamedParameters, StrategyContext
 from asrtool.distributed.world import World
+from asrtool.registry import load
 
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -36,7 +36,7 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
         return torch.optim.SGD([parameter for _, parameter in named_parameters], lr=1.0)
 
     settings: Any = SimpleNamespace(**OWN_KEYS[name])
-    build_strategy(StrategyContext(name, model, model, make_optimizer, 1.0, settings, 1, World()))
+    load("strategy", name)(StrategyContext(model, model, make_optimizer, 1.0, settings, 1, World()))
     expected = [(key, parameter.shape) for key, parameter in model.named_parameters()]
     assert of_optimizers == [expected] * (2 if name == "ps-async" else 1)  # a server has an optimizer as well
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asrtool import registry
 from asrtool.distributed.topology import (
-    RINGS,
     consensus_rate,
     fixed_ring,
     mixing_matrix,
@@ -25,10 +25,10 @@ sizes = st.integers(1, 40)
 steps = st.integers(0, 10_000)
 
 
-@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize("name", registry.names("ring"))
 @given(num=sizes, step=steps, seed=steps)
 def test_mixing_is_doubly_stochastic_and_symmetric(name: str, num: int, step: int, seed: int) -> None:
-    matrix = mixing_matrix(RINGS[name](num, step, seed))
+    matrix = mixing_matrix(registry.load("ring", name)(num, step, seed))
     np.testing.assert_allclose(matrix.sum(axis=0), 1)
     np.testing.assert_allclose(matrix.sum(axis=1), 1)
     np.testing.assert_array_equal(matrix, matrix.T)

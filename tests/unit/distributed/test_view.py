@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from asrtool import registry
 from asrtool.distributed.exchange import Exchanger
-from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix, random_ring, right_neighbour
+from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
 from asrtool.distributed.view import View
 
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
@@ -56,7 +57,7 @@ def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
 
 
 @every_message
-@pytest.mark.parametrize("ring", RINGS)
+@pytest.mark.parametrize("ring", registry.names("ring"))
 def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, message_type: torch.dtype) -> None:
     starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
     views = [View(start, message_type) for start in starts]
@@ -67,7 +68,7 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
         random = np.random.default_rng(learner)
         weights = starts[learner].clone()
         for step in range(NUM_STEPS):
-            exchangers[learner].begin(right_neighbour(RINGS[ring](NUM_LEARNERS, step, 7), learner))
+            exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             time.sleep(random.exponential(0.001))
             before = weights.clone()
             weights += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10

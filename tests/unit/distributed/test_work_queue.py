@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from learner_threads import Net, started
 from torch.distributed import HashStore
 
-from asrtool.config import Dist
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
@@ -102,7 +101,7 @@ def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
 
 def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> None:
     """Here both happen to be equally fast."""
-    (alone,) = started("bmuf", [Net()], Dist(block_steps=1000))
+    (alone,) = started("bmuf", [Net()], {"block_steps": 1000})
     alone.close()
     rule = alone.assignment_rule
     assigned = assign_to_all(2, rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)

@@ -6,7 +6,6 @@ With normalised inputs there are buffers as well: running means and variances, b
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import unittest.mock
 from collections.abc import Callable, Iterator
@@ -17,20 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool.config import Dist
+from asrtool import registry
 from asrtool.distributed import gossip as gossip_module
-from asrtool.distributed.build import build_strategy
+from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
-from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix
+from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
+from asrtool.settings import Choice
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.checkpointer import Checkpointer
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
 NORM_MOMENTUM = 0.3  # fraction of a batch in the running statistics
-SETTINGS = Dist(node_size=2, outer="adpsgd-fixed", block_steps=3, block_momentum=0.6, block_rate=0.8)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "h-adpsgd": {"node_size": 2, "outer": "adpsgd-fixed"},
+    "bmuf": {"block_steps": 3, "block_momentum": 0.6, "block_rate": 0.8},
+}
+BLOCK = Bmuf(**SETTINGS["bmuf"])
 
 
 def data(learner: int, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -122,8 +126,11 @@ def connected() -> Iterator[World]:
 def build(name: str, model: nn.Module, world: World) -> Strategy:
     """A strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
     name, _, outer = name.partition(" by ")
-    settings = dataclasses.replace(SETTINGS, outer=outer or SETTINGS.outer)
-    return build_strategy(StrategyContext(name, model, model, make_optimizer, 1e9, settings, SEED, world))
+    values = {**SETTINGS.get(name, {}), **({"outer": outer} if outer else {})}
+    chosen = Choice.of("strategy", name, **values)
+    context = StrategyContext(model, model, make_optimizer, 1e9, chosen.settings, SEED, world)
+    strategy: Strategy = chosen.load()(context)
+    return strategy
 
 
 def start(strategy: Strategy) -> None:
@@ -249,7 +256,7 @@ def mixed(matrix_of: Callable[[int], np.ndarray], decays_mixed: bool = False) ->
 
 def ring_matrix(name: str, num_learners: int, step: int) -> np.ndarray:
     """Nothing has been exchanged before the first step."""
-    return mixing_matrix(RINGS[name](num_learners, step, SEED)) if step else np.eye(num_learners)
+    return mixing_matrix(registry.load("ring", name)(num_learners, step, SEED)) if step else np.eye(num_learners)
 
 
 def ring(name: str, num_learners: int) -> Rule:
@@ -280,8 +287,8 @@ def bmuf(num_learners: int) -> Rule:
         nonlocal previous, change
         momenta = MOMENTUM * momenta + gradients + DECAY * weights
         weights = weights - RATE * momenta
-        if (step + 1) % SETTINGS.block_steps == 0:
-            change = SETTINGS.block_momentum * change + SETTINGS.block_rate * (weights.mean(axis=0) - previous)
+        if (step + 1) % BLOCK.block_steps == 0:
+            change = BLOCK.block_momentum * change + BLOCK.block_rate * (weights.mean(axis=0) - previous)
             previous = previous + change
             weights = np.stack([previous] * num_learners)
         return weights, momenta
@@ -345,7 +352,7 @@ def pair_statistics(outer: Callable[[int, int], Matrices], num_learners: int, st
 
 def block_statistics(num_learners: int, step: int) -> Matrices:
     """The mean every K steps, without momentum."""
-    ends = (step + 1) % SETTINGS.block_steps == 0
+    ends = (step + 1) % BLOCK.block_steps == 0
     own, mean = np.eye(num_learners), np.full((num_learners, num_learners), 1 / num_learners)
     return own, own, mean if ends else own
 

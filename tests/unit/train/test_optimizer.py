@@ -3,17 +3,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from asrtool.config import Model, Train
-from asrtool.models import build_model
+from asrtool.models.acoustic import build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
+from asrtool.train.settings import Train
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) -> None:
     torch.manual_seed(1)
-    model = build_model(Model(num_layers=1, hidden_size=3), num_features=2, num_tokens=4)
+    model = build_model(
+        Model(encoder=Choice.of("encoder", "lstm", num_layers=1, hidden_size=3)), num_features=2, num_tokens=4
+    )
     before = {key: value.clone() for key, value in model.named_parameters()}
-    optimizer = build_optimizer(list(model.named_parameters()), Train(optimizer=name, weight_decay=0.5))
+    optimizer = build_optimizer(
+        list(model.named_parameters()), Train(optimizer=Choice.of("optimizer", name, weight_decay=0.5))
+    )
     set_learning_rate(optimizer, 0.1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
