@@ -42,7 +42,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(SCORER)
-	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/*/run.sh; \
+	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
 
 # The k2 back ends, in an environment of their own: make test-k2 K2_PYTHON=/path/to/python3.10
@@ -90,4 +90,4 @@ bench-gpu: $(STAMP)
 
 # Runs (recipes/*/exp) stay: they may hold weeks of training.
 clean:
-	rm -rf .venv .venv-k2 *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-k2 build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

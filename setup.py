@@ -6,14 +6,34 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 SCORER = ["asrtool/score/_hub5.cpp", *sorted(str(path) for path in Path("asrtool/score/cpp").glob("*.h"))]
+PACKAGES = find_packages(include=["asrtool", "asrtool.*", "local", "local.*", "utils", "utils.*"])
 DIGEST = sha256(b"".join(Path(path).read_bytes() for path in SCORER)).hexdigest()
 
 setup(
     name="asrtool",
     version="0.1.0",
     description="Staged speech-recognition recipes for conversational telephone speech",
+    license="Apache-2.0",
+    license_files=["LICENSE", "NOTICE"],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3 :: Only",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
+        "Topic :: Multimedia :: Sound/Audio :: Speech",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     python_requires=">=3.10",
-    packages=find_packages(include=["asrtool", "asrtool.*", "local", "local.*", "utils"]),
+    packages=[*PACKAGES, "asrtool.recipes"],
+    # In the checkout recipes lie at the top. What runs and sites leave there (exp, paths.toml) stays out of a wheel.
+    package_dir={"asrtool.recipes": "recipes"},
+    package_data={
+        "asrtool.recipes": ["*/recipe.py", "*/conf/*.toml", "*/conf/*/*.toml"],
+        "asrtool.score": ["_hub5.cpp", "cpp/*.h"],  # asrtool/recipe/source.py digests them
+    },
     # Scores fast; without a C++ compiler the Python modules beside it do the same.
     ext_modules=[
         Extension(
@@ -59,6 +79,8 @@ setup(
             "ruff>=0.6",
             "clang-format>=18",
             "mypy>=1.11",
+            # tests/recipe/test_wheel.py: it makes wheels by itself, with the licences in the folder of PEP 639.
+            "setuptools>=77",
         ],
         # What benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],

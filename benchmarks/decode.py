@@ -176,7 +176,7 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
 def to_words(found: Found, posteriors: Posteriors, search: Search) -> list[str]:
     """What a method found as words."""
     if not found or isinstance(found[0], str):
-        return found or []
+        return [str(word) for word in found or []]
     return [word for word, _ in search.pieces.group(find_spans(found, posteriors.log_probs_TV))]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from asrtool.distributed import gossip
+from asrtool.distributed import view
 
 NUM_PARAMETERS = (500_000, 5_000_000, 43_000_000)
 PIECES = (2**15, 2**16, 2**17, 2**18, 2**19, 2**30)  # the last is all at once
@@ -36,12 +36,12 @@ def main() -> None:
 
 def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Call]:
     weights_P = torch.randn(num_parameters)
-    view = gossip.View(weights_P, message_type)
+    own = view.View(weights_P, message_type)
     mine_P, theirs_P = (torch.randn(num_parameters).to(message_type) for _ in range(2))
     return {
-        "update": lambda: view.update(weights_P),
-        "pull": lambda: view.pull(mine_P, theirs_P, 1 / 3),
-        "answer": lambda: view.answer(theirs_P, mine_P, 1 / 3),
+        "update": lambda: own.update(weights_P),
+        "pull": lambda: own.pull(mine_P, theirs_P, 1 / 3),
+        "answer": lambda: own.answer(theirs_P, mine_P, 1 / 3),
     }
 
 
@@ -51,7 +51,7 @@ def print_row(num_parameters: int, messages: str, operation: str, function: Call
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(taken[PIECES[0]]) < 5:
         for piece in PIECES:
-            gossip.CHUNK = piece
+            view.CHUNK = piece
             other.add_(1)
             begin = time.perf_counter()
             function()

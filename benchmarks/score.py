@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from asrtool.score.hub5 import compiled
+from asrtool.score.hub5 import compiled  # type: ignore[attr-defined]  # an optional import there
 
 NUM_SEGMENTS, NUM_WORDS, NUM_TYPES, WORD_S = 4459, 42989, 5000, 0.3
 HEADER = ['LABEL "O" "Overall" ""', 'LABEL "EN" "Callhome" ""', 'LABEL "SW" "Switchboard" ""']

@@ -1,1 +1,1 @@
-raise ImportError("recipes are data, run them with: asrtool run --recipe recipes/NAME")
+raise ImportError("recipes are data, run them with: asrtool run --recipe NAME")

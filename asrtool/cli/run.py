@@ -9,7 +9,7 @@ import click
 
 
 @click.command()
-@click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: swbd]")
+@click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]")
 @click.option(
     "--config",
     "configs",
@@ -28,7 +28,11 @@ import click
 )
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value.")
-@click.option("--work", type=click.Path(path_type=Path), help="Where all is written.  [default: exp/ of the recipe]")
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path),
+    help="Where all is written.  [default: exp/ of the recipe; for one that was installed with asrtool, ./exp/NAME]",
+)
 def run(
     recipe: str | None,
     configs: tuple[str, ...],
@@ -62,7 +66,7 @@ def run(
     options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
     options += [("--set", text) for text in overrides]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
-    this_run = Run(loaded, settings, (work or loaded.folder / "exp").resolve(), find_entry, invocation)
+    this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, invocation)
     if list_:
         click.echo(format_states(this_run, chosen))
     elif dry_run:

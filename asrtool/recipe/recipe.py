@@ -1,7 +1,8 @@
 """Finding and loading a recipe and its settings.
 
 A recipe is a folder: ``recipe.py`` (CONFIG and STAGES, as data), ``conf/*.toml`` (one file an experiment) and, where a
-site wants one, ``paths.toml`` (where its corpora lie; not under version control).
+site wants one, ``paths.toml`` (where its corpora lie; not under version control). The recipes of this project lie in
+``recipes/`` of a checkout; a wheel installs them inside the package.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from asrtool.config_value import nearest, read_toml
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
 
+PACKAGE = Path(asrtool.__file__).resolve().parent
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -34,6 +37,19 @@ class Recipe:
     def name(self) -> str:
         return self.folder.name
 
+    @property
+    def site_paths(self) -> Path:
+        """The ``paths.toml`` beside it; that of the current directory if it is installed: an update would remove it."""
+        return (Path.cwd() if self._is_installed() else self.folder) / "paths.toml"
+
+    @property
+    def default_work(self) -> Path:
+        """``exp`` beside it; if it is installed, ``exp/NAME`` of the current directory, one for each recipe."""
+        return Path.cwd() / "exp" / self.name if self._is_installed() else self.folder / "exp"
+
+    def _is_installed(self) -> bool:
+        return self.folder.is_relative_to(PACKAGE)
+
     def configs(self) -> list[Path]:
         """The configuration files it ships, those in folders last: they change parts of others."""
         conf = self.folder / "conf"
@@ -41,28 +57,25 @@ class Recipe:
 
 
 def find_recipe(given: str | None) -> Path:
-    """The folder of the recipe that `given` names (a path, or a name in recipes/); swbd when nothing is given.
+    """The folder of the recipe that `given` names: a path, or a name in recipes/.
 
-    Raises AsrtoolError naming the known recipes when there is none.
+    Nothing given means the current directory if it is a recipe, else swbd. Raises AsrtoolError naming the known recipes
+    when there is none.
     """
     wanted = given or "swbd"
     known = _recipe_folders()
-    candidates = [Path(wanted)] if given else []
-    candidates += [folder for folder in known if folder.name == wanted]
-    for folder in candidates:
+    for folder in (Path(given or "."), *(folder for folder in known if folder.name == wanted)):
         if (folder / "recipe.py").is_file():
             return folder.resolve()
-    hint = f"known are {', '.join(sorted({folder.name for folder in known}))}" if known else "run inside a checkout"
-    raise AsrtoolError(f"{wanted}: no recipe, expected a folder with recipe.py", f"{hint}; name one with --recipe")
+    hint = f"known are {', '.join(sorted({folder.name for folder in known}))}; name one with --recipe"
+    raise AsrtoolError(f"{wanted}: no recipe, expected a folder with recipe.py", hint)
 
 
 def _recipe_folders() -> list[Path]:
-    """The recipes of the checkout around the current directory, else of the one this package lies in."""
+    """What lies in recipes/ of the current directory and of those above, nearest first, then what came with asrtool."""
     here = Path.cwd()
-    for root in (here, *here.parents, Path(asrtool.__file__).resolve().parents[1]):
-        if (root / "recipes" / "swbd" / "recipe.py").is_file():
-            return sorted(file.parent for file in root.glob("recipes/*/recipe.py"))
-    return []
+    roots = (here, *here.parents, PACKAGE.parent, PACKAGE)
+    return [file.parent for root in roots for file in sorted(root.glob("recipes/*/recipe.py"))]
 
 
 def load_recipe(folder: Path) -> Recipe:
@@ -85,10 +98,21 @@ def _load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a recipe is a person's own file: whatever it raises is told in one line
-        line = error.lineno if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)[-1].lineno
-        raise AsrtoolError(f"{path}: line {line}: {type(error).__name__}: {error}", "mend the recipe") from error
+    except Exception as error:  # a recipe is a person's own file: whatever it raises is reported in one line
+        raise AsrtoolError(f"{path}: line {_line(error, path)}: {_text(error)}", "fix the recipe") from error
     return module
+
+
+def _line(error: Exception, path: Path) -> int | None:
+    """The line of `path` where `error` came about: the last one, if that called something else."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, AsrtoolError) else f"{type(error).__name__}: {error}"
 
 
 def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Config:
@@ -100,9 +124,8 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
     Raises AsrtoolError for an unknown configuration, what load_config refuses, and settings that do not go together.
     """
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
-    site = recipe.folder / "paths.toml"
-    if site.is_file():
-        files.insert(0, site)
+    if recipe.site_paths.is_file():
+        files.insert(0, recipe.site_paths)
     from_files: dict[str, str] = {}
     for file in files:
         paths = load_config([file]).paths

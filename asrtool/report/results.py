@@ -7,6 +7,7 @@ writes `RESULTS.md` there, and its figures to `report/`.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -137,10 +138,22 @@ def _data_table(manifests: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _commit() -> str:
-    """The commit of the checkout this code lies in, marked when files differ from it."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    """The commit of the checkout this code lies in, marked when files differ from it; else the version."""
+    here = Path(__file__)
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+        # Fails for an installed package in the environment of another project, whose commit says nothing of this code.
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)
+        return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=12")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown, the code lies in no git checkout"
-    return answer.stdout.strip()
+        return f"unknown, {_release()} lies in no git checkout"
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _release() -> str:
+    try:
+        return f"asrtool {importlib.metadata.version('asrtool')}"
+    except importlib.metadata.PackageNotFoundError:  # a copy of the sources
+        return "the code"

@@ -1,1 +1,1 @@
-../swbd/run.sh
+../run.sh

@@ -72,6 +72,12 @@ def test_listing_loads_nothing_heavy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
 
 
+def test_there_is_one_run_sh() -> None:
+    links = {path.parent.name: path for path in ROOT.glob("recipes/*/run.sh")}
+    assert sorted(links) == RECIPES
+    assert {path.resolve() for path in links.values()} == {ROOT / "recipes" / "run.sh"}
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

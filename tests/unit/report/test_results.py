@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from run_files import write_training
 from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
+from asrtool.report import results
 from asrtool.report.results import write_results
 
 COUNTS = {"segments": 10, "words": 80, "corr": 74, "sub": 4, "del": 2, "ins": 2, "err": 8}
@@ -73,6 +77,24 @@ def test_the_report_tells_command_parameters_hours_and_settings(work: Path) -> N
         "commit",
     ):
         assert told in text, told
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_commit_of_another_project_is_not_taken_for_that_of_an_installed_package(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    installed = project / ".venv" / "asrtool" / "report" / "results.py"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-C", project, *words], check=True)
+    monkeypatch.setattr(results, "__file__", str(installed))
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    assert f"- commit: unknown, asrtool {importlib.metadata.version('asrtool')} lies in no git checkout\n" in text
+    subprocess.run(["git", "-C", project, "add", installed], check=True)
+    assert "- commit: unknown" not in write_results(work, CONFIG).read_text(encoding="utf-8")
 
 
 def test_a_missing_file_is_named_with_the_stage_that_makes_it(work: Path) -> None:

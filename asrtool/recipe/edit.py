@@ -1,0 +1,41 @@
+"""Changes to a tuple of stages by name, for a recipe that shares all but a few of them with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asrtool.config_value import nearest
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.stage import Stage
+
+Stages = tuple[Stage, ...]
+
+
+def replace(stages: Sequence[Stage], stage: Stage) -> Stages:
+    """`stages` with `stage` in the place of the one of its name; raises AsrtoolError when there is none."""
+    at = _position(stages, stage.name)
+    return (*stages[:at], stage, *stages[at + 1 :])
+
+
+def insert(stages: Sequence[Stage], stage: Stage, after: str) -> Stages:
+    """`stages` with `stage` behind the one called `after`.
+
+    Raises AsrtoolError when there is no such stage, and when there is one of the name of `stage`.
+    """
+    if stage.name in [other.name for other in stages]:
+        raise AsrtoolError(f"insert: there is a stage {stage.name} already", "replace it, or choose another name")
+    at = _position(stages, after) + 1
+    return (*stages[:at], stage, *stages[at:])
+
+
+def drop(stages: Sequence[Stage], *names: str) -> Stages:
+    """`stages` without those called `names`; raises AsrtoolError for a name that none has."""
+    positions = {_position(stages, name) for name in names}
+    return tuple(stage for at, stage in enumerate(stages) if at not in positions)
+
+
+def _position(stages: Sequence[Stage], name: str) -> int:
+    names = [stage.name for stage in stages]
+    if name not in names:
+        raise AsrtoolError(f"{name}: no such stage", nearest(name, names))
+    return names.index(name)

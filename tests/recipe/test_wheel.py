@@ -1,0 +1,133 @@
+"""The wheel built from this checkout and installed without it: it brings the recipes, and runs those of a person."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("asrtool", "local", "utils")
+SOURCES = (".py", ".cpp", ".h")  # the code digest reads those of compiled modules, too
+FILES = ("setup.py", "pyproject.toml", "LICENSE", "NOTICE")
+# Where packages are installed, without what their .pth files add: the checkout, where asrtool is installed from it.
+DEPENDENCIES = [entry for entry in sys.path if entry.endswith("-packages")]
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, as setuptools leaves files in the folder and takes up old ones."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in CODE:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    without = shutil.ignore_patterns("__pycache__", "exp*", "paths.toml")
+    shutil.copytree(ROOT / "recipes", source / "recipes", ignore=without, symlinks=True)
+    (source / "recipes" / "swbd" / "paths.toml").write_text("[paths]\n")
+    (source / "recipes" / "swbd" / "exp" / "conf").mkdir(parents=True)
+    for name in ("recipe.py", "conf/lm.toml"):
+        (source / "recipes" / "swbd" / "exp" / name).touch()
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, source)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds the packages of the wheel, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(*PIP, "install", "--no-deps", "--no-index", "--target", folder, wheel)
+    return folder
+
+
+def run(*words: str | Path, cwd: Path | None = None, path: Path | None = None) -> str:
+    """What the command prints; `path` is searched for modules before the DEPENDENCIES."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [path, *DEPENDENCIES]))} if path else None
+    done = subprocess.run([*map(str, words)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def asrtool(installed: Path, cwd: Path, *words: str) -> list[str]:
+    """The lines that `asrtool` of the wheel prints."""
+    return run(sys.executable, "-S", installed / "bin" / "asrtool", *words, cwd=cwd, path=installed).splitlines()
+
+
+def version(wheel: Path) -> str:
+    return wheel.name.split("-")[1]
+
+
+def test_the_wheel_holds_all_code_and_recipes_and_nothing_of_a_site(wheel: Path) -> None:
+    recipes = [*ROOT.glob("recipes/*/recipe.py"), *ROOT.glob("recipes/*/conf/**/*.toml"), ROOT / "recipes/__init__.py"]
+    expected = {f"asrtool/{path.relative_to(ROOT)}" for path in recipes}
+    code = [path for name in CODE for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+    expected |= {path.relative_to(ROOT).as_posix() for path in code}
+    with zipfile.ZipFile(wheel) as files:
+        assert {name for name in files.namelist() if name.endswith((*SOURCES, ".toml", ".sh"))} == expected
+
+
+def test_the_wheel_names_its_licence_and_those_of_all_that_it_requires(wheel: Path) -> None:
+    info = f"asrtool-{version(wheel)}.dist-info"
+    with zipfile.ZipFile(wheel) as files:
+        about, text, notice = (
+            files.read(f"{info}/{name}") for name in ("METADATA", "licenses/LICENSE", "licenses/NOTICE")
+        )
+    assert text.split()[:4] == [b"Apache", b"License", b"Version", b"2.0,"]
+    metadata = email.message_from_bytes(about)
+    assert metadata["License"] == "Apache-2.0"
+    required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert "torch>=2.4" in required
+    names = [re.split(r"[^\w-]", line)[0] for line in required]
+    assert re.findall(r"^  (\S+) ", notice.decode(), re.MULTILINE) == names
+
+
+def test_nothing_of_the_checkout_is_imported(installed: Path, tmp_path: Path) -> None:
+    script = "import asrtool, local, utils; print(asrtool.__file__, local.__file__, utils.__file__)"
+    files = run(sys.executable, "-S", "-c", script, cwd=tmp_path, path=installed).split()
+    assert files == [str(installed / name / "__init__.py") for name in CODE]
+
+
+def test_the_command_has_the_version_of_the_wheel(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    assert asrtool(installed, tmp_path, "--version") == [f"asrtool, version {version(wheel)}"]
+
+
+@pytest.mark.parametrize("recipe", ["swbd", "an4", "own"])
+def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path, tmp_path: Path, recipe: str) -> None:
+    folder = installed / "asrtool" / "recipes" / recipe
+    named = [] if recipe == "swbd" else ["--recipe", recipe]
+    first, *stages = asrtool(installed, tmp_path, "run", *named, "--list")
+    assert first == f"recipe {folder}, work {tmp_path / 'exp' / recipe}"
+    assert stages[0] == " 0 corpus       to do"
+    (checked,) = asrtool(installed, tmp_path, "run", *named, "--check")
+    assert checked.startswith(f"{folder}: ")
+    assert checked.endswith(" all links hold")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_of_an_installed_recipe_writes_below_the_current_directory(installed: Path, tmp_path: Path) -> None:
+    words = ["run", "--config", "ci", "--stop-stage", "corpus"]
+    for setting in ("mini.train_hours=0.02", "mini.test_minutes=0.5"):
+        words += ["--set", setting]
+    assert asrtool(installed, tmp_path, *words) == ["ran corpus"]
+    assert (tmp_path / "exp" / "swbd" / "corpus").is_dir()
+    assert asrtool(installed, tmp_path, *words, "--list")[1] == " 0 corpus       done"
+
+
+def test_a_recipe_of_ones_own_is_run_from_its_folder(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(installed / "asrtool" / "recipes" / "own", folder)
+    (folder / "conf" / "own.toml").rename(folder / "conf" / "mine.toml")
+    text = (folder / "recipe.py").read_text()
+    (folder / "recipe.py").write_text(text.replace('"own"', '"mine"', 1))
+    assert asrtool(installed, folder, "run", "--list")[0] == f"recipe {folder}, work {folder / 'exp'}"
+    (checked,) = asrtool(installed, tmp_path, "run", "--recipe", "mine", "--check")
+    assert checked.startswith(f"{folder}: 13 stages, 1 configurations")
