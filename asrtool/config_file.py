@@ -12,6 +12,7 @@ from typing import Any
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, select
 from asrtool.config_value import convert, format_value, nearest, parse_override, read_toml
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
@@ -69,7 +70,7 @@ def build(given: Given) -> Config:
             raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", nearest(key[0], SECTIONS))
     try:
         sections = {name: _Section(name, kind, given).build() for name, kind in CLASSES.items()}
-        return Config(paths=_paths(given), **sections)
+        return Config(paths=_paths(given, sections["data"]), **sections)
     except ValueError as error:
         raise AsrtoolError(str(error), "correct the value in the configuration file or in --set") from error
 
@@ -180,16 +181,17 @@ def known_keys() -> Iterator[str]:
                     yield from (f"{section}.{name}.{inner.name}" for inner in dataclasses.fields(settings))
 
 
-def _paths(given: Given) -> dict[str, str]:
+def _paths(given: Given, data: Data) -> dict[str, str]:
     """Where corpora lie, by the keys of their releases."""
     keys = [key for key in given.values if key[0] == "paths"]
     if not keys:
         return {}
-    from local.ldc import RELEASES
+    from local.named import known_releases
 
+    known = known_releases(data)
     for key in keys:
-        if len(key) != 2 or key[1] not in RELEASES:
-            raise AsrtoolError(f"{given.origins[key]}: unknown key {'.'.join(key)}", nearest(key[-1], RELEASES))
+        if len(key) != 2 or key[1] not in known:
+            raise AsrtoolError(f"{given.origins[key]}: unknown key {'.'.join(key)}", nearest(key[-1], known))
     return {key[1]: convert(given.values[key], str, f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
 
 

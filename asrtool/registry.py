@@ -24,7 +24,7 @@ class NoSettings:
 # kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
 TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "features": {"fbank": ("asrtool.corpus.filterbank:Filterbank", "asrtool.corpus.settings:Fbank")},
-    "corpus": {name: (f"local.prepare_{name}:prepare_{name}", "") for name in ("swbd", "fisher", "hub5", "an4", "own")},
+    "corpus": "local.corpora.*:Corpus",
     "encoder": {"lstm": ("asrtool.models.lstm:BiLstm", "asrtool.models.settings:Lstm")},
     "objective": {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),

@@ -1,6 +1,6 @@
 """Synthetic telephone conversations in the layout of the LDC releases, for whoever has none of them.
 
-Switchboard-1, Fisher English and Hub5'00, spoken by espeak-ng through simulated telephone lines::
+Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated telephone lines::
 
     python -m local.mini_corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
 """
@@ -11,7 +11,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -19,36 +19,45 @@ import click
 from asrtool.corpus.settings import Mini
 from asrtool.files import write_folder
 from asrtool.log import progress, setup_logging
-from local.ldc import CORPORA
-from local.mini import fisher, hub5, swbd
+from local.corpora.fisher import Corpus as Fisher
+from local.corpora.hub5 import Corpus as Hub5
+from local.corpora.rt03 import Corpus as Rt03
+from local.corpora.swbd import Corpus as Swbd
+from local.mini import fisher, hub5, rt03, swbd
 from local.mini.call import Call, Recorded
 from local.mini.conversation import hold_conversation
 from local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from utils.sphere import write_sphere
 
-SWBD_SHARE = 0.6  # of training speech; the rest is Fisher
+SWBD_FRACTION = 0.6  # of training speech; the rest is Fisher
+RELEASES = tuple(release.name for corpus in (Swbd, Fisher, Hub5, Rt03) for release in corpus.releases)
 CALLS_PER_PROCESS = 6  # fewer are done sooner in this process than a new one starts
 
 
-def make_corpus(out: Path, mini: Mini, num_jobs: int = 0) -> None:
+def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: int = 0) -> None:
     """Write the corpus under `out`, replacing what is there; `num_jobs` processes, 0 for one a core.
 
-    The same settings give the same bytes, whatever the number of processes.
+    RT-03 is in it if it is among `names`. The same settings give the same bytes, whatever the number of processes,
+    and those of one corpus whatever else is made.
     Raises AsrtoolError when espeak-ng cannot be loaded or the disk is full.
     """
     train_s = mini.train_hours * 3600
     plans = {
-        "swbd": swbd.plan_calls(SWBD_SHARE * train_s, mini.seed),
-        "fisher": fisher.plan_calls((1 - SWBD_SHARE) * train_s, mini.seed),
+        "swbd": swbd.plan_calls(SWBD_FRACTION * train_s, mini.seed),
+        "fisher": fisher.plan_calls((1 - SWBD_FRACTION) * train_s, mini.seed),
         "hub5": hub5.plan_calls(mini.test_minutes * 60, mini.seed),
     }
-    with write_folder(out, *CORPORA) as root:
+    if Rt03.name in names:
+        plans["rt03"] = rt03.plan_calls(mini.test_minutes * 60, mini.seed)
+    with write_folder(out, *RELEASES) as root:
         calls = [call for plan in plans.values() for call in plan]
         recorded = iter(list(progress(_record_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
         parts = {name: [next(recorded) for _ in plan] for name, plan in plans.items()}
         swbd.write_transcripts(root, parts["swbd"], _pronounce(parts["swbd"]))
         fisher.write_transcripts(root, parts["fisher"])
         hub5.write_references(root, parts["hub5"])
+        if "rt03" in parts:
+            rt03.write_references(root, parts["rt03"])
 
 
 def _record_all(root: Path, calls: list[Call], num_jobs: int) -> Iterator[Recorded]:
@@ -87,11 +96,12 @@ DEFAULTS = {item.name: item.default for item in dataclasses.fields(Mini)}
 @click.option("--train-hours", default=DEFAULTS["train_hours"], show_default=True, help="Hours of training speech.")
 @click.option("--test-minutes", default=DEFAULTS["test_minutes"], show_default=True, help="Minutes of test speech.")
 @click.option("--seed", default=DEFAULTS["seed"], show_default=True, help="Another seed, another corpus.")
+@click.option("--rt03", is_flag=True, help="Make RT-03, too: as many minutes of test speech.")
 @click.option("--num-jobs", default=0, show_default=True, help="Processes; 0 is one a core.")
-def main(out: Path, train_hours: float, test_minutes: float, seed: int, num_jobs: int) -> None:
+def main(out: Path, train_hours: float, test_minutes: float, seed: int, rt03: bool, num_jobs: int) -> None:
     """Make a corpus of synthetic telephone conversations under OUT, in the layout of the LDC releases."""
     setup_logging()
-    make_corpus(out, Mini(train_hours, test_minutes, seed), num_jobs)
+    make_corpus(out, Mini(train_hours, test_minutes, seed), [Rt03.name] if rt03 else [], num_jobs)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-from lhotse import SupervisionSegment
+from typing import TYPE_CHECKING
 
 from local.text_rules import HESITATIONS, TAGS
+
+if TYPE_CHECKING:
+    from lhotse import SupervisionSegment
 
 # NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
 NO_RULES_GLM = """\

@@ -1,4 +1,4 @@
-"""Corpora to training, development and test sets.
+"""The sets of corpora to a training, a development and test sets.
 
 The development set is whole conversations, and none of its speakers is heard in training: sides of other conversations
 that they speak are left out of it. Conversations are chosen so that few are.
@@ -12,58 +12,54 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lhotse import Recording, SupervisionSegment
-
-from asrtool.corpus.manifest import Drop, read_manifests, write_manifests
+from asrtool.corpus.manifest import REPORT, Drop, read_manifests, write_manifests
+from asrtool.corpus.sets import DEV, FILE, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from local.corpus import Corpus
+from local.named import named_corpora, with_role
+from local.prepare import CORPORA
 from local.references import format_reference, reference_rules
 
-LARGEST_DEV_SHARE = 0.1  # of the speech, whatever data.dev_minutes says
-OWN_TRAIN, OWN_DEV = "own_train", "own_dev"
+if TYPE_CHECKING:
+    from lhotse import Recording, SupervisionSegment
+
+LARGEST_DEV_FRACTION = 0.1  # of the speech, whatever data.dev_minutes says
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """The manifests of one corpus."""
+class Part:
+    """What one corpus gives to a set."""
 
     name: str
     recordings: Sequence[Recording]
     segments: Sequence[SupervisionSegment]
 
 
-def split_manifests(manifests: Path, test: str, data: Data) -> None:
-    """Write `manifests`/train, dev and test from the folders of data.train and the folder `test`.
+def split_manifests(manifests: Path, data: Data) -> None:
+    """Write `manifests`/train, `manifests`/dev, a folder for each corpus of data.test, and, last, sets.json.
 
+    Reads `manifests`/corpora. Where no corpus of data.dev has a development set, a part of data.train is held out.
     Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
     """
+    named_corpora(data)
+    tested = with_role(data, "test")
+    (manifests / FILE).unlink(missing_ok=True)
+    glms = [_write_test(manifests, corpus) for corpus in tested]
     drops: list[Drop] = []
-    train_names = [corpus.name for corpus in data.train]
-    names = [OWN_TRAIN if name == "own" else name for name in train_names]
-    corpora = [_of_fit_length(_read(manifests / name), data, drops) for name in names]
-    if "own" in train_names and (manifests / OWN_DEV).is_dir():
-        dev = [_of_fit_length(_read(manifests / OWN_DEV), data, drops)]
-        train = [segment for corpus in corpora for segment in corpus.segments]
+    parts = [_read_fit(manifests, name, "train", data, drops) for name in _names(data, "train")]
+    given = [name for name in _names(data, "dev") if (manifests / CORPORA / name / "dev" / REPORT).is_file()]
+    if given:
+        dev = [_read_fit(manifests, name, "dev", data, drops) for name in given]
+        train = [segment for part in parts for segment in part.segments]
     else:
-        dev, train = _hold_out(corpora, data.dev_minutes * 60, drops)
-    repeated = duplicates(train, data.max_duplicates)
-    dropped = {drop.id for drop in repeated}
-    kept = [segment for segment in train if segment.id not in dropped]
-    if not kept:
-        raise AsrtoolError(
-            f"{manifests}: no training utterance is left beside the development set",
-            "lower data.dev_minutes, or give a development set of your own with paths.own_dev",
-        )
-    recordings = [recording for corpus in corpora for recording in corpus.recordings]
-    glm = _read_text(manifests / test / "ref.glm")
-    for old in (manifests / "train").glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
-        old.unlink()
-    _write(manifests / "train", recordings, kept, drops + repeated, _texts_by_corpus(corpora, kept))
-    _write_dev(manifests / "dev", dev, reference_rules(glm))
-    tested = _read(manifests / test)
-    references = {"ref.stm": _read_text(manifests / test / "ref.stm"), "ref.glm": glm}
-    _write(manifests / "test", tested.recordings, tested.segments, [], references)
+        dev, train = _hold_out(parts, data.dev_minutes * 60, drops)
+    _write_train(manifests / TRAIN, parts, train, drops, data)
+    _write_dev(manifests / DEV, dev, reference_rules(glms[0]))
+    sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
+    write_sets(manifests, Sets(tuple(sets)))
 
 
 def choose_conversations(segments: Iterable[SupervisionSegment], target_s: float) -> set[str]:
@@ -112,31 +108,29 @@ def duplicates(segments: Iterable[SupervisionSegment], max_duplicates: int) -> l
     return drops
 
 
-def _of_fit_length(corpus: Corpus, data: Data, drops: list[Drop]) -> Corpus:
-    """`corpus` without the utterances that are too short or too long, which go to `drops`."""
-    fit = []
-    for s in corpus.segments:
+def _read_fit(manifests: Path, name: str, role: str, data: Data, drops: list[Drop]) -> Part:
+    """`_read` without the utterances that are too short or too long, which go to `drops`."""
+    part, fit = _read(manifests, name, role), []
+    for s in part.segments:
         if data.min_duration_s <= s.duration <= data.max_duration_s:
             fit.append(s)
         else:
             reason = "too short" if s.duration < data.min_duration_s else "too long"
             drops.append(Drop(s.id, reason, f"{s.duration:.3f} s"))
-    return dataclasses.replace(corpus, segments=fit)
+    return dataclasses.replace(part, segments=fit)
 
 
-def _hold_out(
-    corpora: Sequence[Corpus], target_s: float, drops: list[Drop]
-) -> tuple[list[Corpus], list[SupervisionSegment]]:
-    """Development corpora and training utterances; each corpus gives in proportion to its speech."""
-    speech_s = {corpus.name: sum(s.duration for s in corpus.segments) for corpus in corpora}
-    share = min(target_s / max(sum(speech_s.values()), 1.0), LARGEST_DEV_SHARE)
+def _hold_out(parts: Sequence[Part], target_s: float, drops: list[Drop]) -> tuple[list[Part], list[SupervisionSegment]]:
+    """Development parts and training utterances; each corpus gives in proportion to its speech."""
+    speech_s = {part.name: sum(s.duration for s in part.segments) for part in parts}
+    fraction = min(target_s / max(sum(speech_s.values()), 1.0), LARGEST_DEV_FRACTION)
     dev, train = [], []
-    for corpus in corpora:
-        chosen = choose_conversations(corpus.segments, share * speech_s[corpus.name])
-        held = [s for s in corpus.segments if s.recording_id in chosen]
+    for part in parts:
+        chosen = choose_conversations(part.segments, fraction * speech_s[part.name])
+        held = [s for s in part.segments if s.recording_id in chosen]
         speakers = {s.speaker for s in held}
-        dev.append(dataclasses.replace(corpus, segments=held))
-        for s in corpus.segments:
+        dev.append(dataclasses.replace(part, segments=held))
+        for s in part.segments:
             if s.recording_id not in chosen and s.speaker in speakers:
                 drops.append(Drop(s.id, "speaker in dev", str(s.speaker)))
             elif s.recording_id not in chosen:
@@ -149,19 +143,43 @@ def _shuffled(id_: str) -> str:
     return hashlib.sha256(id_.encode()).hexdigest()
 
 
-def _texts_by_corpus(corpora: Sequence[Corpus], kept: Iterable[SupervisionSegment]) -> dict[str, str]:
+def _write_test(manifests: Path, corpus: Corpus) -> str:
+    """Write `manifests`/NAME, the test set of `corpus` as it is; returns the rules of its reference."""
+    folder = manifests / CORPORA / corpus.name / "test"
+    tested = _read(manifests, corpus.name, "test")
+    texts = {name: _read_text(folder / name) for name in ("ref.stm", "ref.glm")}
+    _write(manifests / corpus.name, tested.recordings, tested.segments, [], texts)
+    return texts["ref.glm"]
+
+
+def _write_train(
+    out: Path, parts: Sequence[Part], segments: Sequence[SupervisionSegment], drops: Sequence[Drop], data: Data
+) -> None:
+    repeated = duplicates(segments, data.max_duplicates)
+    dropped = {drop.id for drop in repeated}
+    kept = [segment for segment in segments if segment.id not in dropped]
+    if not kept:
+        raise AsrtoolError(
+            f"{out.parent}: no training utterance is left beside the development set",
+            "lower data.dev_minutes, or name a corpus in data.dev that has a development set",
+        )
+    for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
+        old.unlink()
+    recordings = [recording for part in parts for recording in part.recordings]
+    _write(out, recordings, kept, [*drops, *repeated], _texts_by_corpus(parts, kept))
+
+
+def _texts_by_corpus(parts: Sequence[Part], kept: Iterable[SupervisionSegment]) -> dict[str, str]:
     """One file a corpus, so that a language model can weigh them; none for a corpus that has no utterance left."""
     ids = {s.id for s in kept}
-    texts = {
-        f"sentences.{corpus.name}.txt": _sentences(s for s in corpus.segments if s.id in ids) for corpus in corpora
-    }
+    texts = {f"sentences.{part.name}.txt": _sentences(s for s in part.segments if s.id in ids) for part in parts}
     return {name: text for name, text in texts.items() if text}
 
 
-def _write_dev(out: Path, corpora: Sequence[Corpus], glm: str) -> None:
-    segments = [s for corpus in corpora for s in corpus.segments]
-    recordings = [r for corpus in corpora for r in corpus.recordings]
-    corpus_of = {r.id: corpus.name for corpus in corpora for r in corpus.recordings}
+def _write_dev(out: Path, parts: Sequence[Part], glm: str) -> None:
+    segments = [s for part in parts for s in part.segments]
+    recordings = [r for part in parts for r in part.recordings]
+    corpus_of = {r.id: part.name for part in parts for r in part.recordings}
     _write(out, recordings, segments, [], {"ref.stm": format_reference(segments, corpus_of), "ref.glm": glm})
 
 
@@ -179,9 +197,14 @@ def _sentences(segments: Iterable[SupervisionSegment]) -> str:
     return "".join(f"{s.text}\n" for s in segments if s.text)
 
 
-def _read(folder: Path) -> Corpus:
-    recordings, segments = read_manifests(folder)
-    return Corpus(folder.name, list(recordings), list(segments))
+def _names(data: Data, role: str) -> list[str]:
+    return [corpus.name for corpus in with_role(data, role)]
+
+
+def _read(manifests: Path, name: str, role: str) -> Part:
+    """What the corpus `name` gives in `role`; each utterance knows its corpus."""
+    recordings, segments = read_manifests(manifests / CORPORA / name / role)
+    return Part(name, list(recordings), [s.with_custom("corpus", name) for s in segments])
 
 
 def _read_text(path: Path) -> str:

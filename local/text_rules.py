@@ -48,66 +48,6 @@ class Rules:
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
 
 
-# MS-State transcripts of Switchboard-1. Order matters: what is inside brackets may hold brackets again.
-SWBD = Rules(
-    line=(
-        (r"\[silence\]", " "),
-        (r"<[be]_aside>", " "),
-    ),
-    word=(
-        (r"^(-?)\[laughter-(.+)\](-?)$", r"\1\2\3"),  # said while laughing
-        (r"^\[(.+-)/(.+)\]-?$", r"\1"),  # broken off: as said
-        (r"^\[(.+)/(.+)\](-?)$", r"\2\3"),  # mispronounced: as meant
-        (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
-        (r"^-?\[[^\[\]]+\]([^\[\]]+)$", r"-\1"),  # -[an]y; the first - is missing at times
-        (r"^([^\[\]]+)\[[^\[\]]+\]-?$", r"\1-"),  # th[is]-; the last - is missing at times
-        (r"([a-z])\[[^\[\]]+\]([a-z])", r"\1-\2"),  # ammu[n]it-
-        (r"^\{(.+)\}$", r"\1"),  # coined
-        (r"_\d+", ""),  # variant of pronunciation
-    ),
-)
-
-# Fisher, transcribed by LDC and by BBN/WordWave.
-FISHER = Rules(
-    refuse=(
-        (r"\[\[skip\]\]", "skipped"),
-        (r"<", "foreign"),
-        (r"\(\(\s*\)\)\s*\S|\S\s*\(\(\s*\)\)", "unintelligible"),
-    ),
-    line=(
-        (r"\(\(|\)\)", " "),
-        (r"\[pause\]", " "),
-    ),
-    words={
-        "[laugh]": "[laughter]",
-        **dict.fromkeys(("[mn]", "[sigh]", "[lipsmack]", "[breath]", "[cough]", "[sneeze]"), "[vocalized-noise]"),
-        "o._k.": "okay",
-        "ok": "okay",
-    },
-)
-
-# References of Hub5'00 (stm).
-HUB5 = Rules(
-    line=(
-        (r"\(\(|\)\)", " "),
-        (r"<[^>]*>", " "),
-        (r"\{\s*@\s*/\s*([^/}]*)[^}]*\}", r" \1 "),  # the first alternative that has words
-        (r"\{([^/}]*)/[^}]*\}", r" \1 "),
-        (r"%?hesitation", "uh"),
-        (r"[()@%]", " "),
-        (r"(^|\s)o\. k\.", r"\1okay"),
-    ),
-)
-
-# AN4: <s> A B C </s> (an1-fash-b)
-AN4 = Rules(
-    line=(
-        (r"</?s>|<sil>", " "),
-        (r"\([^()\s]*\)\s*$", " "),
-        (r"\+\+[a-z_]+\+\+", " [noise] "),
-    ),
-)
-
 # A person's own text, after strip_punctuation.
 PLAIN = Rules(word=((r"^'(.+)'$", r"\1"),))
 _TYPOGRAPHIC = str.maketrans(

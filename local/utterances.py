@@ -11,14 +11,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-
-from lhotse import AudioSource, Recording, SupervisionSegment
+from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from local.text_rules import Unusable
+
+if TYPE_CHECKING:
+    from lhotse import Recording, SupervisionSegment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,16 +173,19 @@ def with_paths(recordings: Iterable[Recording], sounds: Mapping[str, Sound]) -> 
     ]
 
 
-def mono_recording(id_: str, sound: Sound) -> Recording:
-    """The manifest entry of a file of one channel."""
-    source = AudioSource(type="file", channels=[0], source=os.path.abspath(sound.path))
+def make_recording(id_: str, sound: Sound, num_channels: int = 1) -> Recording:
+    """The manifest entry of a file."""
+    from lhotse import AudioSource, Recording
+
+    channels = list(range(num_channels))
+    source = AudioSource(type="file", channels=channels, source=os.path.abspath(sound.path))
     return Recording(
         id=id_,
         sources=[source],
         sampling_rate=sound.sampling_rate_hz,
         num_samples=sound.num_samples,
         duration=sound.duration_s,
-        channel_ids=[0],
+        channel_ids=channels,
     )
 
 

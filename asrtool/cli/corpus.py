@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -16,13 +17,15 @@ from asrtool.config import Config
 def corpus(out: Path, config: Config) -> None:
     """Link the configured corpora under OUT, or make the mini corpus there.
 
-    The corpora are those that data.train and its test set need; [paths] says where they lie.
+    The corpora are those that data.train, data.dev and data.test name; [paths] says where their releases lie.
     """
-    from local.ldc import collect_corpora
+    from local.collect import collect_corpora
 
-    def make_mini(folder: Path) -> None:
+    def make_mini(folder: Path, names: list[str]) -> None:
         from local.mini_corpus import make_corpus
 
-        make_corpus(folder, config.mini)
+        hours = config.mini.train_hours
+        logging.info("no path is configured: making the mini corpus, %g h of SYNTHETIC speech, under %s", hours, folder)
+        make_corpus(folder, config.mini, names)
 
-    collect_corpora(out, config, make_mini)
+    collect_corpora(out, config.data, config.paths, make_mini)

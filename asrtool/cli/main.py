@@ -18,7 +18,7 @@ COMMANDS = {
     "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": (
         "asrtool.cli.prepare:prepare",
-        "Corpus to manifests: swbd, fisher, hub5, an4, kaldi, lhotse, folder, own, split.",
+        "Corpora to manifests, and these to training, development and test sets.",
     ),
     "features": ("asrtool.cli.features:features", "Manifests to filterbank features."),
     "tokenizer": ("asrtool.cli.tokenizer:tokenizer", "Make the tokens: BPE pieces or phones."),

@@ -16,7 +16,7 @@ from lhotse.augmentation import Speed
 
 from asrtool.corpus.cmvn import Moments, add_moments
 from asrtool.corpus.feature_type import FeatureType
-from asrtool.corpus.index import Utterance
+from asrtool.corpus.index import NO_FIELDS, Utterance
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import CHANNELS, write_shard
@@ -115,6 +115,7 @@ def _cut_out(samples: np.ndarray, segment: SupervisionSegment, speed: float, rat
 
 
 def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num_frames: int) -> Utterance:
+    custom = dict(segment.custom or {})
     return Utterance(
         id=_copy_id(segment.id, job.speed),
         recording=segment.recording_id,
@@ -125,6 +126,8 @@ def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num
         text=segment.text,
         shard=job.number,
         num_frames=num_frames,
+        corpus=custom.pop("corpus", ""),
+        fields=custom or NO_FIELDS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Manifests to features: `manifests/{train,dev,test}` to `features/{train,dev,test}`.
+"""Manifests to features: `manifests/SET` to `features/SET`, for each set that `manifests/sets.json` lists.
 
 A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
 the corpus and the files do not depend on the number of processes.
@@ -13,6 +13,7 @@ import functools
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,30 +24,33 @@ from pathlib import Path
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
-from asrtool.corpus.index import SETTINGS, Utterance, write_feature_settings, write_index
+from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
+from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.log import progress
 
-SETS = ("train", "dev", "test")
 MapShards = Callable[[Callable[[ShardJob], ShardResult], Sequence[ShardJob]], Iterable[ShardResult]]
 
 
 def compute_features(manifests: Path, out: Path, features: Features) -> None:
-    """Write `out`/{train,dev,test} and, last, `out`/features.json.
+    """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
 
     The training set gets a copy at each of `features.speeds`. An utterance whose audio cannot be read is set aside in
     `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to more than `features.bad_fraction` of a set, for a
     missing or corrupt manifest, a wrong sampling rate, features that are not finite, and a full disk.
     """
+    sets = read_sets(Path(manifests))
     (out / SETTINGS).unlink(missing_ok=True)
+    _remove_others(out, sets)
     everyone: Moments | None = None
-    for name in SETS:
+    for name in sets.names:
         sources = read_sources(Path(manifests) / name, features)
-        jobs = plan_shards(sources, features.speeds if name == "train" else (1.0,), features.shard_cuts)
+        jobs = plan_shards(sources, features.speeds if name == sets.train else (1.0,), features.shard_cuts)
         everyone = _write_set(out / name, jobs, features, everyone)
+    write_sets(out, sets)
     # How many processes did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
 
@@ -88,6 +92,12 @@ def plan_shards(sources: Sequence[Source], speeds: Sequence[float], shard_cuts: 
         groups[-1].append(source)
     pairs = [(speed, group) for speed in speeds for group in groups]
     return [ShardJob(number, speed, tuple(group)) for number, (speed, group) in enumerate(pairs)]
+
+
+def _remove_others(out: Path, sets: Sets) -> None:
+    for index in out.glob(f"*/{INDEX}"):
+        if index.parent.name not in sets.names:
+            shutil.rmtree(index.parent)
 
 
 def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone: Moments | None) -> Moments:

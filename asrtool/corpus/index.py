@@ -5,11 +5,13 @@ Reading it needs neither lhotse nor torch, so planning batches, counting hours a
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import sys
 import typing
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,13 @@ class Utterance:
     text: str
     shard: int
     num_frames: int
+    corpus: str = ""  # which it is from; files written before this was known have none
+    fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # what else a corpus says of it
 
 
-_TYPES = typing.get_type_hints(Utterance)
+NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
+_TYPES = {**typing.get_type_hints(Utterance), "fields": dict}
+_NEEDED = {item.name for item in dataclasses.fields(Utterance) if item.default is item.default_factory is MISSING}
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
@@ -54,8 +60,9 @@ def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
     num_utterances = 0
     with open(directory / INDEX, "w", encoding="utf-8") as file:
         for utterance in utterances:
-            fields = {name: getattr(utterance, name) for name in _TYPES}
-            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            values = {name: getattr(utterance, name) for name in _TYPES}
+            stated = {name: value for name, value in values.items() if value or name in _NEEDED}
+            file.write(json.dumps(stated, ensure_ascii=False) + "\n")
             num_utterances += 1
     return num_utterances
 
@@ -86,16 +93,16 @@ def _parse_line(line: str, where: str) -> Utterance:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise AsrtoolError(f"{where}: not JSON: {error.msg}", RERUN) from error
-    if not isinstance(fields, dict) or set(fields) != set(_TYPES):
+    if not isinstance(fields, dict) or not _NEEDED <= fields.keys() <= _TYPES.keys():
         found = sorted(fields) if isinstance(fields, dict) else fields
         raise AsrtoolError(f"{where}: found {found}, expected the keys {', '.join(_TYPES)}", RERUN)
-    for name, kind in _TYPES.items():
-        if not _is(fields[name], kind):
-            raise AsrtoolError(f"{where}: {name} is {fields[name]!r}, expected {kind.__name__}", RERUN)
+    for name, value in fields.items():
+        if not _is(value, _TYPES[name]):
+            raise AsrtoolError(f"{where}: {name} is {value!r}, expected {_TYPES[name].__name__}", RERUN)
     if fields["channel"] not in ("A", "B") or fields["num_frames"] < 1:
         found = f"channel {fields['channel']!r}, num_frames {fields['num_frames']}"
         raise AsrtoolError(f"{where}: {found}, expected channel A or B, one frame or more", RERUN)
-    return Utterance(**fields)
+    return Utterance(**{**fields, "corpus": sys.intern(fields.get("corpus", ""))})
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -14,13 +14,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
-from lhotse.qa import validate_recordings_and_supervisions
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside, write_text
+
+if TYPE_CHECKING:  # settings look at the classes of corpora, which import this module: it loads without lhotse
+    from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
 RECORDINGS = "recordings.jsonl.gz"
 SUPERVISIONS = "supervisions.jsonl.gz"
@@ -76,7 +76,7 @@ def write_manifests(
 
 
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
-    """Raise AsrtoolError when nothing is left, or faults took more than the share `limit` of one or the other.
+    """Raise AsrtoolError when nothing is left, or faults took more than the fraction `limit` of one or the other.
 
     The numbers are of what is left. The list of drops is then written beside `out`.
     """
@@ -89,7 +89,7 @@ def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_ut
             raise AsrtoolError(
                 f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
                 f" data.bad_fraction is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
-                f"mend what {rejected(out)} lists, or raise data.bad_fraction",
+                f"fix what {rejected(out)} lists, or raise data.bad_fraction",
             )
     if not num_utterances:
         write_text(rejected(out), format_drops(drops))
@@ -124,6 +124,8 @@ def count(
 
 def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
     """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
+    from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+
     report = read_report(directory)
     recordings = list(read_lines(directory / RECORDINGS, Recording.from_dict))
     supervisions = list(read_lines(directory / SUPERVISIONS, SupervisionSegment.from_dict))
@@ -178,6 +180,9 @@ def check_manifests(recordings: Sequence[Recording], supervisions: Sequence[Supe
 
     Raises AsrtoolError naming `where` and the id.
     """
+    from lhotse import RecordingSet, SupervisionSet
+    from lhotse.qa import validate_recordings_and_supervisions
+
     for what, ids in (("recording", [r.id for r in recordings]), ("utterance", [s.id for s in supervisions])):
         repeated = [id_ for id_, num in collections.Counter(ids).items() if num > 1]
         if repeated:

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CODINGS = {"pcm": "pcm", "ulaw": "ulaw", "mu-law": "ulaw", "mulaw": "ulaw", "alaw": "alaw"}
 SHORTEN = "embedded-shorten-v2.00"

@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from asrtool import registry
 from asrtool.config import Config, check_conflicts, select
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
@@ -82,8 +81,6 @@ def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[st
     for placeholder in PLACEHOLDER.findall(line.text):
         if placeholder not in KNOWN:
             yield f"unknown placeholder {placeholder} in: {line.text}"
-    if line.corpus and line.corpus not in registry.names("corpus"):
-        yield f"unknown corpus {line.corpus!r} for: {line.text}"
     for path in re.findall(r"\{work\}/(\S+)", line.text):
         if not any(lies_in(path, known) for known in (*stage.needs, *stage.makes)):
             yield f"{path} is neither in needs nor in makes, in: {line.text}"

@@ -126,10 +126,11 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
     if recipe.site_paths.is_file():
         files.insert(0, recipe.site_paths)
+    load_config(files, overrides)  # which says in what file a fault is, as long as they are whole
     from_files: dict[str, str] = {}
     for file in files:
-        paths = load_config([file]).paths
-        from_files |= {key: _absolute_or_empty(paths[key], file.parent) for key in read_toml(file).get("paths", {})}
+        paths = read_toml(file).get("paths", {})
+        from_files |= {key: _absolute_or_empty(path, file.parent) for key, path in paths.items()}
     absolute = [f"paths.{key}={value}" for key, value in from_files.items()]
     loaded = load_config(files, [*absolute, *(_absolute_override(override) for override in overrides)])
     check_conflicts(loaded)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """One command line; `corpus` names the training corpus it serves ('' = always run)."""
+    """One command line."""
 
     text: str
-    corpus: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The stages every recipe shares: all but the preparation of its corpus."""
+"""The stages every recipe shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ CORPUS = Stage(
     why="Later stages find every corpus at the same place, whether it is linked or made.",
     makes=("corpus",),
     run=(Line("asrtool corpus {work}/corpus --config {config}"),),
-    settings=("paths", "mini", "data.train"),
+    settings=("paths", "mini", "data.train", "data.dev", "data.test"),
+)
+
+PREPARE = Stage(
+    name="prepare",
+    why="Recordings and transcripts become manifests with one text convention.",
+    needs=("corpus",),
+    makes=("manifests",),
+    run=(
+        Line("asrtool prepare all {work}/corpus {work}/manifests --config {config}"),
+        Line("asrtool prepare split {work}/manifests --config {config}"),
+    ),
+    settings=("data",),
 )
 
 COMMON = (

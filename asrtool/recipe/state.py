@@ -38,12 +38,8 @@ class Run:
     invocation: str  # the command line of this run without its choice of stages, for hints and for the report
 
     def lines(self, stage: Stage) -> list[str]:
-        """The command lines of `stage` that serve the training corpora, placeholders as they are."""
-        return [
-            line.text
-            for line in stage.run
-            if not line.corpus or line.corpus in {corpus.name for corpus in self.config.data.train}
-        ]
+        """The command lines of `stage`, placeholders as they are."""
+        return [line.text for line in stage.run]
 
     def is_off(self, stage: Stage) -> bool:
         """Whether the settings leave `stage` out."""

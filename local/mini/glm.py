@@ -23,11 +23,12 @@ OTHER_READINGS = {  # what else a contraction may stand for
 _CONTEXT = "/ [ ] __ [ ]"
 
 
-def _format_glm() -> str:
+def format_glm(name: str) -> str:
+    """The rules, under the `name` of a file."""
     return "\n".join(
         [
             ";; Rules for the synthetic test set; the constructs are those of the English evaluations of NIST.",
-            '* name "en20000405_hub5.glm"',
+            f'* name "{name}"',
             '* desc "Text rules of the synthetic conversations"',
             "* format = 'NIST1'",
             "* max_nrules = '500'",
@@ -63,6 +64,3 @@ def _contraction_rule(word: str) -> str:
     readings = [CONTRACTIONS[word], *filter(None, [OTHER_READINGS.get(word)])]
     target = f"{{{' / '.join(readings)}}}" if len(readings) > 1 else readings[0]
     return f"[{word.upper()}] => [{target}] {_CONTEXT}"
-
-
-GLM = _format_glm()

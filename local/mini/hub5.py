@@ -9,13 +9,15 @@ import numpy as np
 
 from local.mini.call import Call, Recorded, split_evenly
 from local.mini.conversation import Plan, Segment
-from local.mini.glm import CONTRACTIONS, GLM
+from local.mini.glm import format_glm
 from local.mini.marks import MARKS, Token
+from local.mini.stm import scored, stm_lines
 from local.mini.telephone import LineQuality
 from local.mini.voices import CALLHOME, SWITCHBOARD, Pool, draw_voices
 
 AUDIO = "LDC2002S09/hub5e_00/english"
 REFERENCE = "LDC2002T43/2000_hub5_eng_eval_tr/reference"
+GLM_NAME = "en20000405_hub5.glm"
 CALL_SPEECH_S = 40.0
 GREETING_S = 5.5  # of speech before what is scored begins, about
 PARTS: tuple[tuple[str, int, Pool, LineQuality], ...] = (
@@ -70,56 +72,22 @@ def write_references(root: Path, recorded: Sequence[Recorded]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for item in recorded:
         (folder / f"{item.conversation.name}.txt").write_text(format_txt(item))
-    stm = [line for item in recorded for side in range(2) for line in stm_lines(item, side)]
+    stm = [line for item in recorded for side in range(2) for line in _stm(item, side)]
     (root / REFERENCE / "hub5e00.english.000405.stm").write_text(STM_HEADER + "".join(stm))
-    (root / REFERENCE / "en20000405_hub5.glm").write_text(GLM)
+    (root / REFERENCE / GLM_NAME).write_text(format_glm(GLM_NAME))
     pem = [
         f"{item.conversation.name} {'AB'[side]} unknown_speaker {segment.start_s:.2f} {segment.end_s:.2f}\n"
         for item in recorded
         for side in range(2)
-        for segment in _scored(item, side)
+        for segment in scored(item, side)
     ]
     (root / AUDIO / "hub5e_00.pem").write_text("".join(pem))
 
 
-def _scored(item: Recorded, side: int) -> Iterator[Segment]:
-    """Segments that count: with words, and after the greeting."""
-    begin_s = item.conversation.greeting_end_s
-    return (s for s in item.conversation.sides[side] if s.has_words and s.start_s >= begin_s)
-
-
-def stm_lines(item: Recorded, side: int) -> Iterator[str]:
-    """Reference lines of one side; what lies before the first and after the last is not to be scored."""
+def _stm(item: Recorded, side: int) -> Iterator[str]:
     name, sex = item.conversation.name, item.voices[side].sex
     corpus, letter = name[:2], "AB"[side]
-    head = f"{name} {letter} {name}_{letter}"
-    label = f"<O,{corpus},{sex},{corpus}-{sex}>"
-    ignored = "IGNORE_TIME_SEGMENT_IN_SCORING"
-    scored = list(_scored(item, side))
-    begin_s, end_s = (scored[0].start_s, scored[-1].end_s) if scored else (item.conversation.duration_s,) * 2
-    yield f"{head} 0.00 {begin_s:.2f} {label} {ignored}\n"
-    for segment in scored:
-        yield f"{head} {segment.start_s:.2f} {segment.end_s:.2f} {label} {format_stm(segment)}\n"
-    if scored:
-        yield f"{head} {end_s:.2f} {item.conversation.duration_s:.2f} {label} {ignored}\n"
-
-
-def format_stm(segment: Segment) -> str:
-    """The words of a segment as NIST scores them: upper case, contractions written out, sounds left out."""
-    return " ".join(_stm_token(timed.token) for timed in segment.tokens if not timed.token.is_sound)
-
-
-def _stm_token(token: Token) -> str:
-    if token.kind in ("partial", "tail"):
-        return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
-    if token.word in ("uh", "um"):
-        return "(%HESITATION)"
-    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
-    if token.kind == "mispronounced":
-        return f"{{{written} / {token.heard.upper()}}}"
-    if token.kind == "uncertain":
-        return " ".join(f"({word})" for word in written.split())
-    return written
+    return stm_lines(item, side, f"{name} {letter} {name}_{letter}", f"<O,{corpus},{sex},{corpus}-{sex}>")
 
 
 def format_txt(item: Recorded) -> str:

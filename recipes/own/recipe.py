@@ -4,23 +4,12 @@ Give it with --set paths.own_train=DIR --set paths.own_test=DIR, and a developme
 a part of the training set is held out.
 """
 
-from asrtool.recipe.stage import Line, Stage
-from asrtool.recipe.stages import COMMON, CORPUS
+from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
 
 CONFIG = "own"
 
 STAGES = (
     CORPUS,
-    Stage(
-        name="prepare",
-        why="Recordings and transcripts become manifests with one text convention.",
-        needs=("corpus",),
-        makes=("manifests",),
-        run=(
-            Line("asrtool prepare own {work}/corpus {work}/manifests --config {config}"),
-            Line("asrtool prepare split {work}/manifests --test own_test --config {config}"),
-        ),
-        settings=("data",),
-    ),
+    PREPARE,
     *COMMON,
 )

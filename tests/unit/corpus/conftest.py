@@ -12,6 +12,7 @@ from lhotse import Recording, SupervisionSegment
 
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.manifest import write_manifests
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.settings import Choice
 
@@ -20,6 +21,7 @@ NUM_SEGMENTS = 6  # of a recording
 TONE_HZ = (400, 1500)  # of side A and side B
 
 SMALL = Features(type=Choice.of("features", "fbank", num_mel_bins=23), shard_cuts=12, num_jobs=1)
+SETS = Sets((EvaluationSet("test"),))
 
 
 def write_recording(path: Path, seed: int, duration_s: float = 20.0) -> Recording:
@@ -60,6 +62,7 @@ def make_manifests(tmp_path: Path) -> Callable[..., Path]:
             recordings = [write_recording(audio / f"{name}{i}.wav", seed := seed + 1) for i in range(num)]
             segments = [segment for recording in recordings for segment in make_segments(recording)]
             write_manifests(tmp_path / "manifests" / name, recordings, segments, [], 0.01, {})
+        write_sets(tmp_path / "manifests", SETS)
         return tmp_path / "manifests"
 
     return make
@@ -74,6 +77,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recordings = [write_recording(root / "audio" / f"{name}{seed}.wav", seed) for seed in seeds]
         segments = [segment for recording in recordings for segment in make_segments(recording)]
         write_manifests(root / "manifests" / name, recordings, segments, [], 0.01, {})
+    write_sets(root / "manifests", SETS)
     compute_features(root / "manifests", root / "lilcom", SMALL)
     compute_features(root / "manifests", root / "shar", Features(**{**SMALL.__dict__, "storage": "shar"}))
     return root

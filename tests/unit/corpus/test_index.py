@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -33,6 +34,8 @@ utterances = st.builds(
     text=st.text(),
     shard=st.just(0),
     num_frames=st.integers(1, 10_000),
+    corpus=st.text(),
+    fields=st.dictionaries(st.text(), st.one_of(st.integers(), st.text(), st.lists(st.integers()))),
 )
 
 
@@ -41,6 +44,23 @@ utterances = st.builds(
 def test_what_is_written_is_read_back(tmp_path: Path, index: list[Utterance]) -> None:
     assert write_index(tmp_path, index) == len(index)
     assert read_index(tmp_path) == index
+
+
+def test_an_index_written_before_corpora_were_known_is_read_without_them(tmp_path: Path) -> None:
+    old = {
+        "id": "a-1", "recording": "a", "channel": "A", "start_s": 0.5, "duration_s": 1.25, "speaker": "a-A",
+        "text": "hello there", "shard": 0, "num_frames": 125,
+    }  # fmt: skip
+    (tmp_path / "index.jsonl").write_text(json.dumps(old) + "\n")
+    assert read_index(tmp_path) == [UTTERANCE]
+    assert (UTTERANCE.corpus, UTTERANCE.fields) == ("", {})
+
+
+def test_further_fields_need_no_change_here(tmp_path: Path) -> None:
+    told = dataclasses.replace(UTTERANCE, corpus="calls", fields={"language": "en", "quality": 0.7, "ali": [1, 1, 2]})
+    write_index(tmp_path, [told, UTTERANCE])
+    assert read_index(tmp_path) == [told, UTTERANCE]
+    assert hash(told) != hash(UTTERANCE)
 
 
 def test_a_missing_index_says_which_stage_to_run(tmp_path: Path) -> None:
@@ -62,6 +82,8 @@ def test_an_empty_index_is_an_error(tmp_path: Path) -> None:
         ({"num_frames": True}, r"num_frames is True, expected int"),
         ({"channel": "1"}, r"channel '1', num_frames 125, expected channel A or B"),
         ({"duration_s": None}, r"duration_s is None, expected float"),
+        ({"fields": [1]}, r"fields is \[1\], expected dict"),
+        ({"corpus": None}, r"corpus is None, expected str"),
         ({"word": "hello"}, r"found \[.*'word'\], expected the keys id, recording"),
     ],
 )

@@ -1,4 +1,4 @@
-"""CMU AN4: the published lists, with audio as .sph, .wav, .flac or .raw beside them, to manifests."""
+"""CMU AN4: the published lists, with audio as .sph, .wav, .flac or .raw beside them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,53 @@ import io
 import re
 from pathlib import Path
 
-from lhotse import SupervisionSegment
-
 from asrtool.corpus.manifest import Drop, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from local.corpus import Corpus as Base
+from local.corpus import Release
 from local.references import NO_RULES_GLM, format_reference
-from local.text_rules import AN4, normalise
-from local.utterances import mono_recording, normalise_all, usable_audio
+from local.text_rules import Rules, normalise
+from local.utterances import make_recording, normalise_all, usable_audio
 
 SAMPLING_RATE_HZ = 16000
 NUM_CHANNELS = 1
 SUFFIXES = (".sph", ".wav", ".flac")
-LISTS = {"an4": "an4_train", "an4_test": "an4_test"}  # manifest folder -> published list
+RELEASE = Release("an4", "CMU AN4", ("etc/an4_train.fileids", "etc/an4_test.fileids"))
+LISTS = {"train": "an4_train", "test": "an4_test"}  # role -> published list
+
+# AN4: <s> A B C </s> (an1-fash-b)
+RULES = Rules(
+    line=(
+        (r"</?s>|<sil>", " "),
+        (r"\([^()\s]*\)\s*$", " "),
+        (r"\+\+[a-z_]+\+\+", " [noise] "),
+    ),
+)
 
 
-def prepare_an4(corpus: Path, manifests: Path, data: Data) -> None:
-    """Write the manifest folders `manifests`/an4 and `manifests`/an4_test.
+class Corpus(Base):
+    """Letters, digits and names read at 16 kHz."""
 
-    Raises AsrtoolError when a list is missing or too much of one cannot be used (data.bad_fraction).
-    """
-    for name, published in LISTS.items():
-        _prepare_list(corpus, published, manifests / name, data)
+    name = "an4"
+    title = "CMU AN4"
+    releases = (RELEASE,)
+    roles = ("train", "test")
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/train and `out`/test."""
+        for role, published in LISTS.items():
+            _prepare_list(corpus / RELEASE.name, published, out / role, data)
 
 
 def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
-    """Write the manifest folder `out` of one published list; speakers are the folders of the audio files."""
+    """Write the manifest folder `out` of one published list; speakers are the folders of the audio files.
+
+    Raises AsrtoolError when the list is missing or too much of it cannot be used.
+    """
+    from lhotse import SupervisionSegment
+
     drops: list[Drop] = []
     places = {line.rpartition("/")[2]: line for line in _read_list(corpus / "etc" / f"{published}.fileids")}
     texts = _read_texts(corpus / "etc" / f"{published}.transcription")
@@ -52,11 +72,11 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
             SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, texts[id_], speaker=_speaker(places[id_]))
             for id_, sound in sounds.items()
         ),
-        functools.partial(normalise, rules=AN4),
+        functools.partial(normalise, rules=RULES),
         drops,
     )
     reference = format_reference(segments, dict.fromkeys(sounds, "an4"))
-    recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
+    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
     write_manifests(
         out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     )
@@ -64,7 +84,7 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
 
 def _read_list(path: Path) -> list[str]:
     if not path.is_file():
-        raise AsrtoolError(f"{path}: missing", "set paths.an4 to the folder that holds etc and wav")
+        raise AsrtoolError(f"{path}: missing", f"set paths.{RELEASE.key} to the folder that holds etc and wav")
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
@@ -74,7 +94,7 @@ def _read_texts(path: Path) -> dict[str, str]:
     for number, line in enumerate(_read_list(path), start=1):
         match = re.fullmatch(r"(.*)\(([^()\s]+)\)", line)
         if not match:
-            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected WORDS (ID)", "mend the line")
+            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected WORDS (ID)", "fix the line")
         texts[match[2]] = match[1]
     return texts
 

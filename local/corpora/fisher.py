@@ -1,4 +1,4 @@
-"""Fisher English parts 1 and 2: audio and transcripts to manifests, through lhotse's prepare_fisher_english.
+"""Fisher English parts 1 and 2: audio and transcripts, read by lhotse's prepare_fisher_english.
 
 lhotse reads a staged copy in the layout it knows, with the calls that have both sound and transcript.
 """
@@ -12,27 +12,69 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from lhotse.recipes import prepare_fisher_english
-
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.ldc import find_files
-from local.text_rules import FISHER, normalise
+from local.corpus import Corpus as Base
+from local.corpus import Release
+from local.releases import find_files
+from local.text_rules import Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
-AUDIO = ("LDC2004S13", "LDC2005S13")
-TRANSCRIPTS = ("LDC2004T19", "LDC2005T19")
+TURNS = "data/trans/*/fe_03_*.txt"
+AUDIO = (
+    Release("LDC2004S13", "Fisher part 1 audio", ("fe_03_*.sph",)),
+    Release("LDC2005S13", "Fisher part 2 audio", ("fe_03_*.sph",)),
+)
+TRANSCRIPTS = (
+    Release("LDC2004T19", "Fisher part 1 transcripts", (TURNS,)),
+    Release("LDC2005T19", "Fisher part 2 transcripts", (TURNS,)),
+)
 TURN = re.compile(r"(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+([AB])\d*:\s*(.*)")
 
+# Fisher, transcribed by LDC and by BBN/WordWave.
+RULES = Rules(
+    refuse=(
+        (r"\[\[skip\]\]", "skipped"),
+        (r"<", "foreign"),
+        (r"\(\(\s*\)\)\s*\S|\S\s*\(\(\s*\)\)", "unintelligible"),
+    ),
+    line=(
+        (r"\(\(|\)\)", " "),
+        (r"\[pause\]", " "),
+    ),
+    words={
+        "[laugh]": "[laughter]",
+        **dict.fromkeys(("[mn]", "[sigh]", "[lipsmack]", "[breath]", "[cough]", "[sneeze]"), "[vocalized-noise]"),
+        "o._k.": "okay",
+        "ok": "okay",
+    },
+)
 
-def prepare_fisher(corpus: Path, out: Path, data: Data) -> None:
+
+class Corpus(Base):
+    """Fisher English, to train on."""
+
+    name = "fisher"
+    title = "Fisher English"
+    releases = (*AUDIO, *TRANSCRIPTS)
+    roles = ("train",)
+    in_mini = True
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/train."""
+        _prepare(corpus, out / "train", data)
+
+
+def _prepare(corpus: Path, out: Path, data: Data) -> None:
     """Write the manifest folder `out` from the folder `corpus` that holds the four releases.
 
-    Raises AsrtoolError when a release is missing or too much of it cannot be used (data.bad_fraction).
+    Raises AsrtoolError when a release is missing or too much of it cannot be used.
     """
+    from lhotse.recipes import prepare_fisher_english
+
     drops: list[Drop] = []
     files = _by_call(corpus, AUDIO, "fe_03_*.sph")
     turns = _by_call(corpus, TRANSCRIPTS, "trans/*/fe_03_*.txt")
@@ -49,7 +91,7 @@ def prepare_fisher(corpus: Path, out: Path, data: Data) -> None:
         )
         segments = list(manifests["supervisions"])
         recordings = with_paths(manifests["recordings"], good)
-    rule = functools.partial(normalise, rules=FISHER)
+    rule = functools.partial(normalise, rules=RULES)
     write_manifests(out, recordings, normalise_all(segments, rule, drops), drops, data.bad_fraction, {})
 
 
@@ -57,7 +99,7 @@ def read_speakers(corpus: Path) -> dict[str, str]:
     """Call side (fe_03_00001-A) -> speaker PIN, from the tables of calls of both parts."""
     speakers = {}
     for release in TRANSCRIPTS:
-        for path in find_files(corpus / release, "*_calldata.tbl"):
+        for path in find_files(corpus / release.name, "*_calldata.tbl"):
             rows = [line.split(",") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]]
             for row in rows:
                 if len(row) > 10:
@@ -66,13 +108,13 @@ def read_speakers(corpus: Path) -> dict[str, str]:
     return speakers
 
 
-def _by_call(corpus: Path, releases: Iterable[str], pattern: str) -> dict[str, Path]:
+def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[str, Path]:
     """Call id -> file, over the releases, whatever the nesting of their folders."""
     found = {}
     for release in releases:
-        paths = {path.stem: path for path in find_files(corpus / release, pattern)}
+        paths = {path.stem: path for path in find_files(corpus / release.name, pattern)}
         if not paths:
-            raise AsrtoolError(f"{corpus / release}: no {pattern} in it", f"check paths.{release.lower()}")
+            raise AsrtoolError(f"{corpus / release.name}: no {pattern} in it", f"check paths.{release.key}")
         found.update(paths)
     return dict(sorted(found.items()))
 

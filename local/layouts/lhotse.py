@@ -10,15 +10,16 @@ from lhotse import Recording, SupervisionSegment
 from asrtool.corpus.manifest import Drop, read_lines, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.ldc import find_files
 from local.references import NO_RULES_GLM, format_reference
+from local.releases import find_files
 from local.text_rules import normalise_plain
 from local.utterances import look_at, normalise_all
 
 
-def prepare_lhotse(folder: Path, out: Path, data: Data) -> None:
+def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out` from *recordings*.jsonl.gz and *supervisions*.jsonl.gz in `folder`.
 
+    Its ref.stm has that label on each segment.
     Raises AsrtoolError when there is not one of each, one is corrupt, or too much cannot be used.
     """
     drops: list[Drop] = []
@@ -29,7 +30,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data) -> None:
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = {id_: r for id_, r in recordings.items() if id_ in transcribed and _is_usable(r, drops)}
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
-    reference = format_reference(segments, dict.fromkeys(usable, out.name))
+    reference = format_reference(segments, dict.fromkeys(usable, label))
     texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     write_manifests(out, usable.values(), segments, drops, data.bad_fraction, texts)
 

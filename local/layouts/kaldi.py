@@ -15,16 +15,16 @@ from lhotse.kaldi import load_kaldi_data_dir
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.prepare_folder import usual_rate_hz
+from local.layouts.folder import usual_rate_hz
 from local.references import NO_RULES_GLM, format_reference
 from local.text_rules import normalise_plain
-from local.utterances import Sound, mono_recording, normalise_all, staging, times_run, usable_audio
+from local.utterances import Sound, make_recording, normalise_all, staging, times_run, usable_audio
 
 Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
 
 
-def prepare_kaldi(directory: Path, out: Path, data: Data) -> None:
-    """Write the manifest folder `out`, with ref.stm and ref.glm for use as a test set.
+def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
     Relative paths in wav.scp are taken from the current directory, as Kaldi does, or else from `directory`. Raises
     AsrtoolError for a missing file, a pipe in wav.scp, or when too much cannot be used.
@@ -50,8 +50,8 @@ def prepare_kaldi(directory: Path, out: Path, data: Data) -> None:
         _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
     assert supervisions is not None, f"{directory} was staged with segments"
     normalised = normalise_all(supervisions, normalise_plain, drops)
-    reference = format_reference(normalised, dict.fromkeys(sounds, out.name))
-    recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
+    reference = format_reference(normalised, dict.fromkeys(sounds, label))
+    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
     write_manifests(
         out, recordings, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     )
@@ -79,7 +79,7 @@ def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         id_, _, value = line.strip().partition(" ")
         if not id_ or (not value and not allow_empty):
-            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "mend the line")
+            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "fix the line")
         if id_ in table:
             raise AsrtoolError(f"{path}, line {number}: {id_} was there before", "make the ids unique")
         table[id_] = value.strip()
@@ -95,7 +95,7 @@ def _read_segments(path: Path) -> Segments:
             float(start), float(end)
         except ValueError:
             raise AsrtoolError(
-                f"{path}: {id_} {value!r}, expected recording, start and end in seconds", "mend the line"
+                f"{path}: {id_} {value!r}, expected recording, start and end in seconds", "fix the line"
             ) from None
         segments[id_] = (recording, start, end)
     return segments

@@ -15,16 +15,16 @@ from lhotse import SupervisionSegment
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.ldc import find_files
 from local.references import NO_RULES_GLM, format_reference
+from local.releases import find_files
 from local.text_rules import normalise_plain
-from local.utterances import look_at, mono_recording, normalise_all, read_lines, usable_audio
+from local.utterances import look_at, make_recording, normalise_all, read_lines, usable_audio
 
 SUFFIXES = (".wav", ".flac", ".sph")
 
 
-def prepare_folder(folder: Path, out: Path, data: Data) -> None:
-    """Write the manifest folder `out`, with ref.stm and ref.glm for use as a test set.
+def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
     The sampling rate is that of most files. Raises AsrtoolError when there is no pair, or too much cannot be used.
     """
@@ -53,8 +53,8 @@ def prepare_folder(folder: Path, out: Path, data: Data) -> None:
         normalise_plain,
         drops,
     )
-    reference = format_reference(segments, dict.fromkeys(sounds, out.name))
-    recordings = [mono_recording(id_, sound) for id_, sound in sounds.items()]
+    reference = format_reference(segments, dict.fromkeys(sounds, label))
+    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
     write_manifests(
         out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     )

@@ -1,4 +1,4 @@
-"""Switchboard-1: LDC97S62 audio and MS-State transcripts to manifests, through lhotse's prepare_switchboard.
+"""Switchboard-1: LDC97S62 audio and MS-State transcripts, read by lhotse's prepare_switchboard.
 
 lhotse reads a staged copy of the release that holds only what it can read: recordings with the transcripts of both
 sides, and no broken line. Speakers are told apart here: by the release's table of calls, or else one a side.
@@ -12,19 +12,24 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-
-from lhotse import SupervisionSegment
-from lhotse.recipes import prepare_switchboard
+from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.ldc import find_files
-from local.text_rules import SWBD, normalise
+from local.corpus import Corpus as Base
+from local.corpus import Release
+from local.releases import find_files
+from local.text_rules import Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
+
+if TYPE_CHECKING:
+    from lhotse import SupervisionSegment
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
+AUDIO = Release("LDC97S62", "Switchboard-1 Release 2 audio", ("sw[0-9]*.sph",))
+TRANSCRIPTS = Release("swb_ms98_transcriptions", "MS-State transcripts of Switchboard-1", ("sw*-ms98-a-trans.text",))
 DICTIONARY = "sw-ms98-dict.text"
 CALLERS = "call_con_tab.csv"
 
@@ -36,18 +41,53 @@ LETTERS = {
     "y": "w ay", "z": "z iy",
 }  # fmt: skip
 
+# MS-State transcripts of Switchboard-1. Order matters: what is inside brackets may hold brackets again.
+RULES = Rules(
+    line=(
+        (r"\[silence\]", " "),
+        (r"<[be]_aside>", " "),
+    ),
+    word=(
+        (r"^(-?)\[laughter-(.+)\](-?)$", r"\1\2\3"),  # said while laughing
+        (r"^\[(.+-)/(.+)\]-?$", r"\1"),  # broken off: as said
+        (r"^\[(.+)/(.+)\](-?)$", r"\2\3"),  # mispronounced: as meant
+        (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
+        (r"^-?\[[^\[\]]+\]([^\[\]]+)$", r"-\1"),  # -[an]y; the first - is missing at times
+        (r"^([^\[\]]+)\[[^\[\]]+\]-?$", r"\1-"),  # th[is]-; the last - is missing at times
+        (r"([a-z])\[[^\[\]]+\]([a-z])", r"\1-\2"),  # ammu[n]it-
+        (r"^\{(.+)\}$", r"\1"),  # coined
+        (r"_\d+", ""),  # variant of pronunciation
+    ),
+)
 
-def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
+
+class Corpus(Base):
+    """Switchboard-1, to train on."""
+
+    name = "swbd"
+    title = "Switchboard-1"
+    releases = (AUDIO, TRANSCRIPTS)
+    roles = ("train",)
+    in_mini = True
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/train."""
+        _prepare(corpus / AUDIO.name, corpus / TRANSCRIPTS.name, out / "train", data)
+
+
+def _prepare(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
     """Write the manifest folder `out` from the release folders `audio` and `transcripts`.
 
-    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used (data.bad_fraction).
+    Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used.
     """
+    from lhotse.recipes import prepare_switchboard
+
     drops: list[Drop] = []
     files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
     sides = {path.name[2:7]: path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
     if not files or not sides:
         found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
-        raise AsrtoolError(f"{where}: no {found} in it", "check paths.ldc97s62 and paths.swb_ms98_transcriptions")
+        raise AsrtoolError(f"{where}: no {found} in it", f"check paths.{AUDIO.key} and paths.{TRANSCRIPTS.key}")
     good = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
     lines = _transcribed(good, files, sides, drops)
     if not lines:
@@ -58,7 +98,7 @@ def prepare_swbd(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
             for side, text in of_sides.items():
                 _stage_transcript(stage / "ms98", id_, side, text)
         manifests = prepare_switchboard(stage / "LDC97S62", stage / "ms98", omit_silence=False, absolute_paths=True)
-    rule = functools.partial(normalise, rules=SWBD, acronyms=read_acronyms(transcripts / DICTIONARY))
+    rule = functools.partial(normalise, rules=RULES, acronyms=read_acronyms(transcripts / DICTIONARY))
     segments = map(_with_speaker(read_callers(audio)), manifests["supervisions"])
     write_manifests(
         out,

@@ -1,0 +1,64 @@
+"""The sets of a run: `sets.json` beside their folders, in manifests and in features, says which there are.
+
+One is trained on, one chooses weights, and any number are tested on. The file is written last, so that it also says that
+the folders are complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+FILE = "sets.json"
+TRAIN, DEV = "train", "dev"
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set that is tested on; `name` is that of its folders."""
+
+    name: str
+    title: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)  # of its reference -> heading, those shown apart
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Names of the sets, which are those of their folders."""
+
+    test: tuple[EvaluationSet, ...]
+    train: str = TRAIN
+    dev: str = DEV
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, the training set first."""
+        return [self.train, *self.scored]
+
+    @property
+    def scored(self) -> list[str]:
+        """Those that are decoded and scored."""
+        return [self.dev, *(item.name for item in self.test)]
+
+
+def write_sets(folder: Path, sets: Sets) -> None:
+    """Write `folder`/sets.json."""
+    write_text(folder / FILE, json.dumps(asdict(sets), indent=1) + "\n")
+
+
+def read_sets(folder: Path) -> Sets:
+    """The content of `folder`/sets.json. Raises AsrtoolError when it is missing or holds something else."""
+    path = folder / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        test = tuple(EvaluationSet(**item) for item in content["test"])
+        return Sets(test, content["train"], content["dev"])
+    except OSError as error:
+        raise AsrtoolError(f"{path}: missing, so the sets are not complete", "run the stage that makes it") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise AsrtoolError(f"{path}: no list of sets: {error}", "run the stage that makes it again") from error

@@ -1,0 +1,37 @@
+"""Hub5'01: LDC2002S13 audio and reference. It has no rules; those of Hub5'00 are used, which LDC2002T43 has.
+
+The release has audio in `english`, the partition in `doc/pems` and the reference in `data/transcr`. Times have up to
+six decimals; partition and reference agree in hundredths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asrtool.corpus.settings import Data
+from local.corpora.hub5 import GLM
+from local.corpora.hub5 import REFERENCES as RULES
+from local.corpus import Corpus as Base
+from local.corpus import Release
+from local.evaluation import compare_pem, prepare_evaluation, read_stm
+from local.releases import find_file, find_files
+
+STM, PEM = "hub5e01.english.*.stm", "hub5e_01.pem"
+RELEASE = Release("LDC2002S13", "Hub5'01 audio and reference", ("english/*.sph", STM, PEM))
+
+
+class Corpus(Base):
+    """Calls of Switchboard-1, Switchboard-2 and Switchboard cellular, to test on."""
+
+    name = "hub5_01"
+    title = "Hub5'01"
+    releases = (RELEASE, RULES)
+    roles = ("test",)
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/test. Raises AsrtoolError when pem and stm differ, too."""
+        stm = read_stm([find_file(corpus, RELEASE, STM)])
+        compare_pem(stm, find_file(corpus, RELEASE, PEM), self.title)
+        glm = find_file(corpus, RULES, GLM).read_text(encoding="latin-1")
+        files = {path.stem: path for path in find_files(corpus / RELEASE.name, "english/*.sph")}
+        prepare_evaluation(stm, glm, files, out / "test", data)

@@ -1,0 +1,33 @@
+"""A person's own data, each set in any of the layouts that can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asrtool.corpus.settings import Data
+from local.corpus import ROLES, Release
+from local.corpus import Corpus as Base
+
+LAYOUTS = "a Kaldi data directory, lhotse manifests or a folder of audio and text files"
+
+
+class Corpus(Base):
+    """Data that nobody else has; without a development set a part of the training set is held out."""
+
+    name = "own"
+    title = "your data"
+    releases = (
+        Release("own_train", f"your training data: {LAYOUTS}", roles=("train",)),
+        Release("own_dev", "your development data, the same", roles=("dev",), is_optional=True),
+        Release("own_test", "your test data, the same", roles=("test",)),
+    )
+    roles = ROLES
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/ROLE for each folder own_ROLE of `corpus`."""
+        from local.layouts.detect import prepare_any
+
+        for role in ROLES:
+            source = corpus / f"own_{role}"
+            if source.is_dir():
+                prepare_any(source, out / role, data, self.name)

@@ -1,0 +1,68 @@
+"""What a corpus is: the releases it is read from, the sets it gives, and how these become manifests.
+
+A corpus is one class. That of `local/corpora/NAME.py` is called NAME in data.train, data.dev and data.test; a person's
+own is called ``package.module:Class`` there. Settings look at these classes for the keys of [paths], so a module that
+holds one imports lhotse and torch inside its functions only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from asrtool.corpus.settings import Data
+
+ROLES = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Release:
+    """Data as their publisher lays them out; paths.KEY says where they are unpacked."""
+
+    name: str  # of its folder below the corpus folder
+    title: str
+    holds: tuple[str, ...] = ()  # patterns, each of which matches a file somewhere under it
+    roles: tuple[str, ...] = ROLES  # of its corpus, for which it is read
+    is_optional: bool = False
+
+    @property
+    def key(self) -> str:
+        """What it is called in [paths]."""
+        return self.name.lower()
+
+
+class Corpus(ABC):
+    """Recordings with transcripts, in up to three roles: to train on, to choose weights on, to test on."""
+
+    in_mini: ClassVar[bool] = False  # whether local/mini_corpus.py makes one that can stand in for it
+    labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of its folders, and in references."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Of its tables."""
+
+    @property
+    @abstractmethod
+    def releases(self) -> tuple[Release, ...]:
+        """What it is read from."""
+
+    @property
+    @abstractmethod
+    def roles(self) -> tuple[str, ...]:
+        """For which it has a set; one that has an optional release may be missing."""
+
+    @abstractmethod
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write a manifest folder `out`/ROLE for each of its sets from the releases, which are folders of `corpus`.
+
+        asrtool.corpus.manifest.write_manifests writes such a folder. A test set has ``ref.stm`` and ``ref.glm`` too.
+        Raises AsrtoolError when a file is missing or too much cannot be used (data.bad_fraction).
+        """

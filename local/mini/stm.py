@@ -1,0 +1,50 @@
+"""References of the test sets of the mini corpus: what is scored, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from local.mini.call import Recorded
+from local.mini.conversation import Segment
+from local.mini.glm import CONTRACTIONS
+from local.mini.marks import Token
+
+IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
+
+
+def scored(item: Recorded, side: int) -> list[Segment]:
+    """Segments that count: with words, and after the greeting."""
+    begin_s = item.conversation.greeting_end_s
+    return [s for s in item.conversation.sides[side] if s.has_words and s.start_s >= begin_s]
+
+
+def stm_lines(item: Recorded, side: int, head: str, label: str) -> Iterator[str]:
+    """Reference lines of one side; what lies before the first and after the last is not to be scored.
+
+    `head` is file, channel and speaker.
+    """
+    segments, duration_s = scored(item, side), item.conversation.duration_s
+    begin_s, end_s = (segments[0].start_s, segments[-1].end_s) if segments else (duration_s, duration_s)
+    yield f"{head} 0.00 {begin_s:.2f} {label} {IGNORED}\n"
+    for segment in segments:
+        yield f"{head} {segment.start_s:.2f} {segment.end_s:.2f} {label} {format_stm(segment)}\n"
+    if segments:
+        yield f"{head} {end_s:.2f} {duration_s:.2f} {label} {IGNORED}\n"
+
+
+def format_stm(segment: Segment) -> str:
+    """The words of a segment as NIST scores them: upper case, contractions written out, sounds left out."""
+    return " ".join(_stm_token(timed.token) for timed in segment.tokens if not timed.token.is_sound)
+
+
+def _stm_token(token: Token) -> str:
+    if token.kind in ("partial", "tail"):
+        return f"({token.heard}-)".upper() if token.kind == "partial" else f"(-{token.heard})".upper()
+    if token.word in ("uh", "um"):
+        return "(%HESITATION)"
+    written = {"t._v.": "T. V."}.get(token.word) or CONTRACTIONS.get(token.word) or token.word.upper()
+    if token.kind == "mispronounced":
+        return f"{{{written} / {token.heard.upper()}}}"
+    if token.kind == "uncertain":
+        return " ".join(f"({word})" for word in written.split())
+    return written

@@ -1,0 +1,40 @@
+"""Corpora to folders of manifests: `manifests/corpora/NAME/ROLE`, one for each set that a corpus gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asrtool.corpus.manifest import REPORT, read_report
+from asrtool.corpus.settings import Data
+from local.corpus import ROLES, Corpus
+from local.named import Named, named_corpora
+
+CORPORA = "corpora"
+
+
+def prepare_all(corpus: Path, manifests: Path, data: Data) -> None:
+    """Prepare each corpus that `data` names from its releases, folders of `corpus`, into `manifests`/corpora/NAME.
+
+    Raises AsrtoolError when a corpus cannot be prepared or lacks a set that it is named for.
+    """
+    for item in named_corpora(data):
+        out = manifests / CORPORA / item.corpus.name
+        prepare_corpus(item.corpus, corpus, out, data)
+        for role in _promised(item):
+            read_report(out / role)
+
+
+def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> None:
+    """Write `out`/ROLE for each set of `corpus`, whose releases are folders of `releases`.
+
+    What an earlier run left counts as half-written until it is made again; decoded audio stays.
+    """
+    for role in ROLES:
+        (out / role / REPORT).unlink(missing_ok=True)
+    corpus.prepare(releases, out, data)
+
+
+def _promised(item: Named) -> list[str]:
+    """The roles that the corpus is named for and must have a set for."""
+    optional = {role for release in item.corpus.releases if release.is_optional for role in release.roles}
+    return [role for role in item.roles if role not in optional]
