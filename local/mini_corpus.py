@@ -1,6 +1,7 @@
 """Synthetic telephone conversations in the layout of the LDC releases, for whoever has none of them.
 
-Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated telephone lines::
+Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated
+telephone lines::
 
     python -m local.mini_corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
 """

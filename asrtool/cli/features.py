@@ -15,7 +15,7 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def features(manifests: Path, out: Path, config: Config) -> None:
-    """Compute the features of MANIFESTS/{train,dev,test} into OUT/{train,dev,test}.
+    """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.
 
     The settings are the section [features]. The training set gets a copy at each of features.speeds.
     """

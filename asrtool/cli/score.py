@@ -23,11 +23,13 @@ def score() -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @SCTK
 def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
-    """Score every DECODE_DIR/{dev,test}/METHOD.ctm into OUT/{dev,test}/METHOD."""
+    """Score every DECODE_DIR/SET/METHOD.ctm into OUT/SET/METHOD, for each set but that for training."""
+    from asrtool.corpus.sets import read_sets
     from asrtool.score.output import score_all
     from asrtool.score.table import format_table
 
-    for (name, method), result in score_all(decode_dir, manifests, out, sctk).items():
+    names = read_sets(manifests).scored
+    for (name, method), result in score_all(decode_dir, manifests, out, names, sctk).items():
         click.echo(format_table(result, f"{name}, {method}"))
 
 

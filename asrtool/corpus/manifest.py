@@ -72,7 +72,7 @@ def write_manifests(
     report = count(kept, segments, drops)
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
-    logging.info("%s: %s", out.name, _summary(report))
+    logging.info("%s/%s: %s", out.parent.name, out.name, _summary(report))
 
 
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:

@@ -1,7 +1,7 @@
 """The sets of a run: `sets.json` beside their folders, in manifests and in features, says which there are.
 
-One is trained on, one chooses weights, and any number are tested on. The file is written last, so that it also says that
-the folders are complete.
+One is trained on, one chooses weights, and any number are tested on. The file is written last: it says that the folders
+are complete.
 """
 
 from __future__ import annotations

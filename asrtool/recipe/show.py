@@ -37,13 +37,13 @@ def format_commands(run: Run, chosen: range, force: bool) -> str:
 
 
 def format_outcome(run: Run, chosen: range, ran: Sequence[str]) -> str:
-    """The table of results and where it lies when the report is among the stages; else which stages ran."""
+    """The tables of results and where they lie when the report is among the stages; else which stages ran."""
     outcome = f"ran {', '.join(ran)}" if ran else _nothing_to_do(run, [run.recipe.stages[i] for i in chosen])
     results = run.work / RESULTS
     if not any(RESULTS in run.recipe.stages[i].makes for i in chosen):
         return outcome
-    table = first_table(results.read_text(encoding="utf-8"))
-    return f"{outcome}\n\n{table}\n\n{results}"
+    tables = first_section(results.read_text(encoding="utf-8"))
+    return f"{outcome}\n\n{tables}\n\n{results}"
 
 
 def _nothing_to_do(run: Run, stages: Sequence[Stage]) -> str:
@@ -54,7 +54,7 @@ def _nothing_to_do(run: Run, stages: Sequence[Stage]) -> str:
     return f"nothing to do, off: {', '.join(turned_off)}"
 
 
-def first_table(markdown: str) -> str:
-    """The first table of a Markdown text, '' when it has none."""
-    lines = itertools.dropwhile(lambda line: not line.startswith("|"), markdown.splitlines())
-    return "\n".join(itertools.takewhile(lambda line: line.startswith("|"), lines))
+def first_section(markdown: str) -> str:
+    """What a Markdown text has below its title and above the next heading."""
+    below = itertools.dropwhile(lambda line: line.startswith("# ") or not line, markdown.splitlines())
+    return "\n".join(itertools.takewhile(lambda line: not line.startswith("## "), below)).strip()

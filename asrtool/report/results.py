@@ -10,22 +10,21 @@ import dataclasses
 import importlib.metadata
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from asrtool.config import Config
 from asrtool.config_file import format_toml
+from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
 from asrtool.report.markdown import format_table
 from asrtool.report.plot import describe_training, draw_figures
 from asrtool.report.training import read_training
 from asrtool.score.result import Counts
-from asrtool.score.table import name_of
+from asrtool.score.table import SIZES, name_of
 
-# The corpora of Hub5 references by label, in the order papers print them; other references have only Overall.
-CORPORA = {"SW": "Switchboard", "EN": "CallHome"}
 FIGURES = "report"  # the folder of figures
 SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
 
@@ -38,21 +37,19 @@ def write_results(work: Path, config: Config) -> Path:
     run = _read(work / "config" / "run.json", "run")
     training = _read(work / "train" / "train.json", "train")
     decoding = _read(work / "decode" / "decode.json", "decode")
-    manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in ("train", "dev", "test")}
-    scores = {
-        name: _read_scores(work, name, [method.name for method in config.decode.methods]) for name in ("test", "dev")
-    }
-    test_name = _test_name(next(iter(scores["test"].values())))
+    sets = read_sets(work / "manifests")
+    manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
+    methods = [method.name for method in config.decode.methods]
+    scores = {name: _read_scores(work, name, methods) for name in sets.scored}
     learners = read_training(work / "train")
     sections = [
         f"# Results of {run['recipe']}",
-        f"Word error rate in percent on {test_name}; language-model weights were chosen on dev and applied once to it.",
-        _score_table(scores["test"], decoding),
-        f"On dev ({manifests['dev']['num_utterances']} utterances held out by conversation and speaker):",
-        _score_table(scores["dev"], decoding),
+        *(text for item in sets.test for text in _describe_test(item, scores[item.name], decoding)),
+        f"On dev ({manifests[sets.dev]['num_utterances']} utterances held out by conversation and speaker):",
+        _score_table(scores[sets.dev], {}, decoding),
         "## How to get them again",
         f"```\n{run['command']}\n```",
-        _facts(training, decoding, manifests),
+        _facts(training, decoding, manifests[sets.train], [item.name for item in sets.test]),
         "## Training",
         describe_training(learners, f"{FIGURES}/"),
         "## Data",
@@ -82,15 +79,27 @@ def _read_scores(work: Path, test_set: str, methods: Iterable[str]) -> dict[str,
     return {method: _read(work / "score" / test_set / method / "score.json", "score") for method in methods}
 
 
-def _test_name(score: Mapping[str, Any]) -> str:
+def _describe_test(
+    item: EvaluationSet, scores: Mapping[str, Mapping[str, Any]], decoding: Mapping[str, Any]
+) -> Iterator[str]:
+    title = _title(item, next(iter(scores.values())))
+    yield f"Word error rate in percent on {title}; language-model weights were chosen on dev and applied once to it."
+    yield _score_table(scores, item.labels, decoding)
+
+
+def _title(item: EvaluationSet, score: Mapping[str, Any]) -> str:
+    """What the scored test set is: one whose size is known is called by its title only where it is whole."""
+    title = f"the test set (not {item.title})" if item.title in SIZES else item.title or item.name
     labels = {label: Counts.from_dict(counts) for label, counts in score["labels"].items()}
-    return name_of(Counts.from_dict(score["overall"]), labels, "the test set (not Hub5'00)")
+    return name_of(Counts.from_dict(score["overall"]), labels, title)
 
 
-def _score_table(scores: Mapping[str, Mapping[str, Any]], decoding: Mapping[str, Any]) -> str:
-    """A row a method: error rates by corpus and overall, and the counts behind the overall rate."""
-    labels = [label for label in CORPORA if all(label in score["labels"] for score in scores.values())]
-    names = [CORPORA[label] for label in labels]
+def _score_table(
+    scores: Mapping[str, Mapping[str, Any]], headings: Mapping[str, str], decoding: Mapping[str, Any]
+) -> str:
+    """A row a method: error rates by label, of those with `headings`, and overall, and the counts behind the latter."""
+    labels = [label for label in headings if all(label in score["labels"] for score in scores.values())]
+    names = [headings[label] for label in labels]
     rows = []
     for method, score in scores.items():
         overall = score["overall"]
@@ -106,26 +115,31 @@ def _rate(counts: Mapping[str, int]) -> str:
     return "-" if wer is None else f"{wer:.1f}"
 
 
-def _facts(training: Mapping[str, Any], decoding: Mapping[str, Any], manifests: Mapping[str, Any]) -> str:
-    factors = decoding["sets"]["test"]
+def _facts(
+    training: Mapping[str, Any], decoding: Mapping[str, Any], trained: Mapping[str, Any], tested: Iterable[str]
+) -> str:
     weights = {
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
         for method, chosen in decoding["methods"].items()
     }
-    searches = ", ".join(f"{method} {factor:.4f}" for method, factor in factors["search_rtf"].items())
     facts = [
         ("commit", _commit()),
         ("parameters", f"{training['num_parameters']:,}"),
-        ("speech trained on", f"{manifests['train']['speech_hours']:.2f} h, before speed perturbation"),
+        ("speech trained on", f"{trained['speech_hours']:.2f} h, before speed perturbation"),
         (
             "training",
             f"{training['num_steps']} steps, {training['num_samples']} utterances, {training['seconds']:.0f} s",
         ),
         ("padding", f"{100 * training['padding_fraction']:.1f} % of the frames"),
         ("chosen on dev", "; ".join(f"{method} {text}" for method, text in weights.items() if text) or "nothing"),
-        ("real-time factor on test", f"acoustic {factors['acoustic_rtf']:.4f}; search: {searches}"),
+        *((f"real-time factor on {name}", _format_rtf(decoding["sets"][name])) for name in tested),
     ]
     return "\n".join(f"- {name}: {value}" for name, value in facts)
+
+
+def _format_rtf(factors: Mapping[str, Any]) -> str:
+    searches = ", ".join(f"{method} {factor:.4f}" for method, factor in factors["search_rtf"].items())
+    return f"acoustic {factors['acoustic_rtf']:.4f}; search: {searches}"
 
 
 def _data_table(manifests: Mapping[str, Mapping[str, Any]]) -> str:

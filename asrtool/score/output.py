@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -14,8 +15,6 @@ from asrtool.score.hub5 import score_hub5
 from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
 from asrtool.score.table import format_confusions, format_speakers, format_table
-
-SETS = ("dev", "test")
 
 
 def format_json(result: Result) -> str:
@@ -39,20 +38,22 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
 
 
 def score_all(
-    decode_dir: Path | str, manifests: Path | str, out: Path | str, sctk: bool = False
+    decode_dir: Path | str, manifests: Path | str, out: Path | str, names: Sequence[str], sctk: bool = False
 ) -> dict[tuple[str, str], Result]:
-    """Score every METHOD.ctm of dev and test; `out` then holds SET/METHOD/. Returns the results by set and method.
+    """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/.
 
-    Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Raises AsrtoolError where there is
-    nothing to score, and with `sctk` where an installed SCTK counts otherwise.
+    Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Returns the results by set and method.
+    Raises AsrtoolError where there is nothing to score, and with `sctk` where an installed SCTK counts otherwise.
     """
     from asrtool.score.sctk import check_sctk
 
-    hypotheses = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in SETS}
+    hypotheses = {name: sorted(Path(decode_dir, name).glob("*.ctm")) for name in names}
     if not any(hypotheses.values()):
-        raise AsrtoolError(f"{decode_dir}: no dev/METHOD.ctm and no test/METHOD.ctm", "run the decode stage first")
+        raise AsrtoolError(
+            f"{decode_dir}: no SET/METHOD.ctm for any of {', '.join(names)}", "run the decode stage first"
+        )
     results = {}
-    for name in (name for name in SETS if hypotheses[name]):
+    for name in (name for name in names if hypotheses[name]):
         reference = Path(manifests, name)
         with write_folder(Path(out, name), "*/score.json") as folder:
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):

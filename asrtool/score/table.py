@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 
 from asrtool.score.result import Counts, Result
 
-# Segments and words of the Hub5'00 test set: LDC2002T43, reference/hub5e00.english.000405.stm.
-_HUB5_00 = {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)}
+# Segments and words of NIST's test sets, over all and by label, as Kaldi's recipes count them with sclite.
+SIZES = {
+    "Hub5'00": {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)},
+    "RT-03": {"": (8420, 76157)},
+}
 _HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %")
 
 
 def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
-    """``Hub5'00`` for the whole of that test set and nothing else, by its segments and words; else `name`."""
-    labels = {label.upper(): counts for label, counts in labels.items()}
-    found = {label: (labels.get(label, Counts()) if label else overall) for label in _HUB5_00}
+    """The title of the test set that has these segments and words, all of it and nothing else; `name` for none."""
+    found = {"": overall, **{label.upper(): counts for label, counts in labels.items()}}
     sizes = {label: (counts.segments, counts.num_words) for label, counts in found.items()}
-    return "Hub5'00" if sizes == _HUB5_00 else name
+    return next((title for title, wanted in SIZES.items() if wanted.items() <= sizes.items()), name)
 
 
 def format_table(result: Result, name: str) -> str:

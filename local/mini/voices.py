@@ -1,4 +1,4 @@
-"""Who speaks: voices of training and of the two parts of test sets; no variant of espeak-ng is in more than one of the three."""
+"""Who speaks: voices of training and of the two halves of test sets; no variant of espeak-ng is in two of the three."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local.ldc import NEEDED
+from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]
@@ -18,7 +18,9 @@ SMALL = [
     "model.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0", "decode.lm_weights=0.5",
     "decode.beam_sizes=4",
 ]  # fmt: skip
-SYNTHETIC = [f"paths.{key}=" for key in NEEDED["swbd"] + NEEDED["fisher"]]  # wherever this site has the releases
+CORPORA = [open_corpus(name) for name in ("swbd", "fisher", "hub5", "rt03")]
+# Wherever this site has the releases.
+SYNTHETIC = [f"paths.{release.key}=" for corpus in CORPORA for release in corpus.releases]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 
@@ -51,7 +53,7 @@ def test_the_results_have_a_rate_for_each_method_and_corpus(work: Path) -> None:
     assert "| method | LM weight | Switchboard | CallHome | Overall |" in text
     for method in ("greedy", "beam", "graph"):
         assert f"| {method} |" in text
-        assert (work / "decode" / "test" / f"{method}.ctm").is_file()
+        assert (work / "decode" / "hub5" / f"{method}.ctm").is_file()
     assert "asrtool run --recipe" in text or "asrtool run" in text
 
 
@@ -92,7 +94,11 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
-    done = asrtool("run", "--config", config, "--work", tmp_path, set=[*SMALL, *SYNTHETIC])
+    test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
+    settings = [*SMALL, *SYNTHETIC, f"data.test={','.join(test)}"]
+    done = asrtool("run", "--config", config, "--work", tmp_path, set=settings)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "manifests" / "fisher").is_dir() == (config == "swb2000")
-    assert "| graph | 0.5 |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert (tmp_path / "manifests" / "corpora" / "fisher").is_dir() == (config == "swb2000")
+    text = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert text.count("| graph | 0.5 |") == len(test) + 1  # and on dev
+    assert ("| Switchboard | Fisher | Overall |" in text) == ("rt03" in test)

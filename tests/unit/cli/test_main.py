@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from asrtool import registry
 from asrtool.cli.lazy import LazyGroup
 from asrtool.cli.main import COMMANDS, cli
 
@@ -49,10 +50,16 @@ def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[
     return found
 
 
-def test_the_line_about_prepare_names_all_it_takes() -> None:
-    taken = {words[1] for words in all_commands(cli) if len(words) == 2 and words[0] == "prepare"}
-    assert "swbd" in taken
-    assert taken == set(re.findall(r"\w+", COMMANDS["prepare"][1].partition(":")[2]))
+def test_prepare_takes_every_corpus_and_every_layout() -> None:
+    output = CliRunner().invoke(cli, ["prepare", "--help"]).output
+    taken = set(re.findall(r"^  (\w+) ", output.partition("Commands:")[2], re.MULTILINE))
+    assert taken == {"all", "split", "kaldi", "folder", "lhotse", *registry.names("corpus")}
+    assert "RT-03" in output
+
+
+def test_prepare_refuses_what_is_no_corpus() -> None:
+    done = CliRunner().invoke(cli, ["prepare", "swdb", "a", "b"])
+    assert (done.exit_code, "No such command 'swdb'" in done.output) == (2, True)
 
 
 def test_help_shows_no_mark_up() -> None:

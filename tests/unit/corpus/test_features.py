@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
 from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
@@ -63,6 +65,30 @@ def test_the_index_says_where_in_the_recording_an_utterance_is(corpus: Path) -> 
     index = read_index(corpus / "lilcom" / "dev")
     found = {u.id: (u.recording, u.channel, u.start_s, u.duration_s, u.speaker, u.text) for u in index}
     assert found == expected
+
+
+def test_the_index_says_the_corpus_and_what_else_a_corpus_says(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus / "manifests", tmp_path / "manifests")
+    _change_line(tmp_path / "manifests/test/supervisions.jsonl.gz", 0, {"custom": {"corpus": "calls", "snr_db": 12}})
+    compute_features(tmp_path / "manifests", tmp_path / "features", SMALL)
+    told, *others = read_index(tmp_path / "features" / "test")
+    assert (told.corpus, told.fields) == ("calls", {"snr_db": 12})
+    assert {(other.corpus, *other.fields) for other in others} == {("",)}
+
+
+def test_sets_are_those_of_the_manifests_and_others_go(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus / "manifests", tmp_path / "manifests")
+    (tmp_path / "manifests" / "test").rename(tmp_path / "manifests" / "calls")
+    write_sets(tmp_path / "manifests", Sets((EvaluationSet("calls", "Calls", {"X": "Part X"}),)))
+    (tmp_path / "features" / "test").mkdir(parents=True)
+    (tmp_path / "features" / "test" / "index.jsonl").write_text("of an earlier run")
+    compute_features(tmp_path / "manifests", tmp_path / "features", SMALL)
+    assert sorted(path.parent.name for path in (tmp_path / "features").glob("*/index.jsonl")) == [
+        "calls",
+        "dev",
+        "train",
+    ]
+    assert read_sets(tmp_path / "features") == read_sets(tmp_path / "manifests")
 
 
 @pytest.mark.parametrize("speed", [0.9, 1.1])
@@ -258,7 +284,8 @@ from asrtool.corpus.features import compute_features
 from asrtool.errors import AsrtoolError
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 for num_jobs, storage in ((1, "lilcom"), (1, "shar"), (2, "lilcom")):
-    settings = Features(type=Choice.of("features", "fbank", num_mel_bins=23), num_jobs=num_jobs, shard_cuts=6, storage=storage)
+    fbank = Choice.of("features", "fbank", num_mel_bins=23)
+    settings = Features(type=fbank, num_jobs=num_jobs, shard_cuts=6, storage=storage)
     try:
         compute_features(Path(sys.argv[1]), Path(sys.argv[2]), settings)
     except AsrtoolError as error:

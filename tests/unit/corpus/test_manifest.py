@@ -130,7 +130,7 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> 
     drops = [Drop("b1", "unusable audio", "truncated"), Drop("b2", "no transcript"), Drop("b2", "no audio")]
     message = (
         r"m: 2 of 99 recordings cannot be used \(2.0%, the limit data.bad_fraction is 1.0%\); the first is b1:"
-        r" unusable audio: truncated; mend what .*m.dropped.tsv lists"
+        r" unusable audio: truncated; fix what .*m.dropped.tsv lists"
     )
     with pytest.raises(AsrtoolError, match=message):
         write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})

@@ -10,9 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from asrtool.corpus.settings import Data
+from asrtool.settings import Choice
 from utils.sphere import write_sphere
 
 RATE_HZ = 8000
+
+
+def make_data(
+    train: tuple[str, ...] = ("swbd", "fisher"),
+    dev: tuple[str, ...] = (),
+    test: tuple[str, ...] = ("hub5",),
+    **values: Any,
+) -> Data:
+    """Settings that name these corpora."""
+    roles = {"train": train, "dev": dev, "test": test}
+    return Data(**{role: tuple(Choice.of("corpus", name) for name in names) for role, names in roles.items()}, **values)
 
 
 def write_sound(path: Path, duration_s: float = 4.0, num_channels: int = 2, rate_hz: int = RATE_HZ) -> Path:
@@ -94,6 +107,62 @@ def write_hub5(root: Path, nested: bool = True) -> Path:
     (reference / "hub5e00.english.000405.stm").write_text(STM)
     (reference / "en20000405_hub5.glm").write_text('* name "x"\nOK => O. K. / [ ] __ [ ]\n')
     return root
+
+
+RT03_STM = {
+    "sw_46732": """\
+;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "Overall"
+;; LABEL "SW" "Switchboard" "Switchboard"
+sw_46732 1 sw_46732_A 0.00 0.50 <O,SW,F,STANDARD> IGNORE_TIME_SEGMENT_IN_SCORING
+sw_46732 1 sw_46732_A 0.50 1.50 <O,SW,F,STANDARD>  I KNOW ((IT
+sw_46732 1 inter_segment_gap 1.50 2.00 <O,SW,F,STANDARD>
+sw_46732 2 sw_46732_B 2.00 3.50 <O,SW,M,STANDARD> YES
+sw_46732 2 sw_46732_B 3.50 3.75 <O,SW,M,STANDARD>
+""",
+    "fsh_60262": """\
+;; CATEGORY "0" "" ""
+;; LABEL "O" "Overall" "Overall"
+;; LABEL "SW" "Switchboard" "Switchboard"
+fsh_60262 1 fsh_60262_A 1.0  2.77 <O,FI,M,STANDARD>  I DO IT IS <B_ASIDE> HALLOWEEN
+""",
+}
+
+
+def write_rt03(root: Path) -> Path:
+    """LDC2007S10 with a call of each part; labels of Fisher, sex and dialect are not declared."""
+    data = root / "LDC2007S10" / "data"
+    for name, stm in RT03_STM.items():
+        write_sound(data / "audio" / "eval03" / "english" / "cts" / f"{name}.sph")
+        path = data / "references" / "eval03" / "english" / "cts" / f"{name}.stm"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(stm)
+    (data / "trans_rules").mkdir()
+    (data / "trans_rules" / "en20030506.glm").write_text('* name "y"\nOK => O. K. / [ ] __ [ ]\n')
+    return root
+
+
+HUB5_01_STM = """\
+;; LABEL "O" "Overall" "Overall"
+;; LABEL "M" "Male" ""
+;; LABEL "P0" "Part 0" ""
+;; LABEL "P0-M" "Part 0, male" ""
+sw4653 A sw4653_A 1.278009 2.56 <O,M,P0,P0-M> YEAH WHO ELSE MONKEYS
+sw4653 B sw4653_B 2.5 3.0 <O,M,P0,P0-M> IGNORE_TIME_SEGMENT_IN_SCORING
+"""
+
+
+def write_hub5_01(root: Path) -> Path:
+    """LDC2002S13, and LDC2002T43 for its rules."""
+    release = root / "LDC2002S13"
+    write_sound(release / "english" / "sw4653.sph")
+    for path, text in (
+        ("doc/pems/hub5e_01.pem", "sw4653 A unknown_speaker 1.278009 2.555553\n"),
+        ("data/transcr/hub5e01.english.20010402.stm", HUB5_01_STM),
+    ):
+        (release / path).parent.mkdir(parents=True)
+        (release / path).write_text(text)
+    return write_hub5(root)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import pytest
 import soundfile
 from click.testing import CliRunner
 
-from asrtool.config import Mini
+from asrtool.corpus.settings import Mini
 from asrtool.errors import AsrtoolError
 from local import mini_corpus
 from local.mini import hub5
@@ -257,6 +257,32 @@ def test_the_smallest_corpus_has_three_conversations_of_each_kind(mini_corpus: P
     assert len(list(mini_corpus.glob("LDC2002S09/hub5e_00/english/*.sph"))) == 2
 
 
+def test_rt03_is_made_on_demand_and_changes_no_byte_of_the_rest(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "without", TINY, num_jobs=1)
+    make_corpus(tmp_path / "with", TINY, ["swbd", "hub5", "rt03"], num_jobs=1)
+    without, more = digest(tmp_path / "without"), digest(tmp_path / "with")
+    assert {path: more[path] for path in without} == without
+    assert {path.partition("/")[0] for path in more.keys() - without.keys()} == {"LDC2007S10"}
+
+
+def test_rt03_lies_where_the_release_has_it(mini_rt03: Path) -> None:
+    data = mini_rt03 / "LDC2007S10" / "data"
+    names = sorted(path.stem for path in (data / "audio/eval03/english/cts").glob("*.sph"))
+    assert names == ["fsh_60201", "sw_45001"]
+    assert (data / "trans_rules/en20030506.glm").is_file()
+    for name, part in (("fsh_60201", "FI"), ("sw_45001", "SW")):
+        text = (data / f"references/eval03/english/cts/{name}.stm").read_text()
+        lines = [line.split(None, 6) for line in text.splitlines() if not line.startswith(";;")]
+        assert {line[0] for line in lines} == {name}
+        assert {line[1] for line in lines} == {"1", "2"}
+        assert {re.fullmatch(r"<O,(\w+),[FM],STANDARD>", line[5])[1] for line in lines} == {part}  # type: ignore[index]
+        assert any(line[2] == "inter_segment_gap" for line in lines)
+        for side in "12":
+            times = [(line[3], line[4]) for line in lines if line[1] == side]
+            assert times[0][0] == "0.00"
+            assert all(one[1] == two[0] for one, two in itertools.pairwise(times))  # with its gaps it covers the side
+
+
 def test_a_corpus_that_failed_half_way_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -272,7 +298,7 @@ def test_the_command_line_makes_a_corpus(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(mini_corpus, "make_corpus", lambda *args: asked.append(args))
     result = CliRunner().invoke(mini_corpus.main, [str(tmp_path), "--train-hours", "0.5", "--num-jobs", "1"])
     assert result.exit_code == 0, result.output
-    assert asked == [(tmp_path, Mini(train_hours=0.5), 1)]
+    assert asked == [(tmp_path, Mini(train_hours=0.5), [], 1)]
 
 
 @pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="SCTK is not installed (Debian package sctk)")

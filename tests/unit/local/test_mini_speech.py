@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.signal import welch
 
-from local.mini import fisher, hub5, swbd
+from local.mini import fisher, swbd
 from local.mini.conversation import Segment, TimedToken, hold_conversation
 from local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 from local.mini.grammar import BACKCHANNELS, REPLIES, RULES, TURNS, draw_sentence
 from local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
 from local.mini.sounds import ALONE, IN_SPEECH, make_sound
+from local.mini.stm import format_stm
 from local.mini.telephone import Line, through_lines
 from local.mini.voices import CALLHOME, SWITCHBOARD, TRAIN, Pool, draw_voices, pair_speakers
 
@@ -149,7 +150,7 @@ def test_each_corpus_spells_a_token_in_its_own_way(token: Token, ms98: str, fish
     segment = Segment(0.0, 1.0, (TimedToken(token, 0.1, 0.9),))
     assert swbd.format_ms98(segment.tokens) == ms98
     assert fisher.format_fisher(segment) == fisher_text
-    assert hub5.format_stm(segment) == stm
+    assert format_stm(segment) == stm
 
 
 @pytest.mark.parametrize("kind", sorted({*IN_SPEECH, *ALONE}))

@@ -9,12 +9,12 @@ import pytest
 import soundfile
 from small_releases import dropped, read_jsonl, supervisions, write_sound
 
-from asrtool.config import Data
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.prepare_an4 import prepare_an4
+from local.corpora.an4 import Corpus
 from local.references import NO_RULES_GLM
 
-LENIENT = Data(bad_share=0.9)
+LENIENT = Data(bad_fraction=0.9)
 
 
 def write_list(root: Path, name: str, entries: dict[str, str]) -> None:
@@ -27,7 +27,7 @@ def write_list(root: Path, name: str, entries: dict[str, str]) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    root = tmp_path / "an4 here"
+    root = tmp_path / "a place with spaces" / "an4"
     train = {f"an4_clstk/fash/an{i}-fash-b": f"YES {'ABCD'[i]}" for i in range(4)}
     write_list(root, "an4_train", train)
     write_list(root, "an4_test", {"an4test_clstk/mxyz/cen8-mxyz-b": "RUBOUT G M"})
@@ -42,12 +42,12 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def prepare(corpus: Path, data: Data = LENIENT) -> Path:
-    prepare_an4(corpus, corpus.parent / "manifests", data)
+    Corpus().prepare(corpus.parent, corpus.parent / "manifests", data)
     return corpus.parent / "manifests"
 
 
 def test_audio_of_every_form_is_read(corpus: Path) -> None:
-    out = prepare(corpus, Data()) / "an4"
+    out = prepare(corpus, Data()) / "train"
     assert [(s["id"], s["speaker"], s["text"], s["duration"]) for s in supervisions(out)] == [
         (f"an{i}-fash-b", "an4-fash", f"yes {'abcd'[i]}", 1.0) for i in range(4)
     ]
@@ -56,14 +56,14 @@ def test_audio_of_every_form_is_read(corpus: Path) -> None:
 
 
 def test_headerless_samples_are_kept_bit_by_bit(corpus: Path) -> None:
-    out = prepare(corpus) / "an4"
+    out = prepare(corpus) / "train"
     samples, rate_hz = soundfile.read(out / "audio" / "an3-fash-b.flac", dtype="int16")
     assert rate_hz == 16000
     np.testing.assert_array_equal(samples, np.arange(16000))
 
 
 def test_the_test_list_has_a_reference_on_channel_a(corpus: Path) -> None:
-    out = prepare(corpus) / "an4_test"
+    out = prepare(corpus) / "test"
     assert (out / "ref.stm").read_text().splitlines()[-1] == ("cen8-mxyz-b A an4-mxyz 0.000 1.000 <O,an4> rubout g m")
     assert (out / "ref.glm").read_text() == NO_RULES_GLM
 
@@ -72,7 +72,7 @@ def test_stereo_and_another_rate_are_set_aside(corpus: Path) -> None:
     folder = corpus / "wav" / "an4_clstk" / "fash"
     soundfile.write(folder / "an1-fash-b.wav", np.zeros((100, 2)), 16000)
     soundfile.write(folder / "an2-fash-b.flac", np.zeros(100), 8000)
-    out = prepare(corpus) / "an4"
+    out = prepare(corpus) / "train"
     assert dropped(out) == {"an1-fash-b": "unusable audio", "an2-fash-b": "unusable audio"}
     details = (out / "dropped.tsv").read_text()
     assert "an1-fash-b.wav: 2 channels, expected 1" in details
@@ -84,7 +84,7 @@ def test_missing_partners_are_set_aside(corpus: Path) -> None:
     ids, texts = corpus / "etc" / "an4_train.fileids", corpus / "etc" / "an4_train.transcription"
     ids.write_text(ids.read_text().replace("an4_clstk/fash/an2-fash-b\n", ""))
     texts.write_text(texts.read_text().replace("<s> YES A </s> (an0-fash-b)\n", ""))
-    assert dropped(prepare(corpus) / "an4") == {
+    assert dropped(prepare(corpus) / "train") == {
         "an0-fash-b": "no transcript",
         "an1-fash-b": "no audio",
         "an2-fash-b": "no audio",
@@ -109,11 +109,11 @@ def test_a_broken_transcription_line_is_told_with_its_number(corpus: Path) -> No
 
 def test_a_folder_that_is_not_an4_is_told(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"an4_train.fileids: missing; set paths.an4"):
-        prepare_an4(tmp_path, tmp_path / "out", LENIENT)
+        Corpus().prepare(tmp_path, tmp_path / "out", LENIENT)
 
 
 def test_the_real_corpus_is_read_whole(shared: Path, tmp_path: Path) -> None:
-    prepare_an4(shared / "data" / "an4", tmp_path, Data())
-    assert len(supervisions(tmp_path / "an4")) == 848
-    test = supervisions(tmp_path / "an4_test")
+    Corpus().prepare(shared / "data", tmp_path, Data())
+    assert len(supervisions(tmp_path / "train")) == 848
+    test = supervisions(tmp_path / "test")
     assert (len(test), sum(len(s["text"].split()) for s in test)) == (100, 591)

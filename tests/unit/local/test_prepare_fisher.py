@@ -8,11 +8,11 @@ import pytest
 import soundfile
 from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
 
-from asrtool.config import Data
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.prepare_fisher import prepare_fisher
+from local.corpora.fisher import Corpus
 
-LENIENT = Data(bad_share=0.9)
+LENIENT = Data(bad_fraction=0.9)
 LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]
 
 
@@ -22,9 +22,8 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def prepare(corpus: Path, data: Data = LENIENT) -> Path:
-    out = corpus.parent / "manifests" / "fisher"
-    prepare_fisher(corpus, out, data)
-    return out
+    Corpus().prepare(corpus, corpus.parent / "manifests" / "fisher", data)
+    return corpus.parent / "manifests" / "fisher" / "train"
 
 
 def test_both_parts_are_read_with_pins_and_text(corpus: Path) -> None:
@@ -113,7 +112,7 @@ def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path) -> N
 def test_a_missing_release_is_named(tmp_path: Path) -> None:
     write_fisher_call(tmp_path, 1, 1, LINES)
     with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):
-        prepare_fisher(tmp_path, tmp_path / "out", LENIENT)
+        Corpus().prepare(tmp_path, tmp_path / "out", LENIENT)
 
 
 def test_too_many_faults_end_the_stage(corpus: Path) -> None:
@@ -144,6 +143,6 @@ def test_shorten_cut_off_is_set_aside(corpus: Path, shared: Path) -> None:
 
 
 def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
-    prepare_fisher(mini_corpus, tmp_path / "fisher", Data())
-    assert set(dropped(tmp_path / "fisher").values()) <= {"empty", "unintelligible"}
-    assert all(s["speaker"].startswith("fisher-") for s in supervisions(tmp_path / "fisher"))
+    Corpus().prepare(mini_corpus, tmp_path, Data())
+    assert set(dropped(tmp_path / "train").values()) <= {"empty", "unintelligible"}
+    assert all(s["speaker"].startswith("fisher-") for s in supervisions(tmp_path / "train"))

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
-from small_releases import dropped, read_jsonl, supervisions, write_sound
+from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
-from asrtool.config import Data
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.prepare_folder import prepare_folder
-from local.prepare_kaldi import prepare_kaldi
-from local.prepare_lhotse import prepare_lhotse
-from local.prepare_own import prepare_own
+from local.layouts.folder import prepare_folder
+from local.layouts.kaldi import prepare_kaldi
+from local.layouts.lhotse import prepare_lhotse
+from local.prepare import prepare_all
 
-LENIENT = Data(bad_share=0.9)
+LENIENT = Data(bad_fraction=0.9)
+OWN = make_data(("own",), ("own",), ("own",))
 
 
 def write_wav(path: Path, duration_s: float = 2.0, rate_hz: int = 8000, num_channels: int = 1) -> Path:
@@ -54,26 +55,26 @@ def kaldi(tmp_path: Path) -> Path:
 
 def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "own_test"
-    prepare_folder(folder, out, Data())
+    prepare_folder(folder, out, Data(), "own")
     assert [(s["id"], s["speaker"], s["text"]) for s in supervisions(out)] == [
         ("ann-one", "ann", "hello world"),
         ("ann-two", "ann", "it's well known"),
         ("flat", "flat", "yes"),
     ]
-    assert (out / "ref.stm").read_text().splitlines()[-1] == "flat A flat 0.000 2.000 <O,own_test> yes"
+    assert (out / "ref.stm").read_text().splitlines()[-1] == "flat A flat 0.000 2.000 <O,own> yes"
 
 
 def test_a_sphere_file_beside_its_text_is_read_too(folder: Path, tmp_path: Path) -> None:
     write_sound(folder / "bob" / "three.sph", 1.0, 1)
     (folder / "bob" / "three.txt").write_text("three")
-    prepare_folder(folder, tmp_path / "m", Data())
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
     assert supervisions(tmp_path / "m")[2]["text"] == "three"
 
 
 def test_missing_partners_of_a_folder_are_listed(folder: Path, tmp_path: Path) -> None:
     write_wav(folder / "alone.wav")
     (folder / "lonely.txt").write_text("where is my sound")
-    prepare_folder(folder, tmp_path / "m", LENIENT)
+    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {"alone": "no transcript", "lonely": "no audio"}
 
 
@@ -87,7 +88,7 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
     write_wav(folder / "both.wav", num_channels=2)
     write_pair(folder / "bad")
     (folder / "bad.wav").write_bytes(b"RIFF")
-    prepare_folder(folder, tmp_path / "m", LENIENT)
+    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {
         "silent": "empty transcript",
         "number": "unknown characters",
@@ -101,17 +102,17 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
 def test_a_folder_without_a_pair_is_told(tmp_path: Path) -> None:
     write_wav(tmp_path / "data" / "x.wav")
     with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.wav"):
-        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT)
+        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
 def test_a_folder_whose_texts_are_all_empty_is_told(tmp_path: Path) -> None:
     write_pair(tmp_path / "data" / "x", "")
     with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .* x: empty transcript"):
-        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT)
+        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
 def test_a_kaldi_directory_with_segments_becomes_manifests(kaldi: Path, tmp_path: Path) -> None:
-    prepare_kaldi(kaldi, tmp_path / "m", Data())
+    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
     found = [
         (s["id"], s["recording_id"], s["start"], s["duration"], s["speaker"], s["text"])
         for s in supervisions(tmp_path / "m")
@@ -129,7 +130,7 @@ def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path,
     (kaldi / "segments").unlink()
     (kaldi / "text").write_text("r1 hello\nr2 there\n")
     (kaldi / "utt2spk").write_text("r1 s1\nr2 s2\n")
-    prepare_kaldi(kaldi, tmp_path / "m", Data())
+    prepare_kaldi(kaldi, tmp_path / "m", Data(), "own")
     assert [(s["id"], s["duration"], s["speaker"]) for s in supervisions(tmp_path / "m")] == [
         ("r1", 5.0, "s1"),
         ("r2", 3.0, "s2"),
@@ -139,7 +140,7 @@ def test_a_kaldi_directory_without_segments_has_an_utterance_a_file(kaldi: Path,
 def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) -> None:
     (kaldi / "segments").write_text("u1 r1 0.0 2.0\nu2 r1 4.0 3.0\nu3 r9 0.5 1.0\nu4 r1 1.0 2.0\n")
     (kaldi / "text").write_text("u1 hello\nu2 yes\nu3 no\nu5 what\n")
-    prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {
         "r2": "no transcript",
         "r9": "no audio",
@@ -152,7 +153,7 @@ def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) 
 def test_a_pipe_in_wav_scp_is_told(kaldi: Path, tmp_path: Path) -> None:
     (kaldi / "wav.scp").write_text("r1 sph2pipe -f wav x.sph |\n")
     with pytest.raises(AsrtoolError, match=r"wav.scp: r1 is a command, expected an audio file; run the commands once"):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 
 @pytest.mark.parametrize(
@@ -169,14 +170,14 @@ def test_a_broken_kaldi_table_is_told_with_its_line(
 ) -> None:
     (kaldi / name).write_text(text)
     with pytest.raises(AsrtoolError, match=message):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 
 @pytest.mark.parametrize("name", ["text", "utt2spk"])
 def test_a_missing_kaldi_table_is_named(kaldi: Path, tmp_path: Path, name: str) -> None:
     (kaldi / name).unlink()
     with pytest.raises(AsrtoolError, match=f"{name}: missing, expected a Kaldi data directory"):
-        prepare_kaldi(kaldi, tmp_path / "m", LENIENT)
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 
 def write_lhotse(folder: Path) -> Path:
@@ -188,7 +189,7 @@ def write_lhotse(folder: Path) -> Path:
 
 
 def test_manifests_of_lhotse_become_ours(tmp_path: Path) -> None:
-    prepare_lhotse(write_lhotse(tmp_path / "lhotse"), tmp_path / "m", Data())
+    prepare_lhotse(write_lhotse(tmp_path / "lhotse"), tmp_path / "m", Data(), "own")
     assert [(s["id"], s["start"], s["text"]) for s in supervisions(tmp_path / "m")] == [
         ("u0", 0.5, "hello"),
         ("u1", 0.5, "hello"),
@@ -198,10 +199,10 @@ def test_manifests_of_lhotse_become_ours(tmp_path: Path) -> None:
 def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> None:
     folder = write_lhotse(tmp_path / "lhotse")
     (folder / "audio" / "r0.wav").unlink()
-    prepare_lhotse(folder, tmp_path / "m", LENIENT)
+    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {"r0": "unusable audio"}
     write_wav(folder / "audio" / "r0.wav", 1.0)
-    prepare_lhotse(folder, tmp_path / "m", LENIENT)
+    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
     assert "r0.wav: 8000 samples, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
@@ -210,10 +211,10 @@ def test_a_corrupt_manifest_of_lhotse_is_told(tmp_path: Path) -> None:
     path = folder / "x_supervisions_all.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(AsrtoolError, match=r"x_supervisions_all.jsonl.gz: corrupt after line \d: EOFError"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT)
+        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
     path.unlink()
     with pytest.raises(AsrtoolError, match=r"0 files \*supervisions\*.jsonl.gz, expected one"):
-        prepare_lhotse(folder, tmp_path / "m", LENIENT)
+        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
 
 
 def test_each_set_is_read_in_the_layout_it_has(folder: Path, kaldi: Path, tmp_path: Path) -> None:
@@ -222,17 +223,25 @@ def test_each_set_is_read_in_the_layout_it_has(folder: Path, kaldi: Path, tmp_pa
     (corpus / "own_train").symlink_to(kaldi)
     (corpus / "own_dev").symlink_to(write_lhotse(tmp_path / "lhotse"))
     (corpus / "own_test").symlink_to(folder)
-    prepare_own(corpus, manifests, Data())
-    assert [len(supervisions(manifests / name)) for name in ("own_train", "own_dev", "own_test")] == [3, 2, 3]
+    prepare_all(corpus, manifests, OWN)
+    sets = manifests / "corpora" / "own"
+    assert [len(supervisions(sets / role)) for role in ("train", "dev", "test")] == [3, 2, 3]
 
 
-def test_a_dev_set_no_longer_given_is_removed(folder: Path, tmp_path: Path) -> None:
+def test_a_dev_set_no_longer_given_is_no_longer_taken(folder: Path, tmp_path: Path) -> None:
     corpus, manifests = tmp_path / "corpus", tmp_path / "manifests"
     corpus.mkdir()
     for name in ("own_train", "own_dev", "own_test"):
         (corpus / name).symlink_to(folder)
-    prepare_own(corpus, manifests, Data())
+    prepare_all(corpus, manifests, OWN)
     (corpus / "own_dev").unlink()
-    prepare_own(corpus, manifests, Data())
-    assert not (manifests / "own_dev").exists()
-    assert (manifests / "own_train" / "report.json").exists()
+    prepare_all(corpus, manifests, OWN)
+    assert not (manifests / "corpora" / "own" / "dev" / "report.json").exists()
+    assert (manifests / "corpora" / "own" / "train" / "report.json").exists()
+
+
+def test_a_set_that_is_needed_and_not_there_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "own_train").symlink_to(folder)
+    with pytest.raises(AsrtoolError, match="own/test: no such folder of manifests"):
+        prepare_all(tmp_path / "corpus", tmp_path / "manifests", OWN)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
 
-from asrtool.config import Data
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.prepare_swbd import prepare_swbd, read_acronyms
+from local.corpora.swbd import Corpus, read_acronyms
 
-LENIENT = Data(bad_share=0.9)
+LENIENT = Data(bad_fraction=0.9)
 
 
 @pytest.fixture
@@ -21,9 +22,8 @@ def release(tmp_path: Path) -> Path:
 
 
 def prepare(release: Path, data: Data = LENIENT) -> Path:
-    out = release.parent / "manifests" / "swbd"
-    prepare_swbd(release / "LDC97S62", release / "swb_ms98_transcriptions", out, data)
-    return out
+    Corpus().prepare(release, release.parent / "manifests" / "swbd", data)
+    return release.parent / "manifests" / "swbd" / "train"
 
 
 def test_each_channel_has_its_speaker_and_its_text(release: Path) -> None:
@@ -117,12 +117,13 @@ def test_too_many_faults_end_the_stage(release: Path) -> None:
     write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
     with pytest.raises(AsrtoolError, match=r"1 of 3 recordings cannot be used .* the first is sw02005: no transcript"):
         prepare(release, Data())
-    assert dropped(release.parent / "manifests" / "swbd")["sw02005"] == "no transcript"
+    assert dropped(release.parent / "manifests" / "swbd" / "train")["sw02005"] == "no transcript"
 
 
 def test_a_folder_with_no_sound_in_it_is_named(release: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"swb_ms98_transcriptions: no sw\*.sph in it"):
-        prepare_swbd(release / "swb_ms98_transcriptions", release / "LDC97S62", release / "out", LENIENT)
+    shutil.rmtree(release / "LDC97S62" / "swb1_d1")
+    with pytest.raises(AsrtoolError, match=r"LDC97S62: no sw\*.sph in it; check paths.ldc97s62 and paths.swb_ms98"):
+        prepare(release)
 
 
 def test_nothing_usable_is_an_error_with_the_list(release: Path) -> None:
@@ -142,9 +143,9 @@ def test_acronyms_are_the_words_that_are_always_spelt(tmp_path: Path) -> None:
 
 
 def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Path) -> None:
-    prepare_swbd(mini_corpus / "LDC97S62", mini_corpus / "swb_ms98_transcriptions", tmp_path / "swbd", Data())
-    assert set(dropped(tmp_path / "swbd").values()) <= {"empty"}
-    assert len({s["speaker"] for s in supervisions(tmp_path / "swbd")}) >= 3
+    Corpus().prepare(mini_corpus, tmp_path, Data())
+    assert set(dropped(tmp_path / "train").values()) <= {"empty"}
+    assert len({s["speaker"] for s in supervisions(tmp_path / "train")}) >= 3
 
 
 def test_a_full_temporary_disk_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, SupervisionSegment
-from small_releases import dropped, supervisions
+from small_releases import dropped, make_data, supervisions
 
-from asrtool.config import Data
 from asrtool.corpus.manifest import write_manifests
+from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.errors import AsrtoolError
 from local.references import NO_RULES_GLM, format_reference, reference_rules
 from local.split import choose_conversations, duplicates, split_manifests
+
+OWN = make_data(("own",), ("own",), ("own",))
 
 
 def recording(id_: str) -> Recording:
@@ -90,9 +92,9 @@ def test_texts_beyond_the_limit_are_duplicates() -> None:
 
 def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
     calls = {f"c{i:02}": (f"s{i}", f"s{(i + 1) % 40}") for i in range(40)}
-    write(tmp_path / "swbd", corpus(calls))
-    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
-    split_manifests(tmp_path, "hub5", Data(train=("swbd",), dev_minutes=5))
+    write(tmp_path / "corpora" / "swbd" / "train", corpus(calls))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, make_data(train=("swbd",), dev_minutes=5))
     dev, train = supervisions(tmp_path / "dev"), supervisions(tmp_path / "train")
     assert not {s["speaker"] for s in dev} & {s["speaker"] for s in train}
     assert not {s["recording_id"] for s in dev} & {s["recording_id"] for s in train}
@@ -103,10 +105,10 @@ def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
 
 
 def test_each_training_corpus_gives_to_dev_and_is_a_label_there(tmp_path: Path) -> None:
-    write(tmp_path / "swbd", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
-    write(tmp_path / "fisher", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(20)}))
-    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
-    split_manifests(tmp_path, "hub5", Data(dev_minutes=3))
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
+    write(tmp_path / "corpora" / "fisher" / "train", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(20)}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, make_data(dev_minutes=3))
     prefixes = {s["recording_id"][:2] for s in supervisions(tmp_path / "dev")}
     assert prefixes == {"sw", "fe"}
     stm = (tmp_path / "dev" / "ref.stm").read_text()
@@ -115,10 +117,10 @@ def test_each_training_corpus_gives_to_dev_and_is_a_label_there(tmp_path: Path) 
 
 
 def test_each_training_corpus_has_its_sentences_beside_those_of_all(tmp_path: Path) -> None:
-    write(tmp_path / "swbd", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
-    write(tmp_path / "fisher", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(10)}))
-    write(tmp_path / "hub5", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
-    split_manifests(tmp_path, "hub5", Data(dev_minutes=3))
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
+    write(tmp_path / "corpora" / "fisher" / "train", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(10)}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, make_data(dev_minutes=3))
     train = tmp_path / "train"
     assert sorted(path.name for path in train.glob("sentences*")) == [
         "sentences.fisher.txt",
@@ -130,59 +132,95 @@ def test_each_training_corpus_has_its_sentences_beside_those_of_all(tmp_path: Pa
     assert [len(part.splitlines()) for part in parts] == [
         sum(s["recording_id"].startswith(prefix) for s in supervisions(train)) for prefix in ("sw", "fe")
     ]
-    split_manifests(tmp_path, "hub5", Data(train=("swbd",), dev_minutes=3))
+    split_manifests(tmp_path, make_data(train=("swbd",), dev_minutes=3))
     assert not (train / "sentences.fisher.txt").exists()
 
 
 def test_the_test_set_is_taken_whole_with_its_reference(tmp_path: Path) -> None:
-    write(tmp_path / "swbd", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
-    write(tmp_path / "hub5", side("en_1", 0, "en_1-A", ["short", "long"], duration_s=0.05))
-    split_manifests(tmp_path, "hub5", Data(train=("swbd",)))
-    assert len(supervisions(tmp_path / "test")) == 2
-    assert (tmp_path / "test" / "ref.stm").read_text() == "of the test\n"
-    assert (tmp_path / "test" / "sentences.txt").read_text() == "short\nlong\n"
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["short", "long"], duration_s=0.05))
+    split_manifests(tmp_path, make_data(train=("swbd",)))
+    assert len(supervisions(tmp_path / "hub5")) == 2
+    assert (tmp_path / "hub5" / "ref.stm").read_text() == "of the test\n"
+    assert (tmp_path / "hub5" / "sentences.txt").read_text() == "short\nlong\n"
+
+
+def test_each_test_set_has_its_folder_and_the_list_says_which_there_are(tmp_path: Path) -> None:
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
+    for name in ("rt03", "hub5"):
+        write(tmp_path / "corpora" / name / "test", side(f"{name}_1", 0, f"{name}-A", [f"in {name}"]))
+    split_manifests(tmp_path, make_data(("swbd",), test=("rt03", "hub5")))
+    sets = read_sets(tmp_path)
+    assert (sets.names, sets.scored) == (["train", "dev", "rt03", "hub5"], ["dev", "rt03", "hub5"])
+    assert sets.test[1] == EvaluationSet("hub5", "Hub5'00", {"SW": "Switchboard", "EN": "CallHome"})
+    assert [s["text"] for s in supervisions(tmp_path / "rt03")] == ["in rt03"]
+    split_manifests(tmp_path, make_data(("swbd",)))
+    assert read_sets(tmp_path).scored == ["dev", "hub5"]
+
+
+def test_a_split_that_failed_leaves_no_list_of_sets(tmp_path: Path) -> None:
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)}))
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data(("swbd",)))
+    with pytest.raises(AsrtoolError):
+        split_manifests(tmp_path, make_data(("swbd",), test=("hub5", "rt03")))
+    with pytest.raises(AsrtoolError, match=r"sets.json: missing, so the sets are not complete"):
+        read_sets(tmp_path)
+
+
+def test_every_utterance_says_of_which_corpus_it_is(tmp_path: Path) -> None:
+    for name, prefix in (("swbd", "sw"), ("fisher", "fe")):
+        calls = {f"{prefix}{i}": (f"{prefix}a{i}", f"{prefix}b{i}") for i in range(9)}
+        write(tmp_path / "corpora" / name / "train", corpus(calls))
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data())
+    names = {"sw": "swbd", "fe": "fisher", "en": "hub5"}
+    for folder in ("train", "dev", "hub5"):
+        for segment in supervisions(tmp_path / folder):
+            assert segment["custom"]["corpus"] == names[segment["recording_id"][:2]]
 
 
 def test_durations_and_duplicates_are_limited_in_training(tmp_path: Path) -> None:
     segments = corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(4)})
     odd = side("c9", 0, "z", ["blink"], 0.05) + side("c8", 0, "y", ["tale"], 25) + side("c7", 0, "x", ["yeah"] * 5)
-    write(tmp_path / "swbd", segments + odd)
-    write(tmp_path / "hub5", side("en_1", 0, "en_1-A", ["hi"]))
-    split_manifests(tmp_path, "hub5", Data(train=("swbd",), max_duplicates=3, dev_minutes=0.1))
+    write(tmp_path / "corpora" / "swbd" / "train", segments + odd)
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data(train=("swbd",), max_duplicates=3, dev_minutes=0.1))
     report = json.loads((tmp_path / "train" / "report.json").read_text())
     assert (report["dropped"]["too short"], report["dropped"]["too long"]) == (1, 1)
     assert max(Counter((tmp_path / "train" / "sentences.txt").read_text().splitlines()).values()) == 3
 
 
 def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
-    write(tmp_path / "own_train", corpus({"c1": ("a", "b")}))
-    write(tmp_path / "own_dev", corpus({"d1": ("a", "e")}, 2))
-    write(tmp_path / "own_test", corpus({"t1": ("f", "g")}, 2))
-    split_manifests(tmp_path, "own_test", Data(train=("own",)))
+    write(tmp_path / "corpora" / "own" / "train", corpus({"c1": ("a", "b")}))
+    write(tmp_path / "corpora" / "own" / "dev", corpus({"d1": ("a", "e")}, 2))
+    write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}, 2))
+    split_manifests(tmp_path, OWN)
     assert {s["recording_id"] for s in supervisions(tmp_path / "dev")} == {"d1"}
     assert len(supervisions(tmp_path / "train")) == 20
 
 
 def test_one_conversation_alone_cannot_be_split(tmp_path: Path) -> None:
-    write(tmp_path / "own_train", corpus({"c1": ("a", "b")}))
-    write(tmp_path / "own_test", corpus({"t1": ("f", "g")}))
-    with pytest.raises(AsrtoolError, match=r"no training utterance is left .*paths.own_dev"):
-        split_manifests(tmp_path, "own_test", Data(train=("own",)))
+    write(tmp_path / "corpora" / "own" / "train", corpus({"c1": ("a", "b")}))
+    write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}))
+    with pytest.raises(AsrtoolError, match=r"no training utterance is left .*name a corpus in data.dev"):
+        split_manifests(tmp_path, OWN)
 
 
 def test_a_broken_manifest_stops_the_split_with_its_name(tmp_path: Path) -> None:
-    write(tmp_path / "swbd", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
-    write(tmp_path / "hub5", corpus({"t1": ("f", "g")}))
-    path = tmp_path / "swbd" / "supervisions.jsonl.gz"
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"t1": ("f", "g")}))
+    path = tmp_path / "corpora" / "swbd" / "train" / "supervisions.jsonl.gz"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(AsrtoolError, match=r"swbd/supervisions.jsonl.gz: corrupt after line"):
-        split_manifests(tmp_path, "hub5", Data(train=("swbd",)))
+    with pytest.raises(AsrtoolError, match=r"swbd/train/supervisions.jsonl.gz: corrupt after line"):
+        split_manifests(tmp_path, make_data(train=("swbd",)))
 
 
 def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "swbd", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
-    with pytest.raises(AsrtoolError, match="fisher: no such folder of manifests; run the prepare stage first"):
-        split_manifests(tmp_path, "hub5", Data())
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({"c1": ("a", "b"), "c2": ("c", "d")}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"t1": ("f", "g")}))
+    with pytest.raises(AsrtoolError, match="fisher/train: no such folder of manifests; run the prepare stage first"):
+        split_manifests(tmp_path, make_data())
 
 
 def test_hesitations_and_partial_words_are_optional_in_a_reference() -> None:

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.text_rules import AN4, FISHER, HUB5, SWBD, TAGS, Rules, Unusable, normalise, normalise_plain
+from local.corpora.an4 import RULES as AN4
+from local.corpora.fisher import RULES as FISHER
+from local.corpora.swbd import RULES as SWBD
+from local.evaluation import RULES as HUB5
+from local.text_rules import TAGS, Rules, Unusable, normalise, normalise_plain
 
 NORMAL_WORD = re.compile(r"-?[a-z']*[a-z][a-z']*-?|uh-huh|uh-uh")
 

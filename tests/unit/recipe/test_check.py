@@ -13,9 +13,7 @@ from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry
 from asrtool.recipe.stage import Line, Stage
 
-FIRST = Stage(
-    "first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a --config {config}", corpus="swbd"),), settings=("lm",)
-)
+FIRST = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a --config {config}"),), settings=("lm",))
 SECOND = Stage("second", "Two.", needs=("a/x.txt",), makes=("b",), run=(Line("asrtool lm {work}/a/x.txt {work}/b"),))
 
 
@@ -89,11 +87,6 @@ def test_an_unknown_section_and_settings_that_reach_no_command(folder: Path) -> 
         "stage first: unknown settings 'lm.ordre'",
         "stage first: settings and {config} go together: a stage has both or neither",
     ]
-
-
-def test_an_unknown_corpus(folder: Path) -> None:
-    stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm {work}/a", corpus="timit"),))
-    assert broken(folder, stage) == ["stage first: unknown corpus 'timit' for: asrtool lm {work}/a"]
 
 
 def test_a_name_or_an_output_used_twice(folder: Path) -> None:

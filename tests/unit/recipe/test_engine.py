@@ -75,16 +75,6 @@ def test_a_changed_setting_makes_exactly_the_stages_that_declare_it_stale(toy_ru
     assert run_stages(changed, ALL) == ["second", "third"]
 
 
-def test_a_line_for_a_corpus_that_is_not_trained_on_is_left_out(toy_run: Run) -> None:
-    run_stages(with_settings(toy_run, "data.train=swbd"), ALL)
-    assert not (toy_run.work / "b" / "fisher.txt").exists()
-    assert states(with_settings(toy_run, "data.train=swbd,fisher")) == [
-        "done",
-        "stale command changed",
-        "stale after second",
-    ]
-
-
 def test_a_changed_input_makes_a_stage_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     touch_later(toy_run.work / "b" / "all.txt")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.config import Paths
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.plan import choose_stages
 from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
 from asrtool.recipe.stage import number_stages
-from local.ldc import NEEDED
+from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -103,35 +102,55 @@ def test_paths_of_a_site_lie_under_the_configuration_and_under_set(
     (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = ""\nldc97s62 = "swb"\nown_dev = ""\n')
     (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nldc97s62 = "/x"\nown_train = "data"\n')
     paths = load_settings(recipe, [], ["paths.own_test=some/test data", "paths.own_dev=/dev data"]).paths
-    assert paths == Paths(
-        ldc97s62=str(recipe.folder / "conf" / "swb"),  # relative to its file
-        own_train=str(recipe.folder / "data"),
-        own_dev="/dev data",
-        own_test=str(tmp_path / "some/test data"),  # relative to the current directory
+    assert paths == {
+        "an4": "",
+        "ldc97s62": str(recipe.folder / "conf" / "swb"),  # relative to its file
+        "own_train": str(recipe.folder / "data"),
+        "own_dev": "/dev data",
+        "own_test": str(tmp_path / "some/test data"),  # relative to the current directory
+    }
+
+
+def test_the_site_may_have_paths_of_a_corpus_that_only_the_command_line_names(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "diaries.py").write_text(
+        "from local.corpus import Corpus, Release\n"
+        "class Diary(Corpus):\n"
+        "    name, title, roles, releases = 'diary', 'Diary', ('train',), (Release('My_Diary', 'a diary'),)\n"
+        "    def prepare(self, corpus, out, data): ...\n"
     )
+    monkeypatch.syspath_prepend(tmp_path)
+    (recipe.folder / "conf" / "small.toml").write_text("")
+    (recipe.folder / "paths.toml").write_text('[paths]\nmy_diary = "here"\n')
+    loaded = load_settings(recipe, [], ["data.train=diaries:Diary"])
+    assert loaded.paths == {"my_diary": str(recipe.folder / "here")}
+    with pytest.raises(AsrtoolError, match=r"paths.toml: unknown key paths.my_diary"):
+        load_settings(recipe, [], [])
 
 
 def test_the_synthetic_corpora_stay_synthetic_where_a_site_has_the_releases(tmp_path: Path) -> None:
     folder = tmp_path / "swbd"
     shutil.copytree(ROOT / "recipes" / "swbd", folder, ignore=shutil.ignore_patterns("exp*", "paths.toml"))
-    keys = {*NEEDED["swbd"], *NEEDED["fisher"]}
-    site = {key: f"/site/{key}" for key in keys}
+    corpora = map(open_corpus, ("swbd", "fisher", "hub5", "rt03"))
+    site = {release.key: f"/site/{release.key}" for corpus in corpora for release in corpus.releases}
     (folder / "paths.toml").write_text("[paths]\n" + "".join(f'{key} = "{path}"\n' for key, path in site.items()))
     swbd = load_recipe(folder)
     for config in ("mini", "ci"):
         assert (
             load_settings(swbd, [config], []).paths
             == load_settings(swbd, [config, "distributed/bmuf"], []).paths
-            == Paths()
+            == dict.fromkeys(site, "")
         )
     for config in ("swb300", "swb2000"):
-        assert load_settings(swbd, [config], []).paths == Paths(**site)
-    assert load_settings(swbd, ["mini"], ["paths.ldc97s62=/given"]).paths == Paths(ldc97s62="/given")
+        assert load_settings(swbd, [config], []).paths == site
+    given = load_settings(swbd, ["mini"], ["paths.ldc97s62=/given"]).paths
+    assert given == dict.fromkeys(site, "") | {"ldc97s62": "/given"}
 
 
 def test_a_home_directory_is_filled_in(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    assert load_settings(recipe, [], ["paths.an4=~/an4"]).paths.an4 == "/home/someone/an4"
+    assert load_settings(recipe, [], ["paths.an4=~/an4"]).paths["an4"] == "/home/someone/an4"
 
 
 def test_stages_are_chosen_by_number_or_name(recipe: Recipe) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from asrtool.recipe.engine import run_stages
-from asrtool.recipe.show import first_table, format_commands, format_outcome, format_states
+from asrtool.recipe.show import first_section, format_commands, format_outcome, format_states
 from asrtool.recipe.state import Run
 
 
@@ -39,7 +39,7 @@ def test_the_outcome_names_what_ran_or_says_that_nothing_did(toy_run: Run) -> No
     assert format_outcome(toy_run, range(1, 2), []) == "nothing to do, done: second; --force runs again"
 
 
-def test_the_first_table_of_a_text_is_shown() -> None:
-    text = "# Results\n\nwords | not a table\n\n| set | WER |\n|---|---|\n| dev | 9.1 |\n\nmore\n\n| other |\n"
-    assert first_table(text) == "| set | WER |\n|---|---|\n| dev | 9.1 |"
-    assert first_table("nothing") == ""
+def test_all_above_the_second_heading_of_a_text_is_shown() -> None:
+    tables = "On one:\n\n| set | WER |\n|---|---|\n| one | 9.1 |\n\nOn two:\n\n| set | WER |"
+    assert first_section(f"# Results\n\n{tables}\n\n## How to get them again\n\n| other |\n") == tables
+    assert first_section("nothing") == "nothing"

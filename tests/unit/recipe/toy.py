@@ -60,10 +60,7 @@ STAGES = (
         "Two.",
         needs=("a.txt",),
         makes=("b",),
-        run=(
-            Line("asrtool join {work}/b/all.txt {work}/a.txt {config}"),
-            Line("asrtool join {work}/b/fisher.txt {work}/a.txt", corpus="fisher"),
-        ),
+        run=(Line("asrtool join {work}/b/all.txt {work}/a.txt {config}"),),
         settings=("lm",),
     ),
     Stage("third", "Three.", needs=("b",), makes=("c.txt",), run=(Line("asrtool join {work}/c.txt {work}/b/all.txt"),)),

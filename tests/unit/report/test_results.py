@@ -14,6 +14,7 @@ from run_files import write_training
 
 from asrtool.config import Config
 from asrtool.config_file import load_config
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report import results
 from asrtool.report.results import write_results
@@ -24,6 +25,7 @@ MANIFEST = {
     "speech_hours": 0.5, "audio_hours": 1.0,
     "dropped": {"empty": 2},
 }  # fmt: skip
+HUB5 = EvaluationSet("hub5", "Hub5'00", {"SW": "Switchboard", "EN": "CallHome"})
 CONFIG: Config = load_config(overrides=["decode.methods=greedy,graph"])
 
 
@@ -39,12 +41,13 @@ def work(tmp_path: Path) -> Path:
     write_training(tmp_path / "train", num_learners=1)
     rtf = {"acoustic_rtf": 0.002, "search_rtf": {"greedy": 0.0001, "graph": 0.0004}}
     methods = {"greedy": {"lm_weight": None}, "graph": {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0}}
-    write_json(tmp_path / "decode/decode.json", {"methods": methods, "sets": {"dev": rtf, "test": rtf}})
-    for name in ("train", "dev", "test"):
+    write_json(tmp_path / "decode/decode.json", {"methods": methods, "sets": {"dev": rtf, "hub5": rtf}})
+    write_sets(tmp_path / "manifests", Sets((HUB5,)))
+    for name in ("train", "dev", "hub5"):
         write_json(tmp_path / f"manifests/{name}/report.json", MANIFEST)
-    for name in ("dev", "test"):
+    for name in ("dev", "hub5"):
         labels = (
-            {"SW": COUNTS, "EN": COUNTS | {"sub": 12, "corr": 66, "err": 16}} if name == "test" else {"swbd": COUNTS}
+            {"SW": COUNTS, "EN": COUNTS | {"sub": 12, "corr": 66, "err": 16}} if name == "hub5" else {"swbd": COUNTS}
         )
         graph = COUNTS | {"sub": 0, "corr": 78, "err": 4}
         for method, overall in (("greedy", COUNTS), ("graph", graph)):
@@ -58,6 +61,26 @@ def test_the_table_has_a_row_for_each_method_and_a_column_for_each_corpus(work: 
     assert "| method | LM weight | Switchboard | CallHome | Overall |" in text
     assert "| greedy | - | 10.0 | 20.0 | 10.0 | 4 | 2 | 2 | 80 | 10 |" in text
     assert "| graph | 0.5 | 10.0 | 20.0 | 5.0 | 0 | 2 | 2 | 80 | 10 |" in text
+
+
+def test_several_test_sets_have_a_table_each(work: Path) -> None:
+    write_sets(work / "manifests", Sets((HUB5, EvaluationSet("calls", "My calls", {"X": "Part X", "Y": "Part Y"}))))
+    write_json(work / "manifests/calls/report.json", MANIFEST)
+    decoding = json.loads((work / "decode/decode.json").read_text())
+    decoding["sets"]["calls"] = {"acoustic_rtf": 0.5, "search_rtf": {"greedy": 0.25, "graph": 0.125}}
+    write_json(work / "decode/decode.json", decoding)
+    for method in ("greedy", "graph"):
+        labels = {"X": COUNTS | {"sub": 20, "corr": 58, "err": 24}, "Z": COUNTS}
+        write_json(work / f"score/calls/{method}/score.json", {"overall": COUNTS, "labels": labels, "speakers": {}})
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    first, second, _ = text.split("LM weight |", 3)[:3]
+    assert "percent on the test set (not Hub5'00);" in first
+    assert "percent on My calls;" in second
+    assert "| method | LM weight | Part X | Overall |" in text
+    assert "| greedy | - | 30.0 | 10.0 | 4 | 2 | 2 | 80 | 10 |" in text
+    assert "- real-time factor on calls: acoustic 0.5000; search: greedy 0.2500, graph 0.1250" in text
+    rows = [line.split()[1] for line in text.splitlines() if line.startswith("| ")]
+    assert rows[-4:] == ["train", "dev", "hub5", "calls"]
 
 
 def test_a_set_of_another_size_is_not_called_hub5_00(work: Path) -> None:
@@ -98,8 +121,8 @@ def test_the_commit_of_another_project_is_not_taken_for_that_of_an_installed_pac
 
 
 def test_a_missing_file_is_named_with_the_stage_that_makes_it(work: Path) -> None:
-    (work / "score/test/graph/score.json").unlink()
-    with pytest.raises(AsrtoolError, match=r"test/graph/score\.json is missing; run stage score first"):
+    (work / "score/hub5/graph/score.json").unlink()
+    with pytest.raises(AsrtoolError, match=r"hub5/graph/score\.json is missing; run stage score first"):
         write_results(work, CONFIG)
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hub5_cases import GLM, SCTK, Case, write
 
 from asrtool.cli.score import score
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score import sctk
 from asrtool.score.hub5 import score_hub5
@@ -40,6 +41,7 @@ def test_every_set_and_method_is_checked(tmp_path: Path) -> None:
         ref, hyp, glm = make_files(tmp_path / name)
         for path, new in ((ref, "ref.stm"), (hyp, "greedy.ctm"), (glm, "ref.glm")):
             path.rename(path.with_name(new))
+    write_sets(tmp_path, Sets((EvaluationSet("test"),)))
     arguments = ["all", str(tmp_path), str(tmp_path), str(tmp_path / "out"), "--check-sctk"]
     done = CliRunner().invoke(score, arguments, catch_exceptions=False)
     assert done.output.count("Overall") == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from hub5_cases import GLM, write
 
 from asrtool.cli.score import score
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.score.output import score_all
 from asrtool.score.result import Alignment, Pair, Result, Segment
@@ -39,7 +41,7 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
         (tmp_path / name / "r.stm").rename(tmp_path / name / "ref.stm")
         (tmp_path / name / "g.glm").rename(tmp_path / name / "ref.glm")
         (tmp_path / name / "h.ctm").rename(tmp_path / name / "greedy.ctm")
-    results = score_all(tmp_path, tmp_path, tmp_path / "score")
+    results = score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "test", "other"])
     assert list(results) == [("dev", "greedy"), ("test", "greedy")]
     for name, method in results:
         assert sorted(path.name for path in (tmp_path / "score" / name / method).iterdir()) == FILES
@@ -51,8 +53,8 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
 
 
 def test_score_all_without_decoded_words_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"no dev/METHOD\.ctm and no test/METHOD\.ctm; run the decode stage first"):
-        score_all(tmp_path, tmp_path, tmp_path / "score")
+    with pytest.raises(AsrtoolError, match=r"no SET/METHOD\.ctm for any of dev, calls; run the decode stage first"):
+        score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "calls"])
 
 
 def test_hub5_prints_one_json_object_and_writes_the_same(tmp_path: Path) -> None:
@@ -96,3 +98,15 @@ def test_only_the_counts_of_hub5_00_make_a_table_of_that_name() -> None:
     full, short = hub5_sized(42989), hub5_sized(42988)
     assert name_of(full.overall, full.labels, "test") == "Hub5'00"
     assert name_of(short.overall, short.labels, "test") == "test"
+
+
+def test_the_command_scores_the_sets_that_the_manifests_list(tmp_path: Path) -> None:
+    for name in ("dev", "calls", "talks", "train"):
+        write(tmp_path / name, STM, CTM, GLM)
+        for old, new in (("r.stm", "ref.stm"), ("g.glm", "ref.glm"), ("h.ctm", "greedy.ctm")):
+            (tmp_path / name / old).rename(tmp_path / name / new)
+    write_sets(tmp_path, Sets((EvaluationSet("talks"), EvaluationSet("calls"))))
+    arguments = ["all", str(tmp_path), str(tmp_path), str(tmp_path / "out")]
+    done = CliRunner().invoke(score, arguments, catch_exceptions=False)
+    assert re.findall(r"^\w+, greedy", done.output, re.MULTILINE) == ["dev, greedy", "talks, greedy", "calls, greedy"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calls", "dev", "talks"]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from small_releases import write_fisher, write_hub5, write_sound, write_swbd
+from small_releases import make_data, write_fisher, write_hub5, write_sound, write_swbd
 
 from asrtool.cli.corpus import corpus
-from asrtool.config import Config, Data, Paths
 from asrtool.errors import AsrtoolError
-from local.ldc import collect_corpora, find_files
+from local.collect import collect_corpora
+from local.releases import find_files
+
+SWBD = make_data(("swbd",))
 
 
 @pytest.fixture
@@ -25,13 +27,13 @@ def swbd_paths(root: Path) -> dict[str, str]:
     return {name.lower(): str(root / name) for name in names}
 
 
-def fail(_: Path) -> None:
+def fail(*_: object) -> None:
     pytest.fail("the mini corpus is not to be made here")
 
 
 def test_configured_releases_are_linked_by_their_names(releases: Path, tmp_path: Path) -> None:
     out = tmp_path / "corpus"
-    collect_corpora(out, Config(paths=Paths(**swbd_paths(releases)), data=Data(train=("swbd",))), fail)
+    collect_corpora(out, SWBD, swbd_paths(releases), fail)
     assert sorted(path.name for path in out.iterdir()) == [
         "LDC2002S09",
         "LDC2002T43",
@@ -44,31 +46,30 @@ def test_configured_releases_are_linked_by_their_names(releases: Path, tmp_path:
 def test_links_replace_an_earlier_mini_corpus(releases: Path, tmp_path: Path) -> None:
     out = tmp_path / "corpus"
     (out / "LDC97S62").mkdir(parents=True)
-    collect_corpora(out, Config(paths=Paths(**swbd_paths(releases)), data=Data(train=("swbd",))), fail)
+    collect_corpora(out, SWBD, swbd_paths(releases), fail)
     assert (out / "LDC97S62").is_symlink()
     assert (releases / "LDC97S62" / "swb1_d1").is_dir()
 
 
-def test_without_any_path_the_mini_corpus_is_made_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_any_path_the_mini_corpus_is_asked_for_what_the_settings_name(tmp_path: Path) -> None:
     made = []
-    with caplog.at_level("INFO"):
-        collect_corpora(tmp_path / "corpus", Config(), made.append)
-    assert made == [tmp_path / "corpus"]
-    assert "making the mini corpus, 1 h of SYNTHETIC speech" in caplog.text
+    data = make_data(test=("hub5", "rt03"))
+    collect_corpora(tmp_path / "corpus", data, {"ldc97s62": ""}, lambda *asked: made.append(asked))
+    assert made == [(tmp_path / "corpus", ["swbd", "fisher", "hub5", "rt03"])]
 
 
 def test_some_paths_without_the_others_are_an_error_that_names_these(releases: Path, tmp_path: Path) -> None:
     paths = swbd_paths(releases) | {"ldc2002t43": ""}
     message = r"no path is configured for paths.ldc2002t43 \(Hub5'00 references\); .*leave all of them empty"
     with pytest.raises(AsrtoolError, match=message):
-        collect_corpora(tmp_path / "c", Config(paths=Paths(**paths), data=Data(train=("swbd",))), fail)
+        collect_corpora(tmp_path / "c", SWBD, paths, fail)
 
 
 def test_a_path_that_does_not_exist_is_named_with_its_key(releases: Path, tmp_path: Path) -> None:
     paths = swbd_paths(releases) | {"ldc97s62": str(tmp_path / "nowhere")}
     message = r"paths.ldc97s62: .*nowhere does not exist, expected the folder of LDC97S62 \(Switchboard-1"
     with pytest.raises(AsrtoolError, match=message):
-        collect_corpora(tmp_path / "c", Config(paths=Paths(**paths), data=Data(train=("swbd",))), fail)
+        collect_corpora(tmp_path / "c", SWBD, paths, fail)
     assert not (tmp_path / "c").exists()
 
 
@@ -78,25 +79,36 @@ def test_a_path_to_another_release_is_an_error_that_says_what_was_expected(relea
     with pytest.raises(
         AsrtoolError, match=r"paths.ldc97s62: .*LDC2002S09 holds no sw\[0-9\]\*.sph, expected the layout"
     ):
-        collect_corpora(tmp_path / "c", Config(paths=Paths(**paths), data=Data(train=("swbd",))), fail)
+        collect_corpora(tmp_path / "c", SWBD, paths, fail)
 
 
 @pytest.mark.parametrize(("train", "key"), [("an4", "paths.an4"), ("own", "paths.own_train")])
 def test_corpora_without_a_mini_version_need_a_path(train: str, key: str, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=f"no path is configured for {key}") as caught:
-        collect_corpora(tmp_path / "c", Config(data=Data(train=(train,))), fail)
+        collect_corpora(tmp_path / "c", make_data((train,), (), (train,)), {}, fail)
     assert "mini" not in str(caught.value)
 
 
 def test_a_dev_set_of_ones_own_is_linked_where_it_is_given(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_sound(tmp_path / name / "x.sph")
-    own = Paths(own_train=str(tmp_path / "a"), own_test=str(tmp_path / "b"))
-    collect_corpora(tmp_path / "c1", Config(paths=own, data=Data(train=("own",))), fail)
+    own, data = {"own_train": str(tmp_path / "a"), "own_test": str(tmp_path / "b")}, make_data(*[("own",)] * 3)
+    collect_corpora(tmp_path / "c1", data, own, fail)
     assert sorted(path.name for path in (tmp_path / "c1").iterdir()) == ["own_test", "own_train"]
-    own = Paths(own_train=str(tmp_path / "a"), own_test=str(tmp_path / "b"), own_dev=str(tmp_path / "c"))
-    collect_corpora(tmp_path / "c2", Config(paths=own, data=Data(train=("own",))), fail)
+    collect_corpora(tmp_path / "c2", data, {**own, "own_dev": str(tmp_path / "c")}, fail)
     assert (tmp_path / "c2" / "own_dev").resolve() == tmp_path / "c"
+
+
+def test_a_role_brings_its_releases_alone(tmp_path: Path) -> None:
+    write_sound(tmp_path / "b" / "x.sph")
+    swbd = write_hub5(write_swbd(tmp_path / "site"))
+    paths = {**swbd_paths(swbd), "own_test": str(tmp_path / "b"), "own_train": "/nowhere"}
+    collect_corpora(tmp_path / "c", make_data(("swbd",), test=("own",)), paths, fail)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        "LDC97S62",
+        "own_test",
+        "swb_ms98_transcriptions",
+    ]
 
 
 def test_files_behind_links_are_found_once_even_in_a_circle(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""What every corpus keeps to, and a person's own class beside those of the toolkit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_releases import make_data, supervisions
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
+from local.collect import collect_corpora
+from local.corpus import ROLES
+from local.named import known_releases, named_corpora, open_corpus
+from local.prepare import prepare_all
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = registry.names("corpus")
+
+OWN = """
+from local.corpus import Corpus, Release
+from local.layouts.folder import prepare_folder
+
+
+class Diary(Corpus):
+    name = "diary"
+    title = "what I said"
+    releases = (Release("my_diary", "the recordings", ("*.wav",)),)
+    roles = ("train", "test")
+
+    def prepare(self, corpus, out, data):
+        for role in self.roles:
+            prepare_folder(corpus / "my_diary" / role, out / role, data, self.name)
+
+
+class Unready(Corpus):
+    name = "unready"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "diaries.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path / "package")
+    monkeypatch.delitem(sys.modules, "diaries", raising=False)
+    return "diaries"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_corpus_is_called_as_its_module_and_says_what_it_needs(name: str) -> None:
+    corpus = open_corpus(name)
+    assert corpus.name == name
+    assert corpus.title
+    assert corpus.roles
+    assert set(corpus.roles) <= set(ROLES)
+    for role in corpus.roles:
+        assert any(role in release.roles for release in corpus.releases), role
+
+
+def test_releases_that_share_a_key_are_the_same() -> None:
+    by_key = {release.key: release for name in NAMES for release in open_corpus(name).releases}
+    for name in NAMES:
+        for release in open_corpus(name).releases:
+            assert by_key[release.key] == release
+
+
+def test_looking_at_all_corpora_loads_neither_lhotse_nor_torch() -> None:
+    code = (
+        "import sys; from asrtool.config_file import load_config; load_config(overrides=['paths.an4=x']);"
+        "print([name for name in ('lhotse', 'torch', 'numpy', 'soundfile', 'click') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_persons_own_class_is_collected_and_prepared(own: str, tmp_path: Path) -> None:
+    import numpy as np
+    import soundfile
+
+    for role in ("train", "test"):
+        folder = tmp_path / "site" / role
+        folder.mkdir(parents=True)
+        soundfile.write(folder / "x.wav", np.zeros(8000), 8000)
+        (folder / "x.txt").write_text("hello")
+    overrides = [f"data.train={own}:Diary", f"data.test={own}:Diary", f"paths.my_diary={tmp_path / 'site'}"]
+    config = load_config(overrides=overrides)
+    collect_corpora(tmp_path / "corpus", config.data, config.paths, lambda *_: pytest.fail("no mini corpus"))
+    prepare_all(tmp_path / "corpus", tmp_path / "m", config.data)
+    for role in ("train", "test"):
+        assert [s["text"] for s in supervisions(tmp_path / "m" / "corpora" / "diary" / role)] == ["hello"]
+
+
+def test_an_own_class_without_a_part_is_refused_with_its_name(own: str) -> None:
+    with pytest.raises(AsrtoolError, match="Unready: no corpus, it lacks prepare, releases, roles, title"):
+        open_corpus(f"{own}:Unready")
+
+
+def test_a_key_of_paths_that_no_corpus_has_is_refused_with_the_nearest() -> None:
+    with pytest.raises(AsrtoolError, match=r"unknown key paths.ldc2007s11; .*ldc2007s10"):
+        load_config(overrides=["paths.ldc2007s11=x"])
+    assert "ldc2007s10" in known_releases(make_data())
+
+
+def test_a_corpus_in_a_role_it_has_no_set_for_is_refused() -> None:
+    with pytest.raises(AsrtoolError, match=r"data.dev names hub5, which has no dev set but test"):
+        named_corpora(make_data(dev=("hub5",)))

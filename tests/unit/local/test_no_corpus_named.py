@@ -1,0 +1,46 @@
+"""What comes with a name of a corpus lies in local/; asrtool finds it by the registry."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from asrtool import registry
+from local.named import open_corpus
+
+ROOT = Path(__file__).resolve().parents[3]
+# The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is; and
+# there are defaults of data.train and data.test.
+ALLOWED = {
+    ("asrtool/score/sctk.py", "hub5"),
+    ("asrtool/score/table.py", "hub5"),
+    ("asrtool/cli/run.py", "swbd"),
+    ("asrtool/recipe/recipe.py", "swbd"),
+    ("asrtool/corpus/settings.py", "swbd"),
+    ("asrtool/corpus/settings.py", "fisher"),
+    ("asrtool/corpus/settings.py", "hub5"),
+}
+
+
+def texts(path: Path) -> Iterator[str]:
+    """All that is quoted in a module but for its docstrings."""
+    tree = ast.parse(path.read_bytes())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_no_corpus_and_no_release_is_named_in_asrtool() -> None:
+    corpora = [open_corpus(name) for name in registry.names("corpus")]
+    names = {corpus.name for corpus in corpora} | {r.key for corpus in corpora for r in corpus.releases}
+    found = {
+        (str(path.relative_to(ROOT)), word)
+        for path in sorted((ROOT / "asrtool").rglob("*.py"))
+        for text in texts(path)
+        for word in re.findall(r"\w+", text.lower())
+        if word in names - {"own"} or text == "own"
+    }
+    assert found == ALLOWED
