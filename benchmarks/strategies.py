@@ -77,8 +77,8 @@ def run(*words: object) -> None:
 
 
 def word_error_rate(work: Path, method: str) -> float:
-    """In percent, on the test set."""
-    score = json.loads((work / "score" / "test" / method / "score.json").read_text(encoding="utf-8"))
+    """In percent, on Hub5'00 or what stands in for it."""
+    score = json.loads((work / "score" / "hub5" / method / "score.json").read_text(encoding="utf-8"))
     return 100 * float(score["overall"]["err"]) / float(score["overall"]["words"])
 
 

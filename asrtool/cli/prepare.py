@@ -32,8 +32,9 @@ def _corpus_command(name: str) -> click.Command:
     from local.named import open_corpus
 
     corpus = open_corpus(name)
+    outs = [f"OUT/{role}" for role in corpus.roles]
 
-    @click.command(name, help=f"{corpus.title}: the releases in FOLDER to OUT/{{{','.join(corpus.roles)}}}.")
+    @click.command(name, help=f"{corpus.title}: from its releases in FOLDER to {' and '.join(outs)}.")
     @click.argument("folder", type=EXISTING)
     @click.argument("out", type=FOLDER)
     @settings_options

@@ -52,7 +52,7 @@ def test_the_recipe_runs_from_end_to_end_with_k2(work: Path) -> None:
         assert setting in results
     for method in ("greedy", "beam", "graph"):
         assert f"| {method} |" in results
-        assert (work / "decode" / "test" / f"{method}.ctm").is_file()
+        assert (work / "decode" / "hub5" / f"{method}.ctm").is_file()
 
 
 def test_training_with_either_criterion_goes_the_same_way(work: Path, tmp_path: Path) -> None:
