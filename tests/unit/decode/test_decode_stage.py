@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from asrtool.decode.trial import Trial
 from click.testing import CliRunner
 
 from asrtool.cli.lm import lm
@@ -20,12 +21,12 @@ from asrtool.corpus.index import Utterance
 from asrtool.decode import decode, decoder, inputs
 from asrtool.decode.decode import decode_run
 from asrtool.decode.inputs import AcousticModel, check_graph_tokens, load_acoustic_model, load_search, open_features
-from asrtool.decode.trial import Trial
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.ctc_topology import CtcTopology
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
@@ -73,7 +74,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
     options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
     assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
-    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from asrtool.decode.trial import Trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.config import Decode
 from asrtool.decode.rescore import Candidate, score_list
-from asrtool.decode.trial import Trial
 from asrtool.decode.tune import choose_trials, count_errors, count_rescored, rescore_trials
 from asrtool.decode.words import Word
 from asrtool.score.result import total

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from asrtool.config import Decode
 from asrtool.decode.trial import Trial
+
+from asrtool.config import Decode
 from asrtool.decode.tune import (
     Result,
     choose_trials,

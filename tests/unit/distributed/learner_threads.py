@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from asrtool.distributed.build import build_strategy
 from torch import nn
 
 from asrtool.config import Dist, Train
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
 from asrtool.train.optimizer import build_optimizer, set_learning_rate

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from asrtool.distributed.build import build_strategy
 from torch import Tensor, nn
 
 from asrtool.config import Dist
 from asrtool.distributed import gossip as gossip_module
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import StrategyContext
 from asrtool.distributed.topology import EDGE_WEIGHT, RINGS, mixing_matrix
 from asrtool.distributed.view import View
