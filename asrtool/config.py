@@ -111,16 +111,8 @@ def check_conflicts(config: Config) -> None:
         for part in parts:
             if hasattr(part, "check"):
                 part.check(config)
-        _check_rescoring(config)
     except ValueError as error:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
-
-
-def _check_rescoring(config: Config) -> None:
-    if "rescore" not in [method.name for method in config.decode.methods]:
-        for name, value in (("lm.large", config.lm.large), ("nnlm.enabled", config.nnlm.enabled)):
-            if value:
-                raise ValueError(f"{name} is true but decode.methods has no rescore, which uses it: add rescore")
 
 
 def _choices(value: Any) -> tuple[Choice, ...]:

@@ -56,10 +56,10 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "random": ("asrtool.distributed.topology:random_ring", ""),
     },
     "search": {
-        "greedy": ("asrtool.decode.search:Search", "asrtool.decode.settings:Greedy"),
-        "beam": ("asrtool.decode.search:Search", "asrtool.decode.settings:Beam"),
-        "graph": ("asrtool.decode.search:Search", "asrtool.decode.settings:Graph"),
-        "rescore": ("asrtool.decode.search:Search", "asrtool.decode.settings:Rescore"),
+        "greedy": ("asrtool.decode.greedy:Greedy", "asrtool.decode.settings:Greedy"),
+        "beam": ("asrtool.decode.beam:Beam", "asrtool.decode.settings:Beam"),
+        "graph": ("asrtool.decode.graph:Graph", "asrtool.decode.settings:Graph"),
+        "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
     },
 }
 # kind -> the abstract class whose abstract methods an own class must have; of other kinds any callable will do

@@ -25,18 +25,19 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import torch
+from asrtool.decode.path import find_spans
+from asrtool.decode.trial import Trial
 
 from asrtool.config import Decode, Lm
 from asrtool.decode.forward import Posteriors, compute_posteriors
 from asrtool.decode.inputs import AcousticModel, load_acoustic_model, load_search, open_features
-from asrtool.decode.path import find_spans
 from asrtool.decode.search import Search
-from asrtool.decode.trial import Trial
 from asrtool.decode.tune import count_errors
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
 from asrtool.lang.symbols import read_symbols
+from asrtool.models.ctc_topology import CtcTopology
 from asrtool.score.result import total
 
 BATCH_FRAMES = 20_000
@@ -92,7 +93,7 @@ def make_large(work: Path, folder: Path, num_words: int) -> Path:
     (folder / "tokenizer").symlink_to((work / "tokenizer").resolve())
     build_lang(text, folder / "tokenizer", folder / "lang", 0)
     build_lm([text], folder / "lm" / "G.arpa", Lm(order=3, min_counts=(1, 1, 2)), folder / "lang" / "words.txt")
-    build_graph(folder / "lang", folder / "lm" / "G.arpa", folder / "graph")
+    build_graph(folder / "lang", folder / "lm" / "G.arpa", folder / "graph", CtcTopology().transducer)
     return folder
 
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from asrtool.distributed.build import build_strategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.config import STRATEGIES, Dist
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.strategy import StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.work_queue import AssignmentRule

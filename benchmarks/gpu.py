@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from asrtool.distributed.build import build_strategy
+from asrtool.models.build import build_model
+from asrtool.models.criterion import ctc_loss
 from torch import Tensor
 
 from asrtool.config import Dist, Model
-from asrtool.distributed.build import build_strategy
 from asrtool.distributed.learner import learner
 from asrtool.distributed.strategy import LocalReplica, StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.world import World
-from asrtool.models.build import build_model
-from asrtool.models.criterion import ctc_loss
 from asrtool.train.loss import Task
 from asrtool.train.precision import Precision
 

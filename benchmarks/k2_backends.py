@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from asrtool.models.criterion import Criterion, ctc_loss, k2_ctc_loss
 
 from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.inputs import load_acoustic_model, open_features
 from asrtool.decode.k2_search import K2Search
 from asrtool.lang.graph import build_graph, load_graph
-from asrtool.models.criterion import Criterion, ctc_loss, k2_ctc_loss
+from asrtool.models.ctc_topology import CtcTopology
 
 FRAME_S = 0.03
 LM_WEIGHT, BEAM, MAX_ACTIVE = 0.5, 14.0, 3000
@@ -57,7 +58,7 @@ def measure_search(work: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for backend in ("kaldifst", "k2"):
             graph = Path(folder, backend)
-            build_graph(work / "lang", work / "lm" / "G.arpa", graph, backend)
+            build_graph(work / "lang", work / "lm" / "G.arpa", graph, CtcTopology().transducer, backend)
             searches = {"kaldi-decoder": GraphSearch(load_graph(graph), MAX_ACTIVE), "k2": K2Search(graph, MAX_ACTIVE)}
             for name, search in searches.items():
                 tasks[f"{name} on the graph of {backend}"] = lambda search=search: [  # type: ignore[misc]

@@ -13,10 +13,10 @@ import statistics
 import time
 
 import torch
+from asrtool.models.criterion import ctc_loss
 
 from asrtool.config import Model
 from asrtool.models import build_model
-from asrtool.models.criterion import ctc_loss
 from asrtool.train.precision import Precision
 
 REPEATS = 7

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import search_folders, settings_options
 from asrtool.config import Config
 
 
 @click.command()
-@click.argument("work", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("features", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--tuning", type=click.Path(path_type=Path), metavar="FILE", help="Weights.  [default: WORK/tune/tuning.json]"
+    "--tuning", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The tuning.json to decode with."
 )
+@search_folders
 @settings_options
-def decode(work: Path, out: Path, tuning: Path | None, config: Config) -> None:
-    """Recognise the dev and test sets of a run with the weights that `asrtool tune` chose.
+def decode(
+    model: Path, features: Path, out: Path, tuning: Path, folders: Mapping[str, Path | None], config: Config
+) -> None:
+    """Recognise FEATURES, a set or a folder of sets but for train, as `asrtool tune` chose.
 
-    Reads WORK/{average/model.pt,features,tokenizer,lang,lm/G.arpa,graph}, and to rescore lm/large.arpa with lm.large
-    and nnlm/model.pt with nnlm.enabled. Writes OUT/{dev,test}/METHOD.ctm and OUT/decode.json (the weights, and
-    real-time factors). Settings: [decode], lm.large, nnlm.enabled.
+    A folder is needed only where a method of decode.methods reads it. Writes OUT/SET/METHOD.ctm and OUT/decode.json
+    (the decoding parameters, and real-time factors). Settings: [decode], lm.large, nnlm.enabled.
+
+    \b
+    Example: asrtool decode exp/average/model.pt exp/features exp/decode --tuning exp/tune/tuning.json \\
+      --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph
     """
     from asrtool.decode.decode import decode_run
 
-    decode_run(work, tuning or work / "tune" / "tuning.json", out, config)
+    decode_run(model, features, tuning, out, folders, config)

@@ -35,3 +35,18 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, config=load_config(files, [*overrides, *given]), **kwargs)
 
     return with_settings
+
+
+def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--tokenizer`` and the other folders that search methods read; the command receives `folders`, by name."""
+    names = ("tokenizer", "lang", "lm", "graph", "nnlm")
+
+    @functools.wraps(command)
+    def with_folders(*args: Any, **kwargs: Any) -> Any:
+        return command(*args, folders={name: kwargs.pop(name) for name in names}, **kwargs)
+
+    for name in reversed(names):
+        help_text = f"What `asrtool {name}` wrote."
+        option = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="FOLDER", help=help_text)
+        with_folders = option(with_folders)
+    return with_folders

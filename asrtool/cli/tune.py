@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import search_folders, settings_options
 from asrtool.config import Config
 
 COLUMN = 13  # characters
 
 
 @click.command()
-@click.argument("work", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("features", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@search_folders
 @settings_options
-def tune(work: Path, out: Path, config: Config) -> None:
-    """Choose language-model weight, word penalty and beam of each method by its word errors on dev.
+def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> None:
+    """Choose the decoding parameters of each method by its word errors on the set FEATURES, the dev set.
 
-    Reads WORK/{average/model.pt,features/dev,tokenizer,lang,lm/G.arpa,graph}, and to rescore lm/large.arpa with
-    lm.large and nnlm/model.pt with nnlm.enabled. Writes OUT/tuning.json (what was chosen, for `asrtool decode`) and
-    OUT/tuning.tsv (all that was tried), and prints the latter. Settings: [decode], lm.large, nnlm.enabled.
+    A folder is needed only where a method of decode.methods reads it. Writes OUT/tuning.json (what was chosen, for
+    `asrtool decode`) and OUT/tuning.tsv (all that was tried), and prints the latter. Settings: [decode], lm.large,
+    nnlm.enabled.
+
+    \b
+    Example: asrtool tune exp/average/model.pt exp/features/dev exp/tune --tokenizer exp/tokenizer \\
+      --lang exp/lang --lm exp/lm --graph exp/graph
     """
     from asrtool.decode.tune import tune_run
 
-    click.echo(tune_run(work, out, config).expandtabs(COLUMN), nl=False)
+    click.echo(tune_run(model, features, out, folders, config).expandtabs(COLUMN), nl=False)

@@ -16,20 +16,19 @@ import numpy as np
 
 from asrtool.corpus.index import Utterance
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import compute_posteriors
+from asrtool.decode.forward import compute_scores
 from asrtool.decode.inputs import check_num_tokens, load_acoustic_model, open_features
 from asrtool.decode.parallel import num_cores, process_pool
-from asrtool.decode.path import Span, find_spans, viterbi_path
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
-from asrtool.models.criterion import ctc_frames_needed
+from asrtool.models.topology import Span, Topology
 
 COPY = re.compile(r"sp[0-9.]+-")  # how the id and the speaker of a speed-perturbed copy begin
-Spelled = Sequence[tuple[str, list[int]]]  # words and their tokens
+Tokenized = Sequence[tuple[str, list[int]]]  # words and their tokens
 
 
 @dataclass(frozen=True)
@@ -42,27 +41,29 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Aligner:
-    """`pieces` are the tokens of the posteriors' columns, `frame_s` the time from one row to the next."""
+    """`pieces` are the texts of the tokens, `frame_s` is the time from one row of scores to the next."""
 
+    topology: Topology
     pieces: Sequence[str]
     frame_s: float
 
-    def __call__(self, item: tuple[np.ndarray, Spelled | str]) -> Aligned | str:
-        """The most probable alignment of the words to the log posteriors (T, V), or why there is none.
+    def __call__(self, item: tuple[np.ndarray, Tokenized | str]) -> Aligned | str:
+        """The most probable alignment of the words to the scores (T, V), or why there is none.
 
-        Words that could not be spelled come as the reason. Tags and what stands for no speech are aligned as all else,
-        and left out of the result.
+        Words without tokens come as the reason. Tags and what stands for no speech are aligned as all else, and left
+        out of the result.
         """
-        log_probs_TV, spelled = item
-        if isinstance(spelled, str):
-            return spelled
-        tokens = [token for _, spelling in spelled for token in spelling]
-        if ctc_frames_needed(tokens) > len(log_probs_TV):
-            return f"{len(log_probs_TV)} rows, {ctc_frames_needed(tokens)} needed"
-        spans = iter(find_spans(viterbi_path(log_probs_TV, tokens), log_probs_TV) if tokens else ())
-        groups = [(text, list(islice(spans, len(spelling)))) for text, spelling in spelled]
+        scores_TV, tokenized = item
+        if isinstance(tokenized, str):
+            return tokenized
+        tokens = [token for _, word_tokens in tokenized for token in word_tokens]
+        needed = self.topology.rows_needed(tokens)
+        if needed > len(scores_TV):
+            return f"{len(scores_TV)} rows, {needed} needed"
+        spans = iter(self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV) if tokens else ())
+        groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
         groups = [(text, group) for text, group in groups if is_spoken(text)]
-        words = place_words(groups, self.frame_s, len(log_probs_TV))
+        words = place_words(groups, self.frame_s, len(scores_TV))
         return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
 
     def _place(self, span: Span) -> Word:
@@ -73,34 +74,34 @@ class Aligner:
 def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings: Decode) -> None:
     """Align the texts of the set `features` to its speech and write the folder `out`.
 
-    A word is spelled as in training. Utterances with fewer rows of posteriors than their tokens need, and those with a
-    word that the tokenizer cannot spell, are listed and left out; speed-perturbed copies are passed over, whose times
-    are not those of the recording. Raises AsrtoolError when an input is missing or broken, when parts do not belong
-    together, and when nothing is left.
+    A word has the tokens that it has in training. Utterances with fewer rows of scores than their tokens need, and
+    those with a word that the tokenizer has no tokens for, are listed and left out; speed-perturbed copies are passed
+    over, whose times are not those of the recording. Raises AsrtoolError when an input is missing or broken, when parts
+    do not belong together, and when nothing is left.
     """
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)
-    spelling = Tokenizer.load(tokenizer)
-    check_num_tokens(tokenizer, spelling.num_tokens, acoustic)
+    loaded = Tokenizer.load(tokenizer)
+    check_num_tokens(tokenizer, loaded.num_tokens, acoustic)
     utterances: list[Utterance] = []
 
-    def items() -> Iterator[tuple[np.ndarray, Spelled | str]]:
+    def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
         max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-        for posteriors in compute_posteriors(acoustic.model, reader, max_frames):
-            if COPY.match(posteriors.utterance.id) and COPY.match(posteriors.utterance.speaker):
+        for scored in compute_scores(acoustic.model, reader, max_frames):
+            if COPY.match(scored.utterance.id) and COPY.match(scored.utterance.speaker):
                 continue
-            utterances.append(posteriors.utterance)
-            yield posteriors.log_probs_TV, _spell(posteriors.utterance.text, spelling)
+            utterances.append(scored.utterance)
+            yield scored.scores_TV, _tokenize(scored.utterance.text, loaded)
 
-    aligner = Aligner(spelling.pieces, acoustic.frame_s)
+    aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
     with process_pool(aligner, settings.num_jobs or num_cores()) as align_map:
         found = list(progress(align_map(items()), f"align {features.name}", len(reader.index), "utterance"))
     _write(out, utterances, found)
 
 
-def _spell(text: str, tokenizer: Tokenizer) -> Spelled | str:
+def _tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
     """The words of `text` and their tokens, or which word has none."""
-    spelled = []
+    tokenized = []
     for word in text.split():
         try:
             tokens = tokenizer.encode(word)
@@ -108,8 +109,8 @@ def _spell(text: str, tokenizer: Tokenizer) -> Spelled | str:
             return error.what
         if not tokens:
             return f"{word!r}: no token spells it"
-        spelled.append((word, tokens))
-    return spelled
+        tokenized.append((word, tokens))
+    return tokenized
 
 
 def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned | str]) -> None:
@@ -118,7 +119,7 @@ def _write(out: Path, utterances: Sequence[Utterance], found: Sequence[Aligned |
         first = "".join(f", {name}: {reason}" for name, reason in dropped[:1])
         raise AsrtoolError(
             f"{out}: none of {len(utterances)} utterances can be aligned{first}",
-            "look whether texts belong to their audio and are spelled as those of the training",
+            "look whether texts belong to their audio and have the tokens of the training",
         )
     aligned = [(u, result) for u, result in zip(utterances, found, strict=True) if isinstance(result, Aligned)]
     with write_folder(out, "words.ctm") as folder:

@@ -1,76 +1,97 @@
-"""Decoding dev and test, once, with the weights that were tuned on dev.
+"""Decoding sets of utterances, once, with the weights that were tuned on dev.
 
-Reads a work directory (docs/guide/files.md) and a tuning.json, writes `{dev,test}/METHOD.ctm` and `decode.json`.
+Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm` and `decode.json`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.decoder import Decoded, open_decoder
-from asrtool.decode.trial import Trial, read_trials
+from asrtool.decode.decoder import Decoded, start_decoder
+from asrtool.decode.inputs import load_acoustic_model, open_features
+from asrtool.decode.method import SearchMethod, bases_first, make_methods
+from asrtool.decode.parameters import DecodingParameters, TuningFile
+from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 
-SETS = ("dev", "test")
+INDEX = "index.jsonl"  # by which the folder of a set is known
+TRAIN = "train"  # the set that is not decoded
 
 
-def decode_run(work: Path, tuning: Path, out: Path, config: Config) -> None:
-    """Decode the dev and test sets of `work` into the directory `out`, which appears whole or not at all.
+def decode_run(
+    model: Path, features: Path, tuning: Path, out: Path, folders: Mapping[str, Path | None], config: Config
+) -> None:
+    """Decode the set or the sets of `features` into the folder `out`, which appears whole or not at all.
 
-    `tuning` is what tune_run wrote. Raises AsrtoolError when an input is missing or broken, or when tuning, model,
-    features, tokenizer and graph do not belong together.
+    `tuning` is what tune_run wrote; of `folders`, named as resources.FOLDERS, the methods need some. Raises
+    AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
-    chosen = read_trials(tuning, [method.name for method in config.decode.methods])
-    _check_neural_weight(tuning, chosen, config)
-    penalties = {trial.word_penalty for trial in chosen.values() if trial.method == "graph"}
-    with open_decoder(work, config, penalties) as decoder, write_folder(out, "decode.json") as folder:
-        sets = {}
-        for name in SETS:
-            reader = decoder.open(name)
-            posteriors = decoder.posteriors(reader)
-            decoded = decoder.search(posteriors, list(chosen.values()), f"decode {name}", len(reader.index))
-            (folder / name).mkdir()
-            for trial in chosen.values():
-                text = format_ctm(_segments(decoded, trial))
-                (folder / name / f"{trial.method}.ctm").write_text(text, encoding="utf-8")
-            sets[name] = _describe(decoded)
-        report = {"methods": {method: _weights(trial) for method, trial in chosen.items()}, "sets": sets}
+    sets = find_sets(features)
+    acoustic = load_acoustic_model(model)
+    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    chosen = read_tuning(tuning, methods)
+    for method in methods.values():
+        method.open({name: [value] for name, value in chosen[method.name].items})
+    with start_decoder(acoustic, methods, config.decode) as decoder, write_folder(out, "decode.json") as folder:
+        report: dict[str, Any] = {"methods": {name: _weights(each) for name, each in chosen.items()}, "sets": {}}
+        for path in sets:
+            reader = open_features(path, acoustic)
+            scored = decoder.scores(reader)
+            decoded = decoder.search(scored, list(chosen.values()), f"decode {path.name}", len(reader.index))
+            (folder / path.name).mkdir()
+            for method_name, parameters in chosen.items():
+                text = format_ctm(_segments(decoded, parameters))
+                (folder / path.name / f"{method_name}.ctm").write_text(text, encoding="utf-8")
+            report["sets"][path.name] = _describe(decoded)
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def _check_neural_weight(tuning: Path, chosen: Mapping[str, Trial], config: Config) -> None:
-    """AsrtoolError where `tuning` weighs a neural language model that the settings leave out."""
-    weight = chosen["rescore"].nnlm_weight if "rescore" in chosen else 0.0
-    if weight and not config.nnlm.enabled:
+def find_sets(features: Path) -> list[Path]:
+    """`features` itself where it is a set, else the sets in it but train, by name; AsrtoolError where there is none."""
+    if (features / INDEX).exists():
+        return [Path(os.path.abspath(features))]  # which has a name where `features` is a dot
+    found = sorted(path.parent for path in features.glob(f"*/{INDEX}") if path.parent.name != TRAIN)
+    if not found:
         raise AsrtoolError(
-            f"{tuning}: rescore has nnlm_weight {weight:g}, but nnlm.enabled is false",
-            "use --set nnlm.enabled=true, or run `asrtool tune` with these settings",
+            f"{features}: no features to decode, expected {INDEX} or folders that have one", "run `asrtool features`"
         )
+    return found
 
 
-def _weights(trial: Trial) -> dict[str, float | None]:
-    return {"lm_weight": None, **trial.settings()}
+def read_tuning(path: Path, methods: Mapping[str, SearchMethod]) -> dict[str, DecodingParameters]:
+    """The parameters of each method by its name, in the order of `methods`; raises AsrtoolError as TuningFile does."""
+    tuning = TuningFile(path)
+    found: dict[str, DecodingParameters] = {}
+    for group in bases_first(methods):
+        for method in group:
+            found[method.name] = tuning.read(method.name, method.axes(), found.get(method.based_on))
+    return {name: found[name] for name in methods}
 
 
-def _segments(decoded: Decoded, trial: Trial) -> list[Segment]:
+def _weights(parameters: DecodingParameters) -> dict[str, float | None]:
+    return {"lm_weight": None, **parameters.values()}
+
+
+def _segments(decoded: Decoded, parameters: DecodingParameters) -> list[Segment]:
     return [
         Segment(utterance.recording, utterance.channel, utterance.start_s, utterance.duration_s, words)
-        for utterance, words in zip(decoded.utterances, decoded.words[trial], strict=True)
+        for utterance, words in zip(decoded.utterances, decoded.words[parameters], strict=True)
     ]
 
 
 def _describe(decoded: Decoded) -> dict[str, Any]:
-    """Counts and real-time factors: processor seconds for each second of audio."""
+    """Counts and real-time factors: CPU seconds for each second of audio."""
     audio_s = sum(utterance.duration_s for utterance in decoded.utterances)
     return {
         "num_utterances": len(decoded.utterances),
         "audio_s": round(audio_s, 3),
         "acoustic_rtf": round(decoded.acoustic_cpu_s / audio_s, 6),
-        "search_rtf": {trial.method: round(cpu_s / audio_s, 6) for trial, cpu_s in decoded.search_cpu_s.items()},
+        "search_rtf": {each.method: round(cpu_s / audio_s, 6) for each, cpu_s in decoded.search_cpu_s.items()},
     }

@@ -1,4 +1,4 @@
-"""Search on the decoding graph HLG with kaldi-decoder: the best path, one token a frame."""
+"""Search on the decoding graph HLG with kaldi-decoder: the best path, one column of the scores a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class GraphSearch:
-    """One-best search on `graph`, a kaldifst transducer whose input label i + 1 reads column i of the posteriors.
+    """One-best search on `graph`, a kaldifst transducer whose input label i + 1 reads column i of the scores.
 
     `max_active` bounds the states of a frame.
     """
@@ -19,23 +19,23 @@ class GraphSearch:
         self.graph = graph  # kept, because the decoder does not
         self.max_active = max_active
         self.decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions())
-        self._beam: float | None = None  # that the decoder was told
+        self._beam: float | None = None  # that the decoder was given
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
+    def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
         """The best path; None when the graph accepts no path.
 
-        The graph holds the language model at weight 1, so the posteriors are scaled by 1 / lm_weight instead. `beam`
+        The graph holds the language model at weight 1, so the scores are scaled by 1 / lm_weight instead. `beam`
         is a range of log probability in the scale of the language model.
         """
         if beam != self._beam:
             self.decoder.set_options(kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=self.max_active))
             self._beam = beam
-        self.decoder.decode(kaldi_decoder.DecodableCtc(np.divide(log_probs_TV, lm_weight, dtype=np.float32)))
+        self.decoder.decode(kaldi_decoder.DecodableCtc(np.divide(scores_TV, lm_weight, dtype=np.float32)))
         found, path = self.decoder.get_best_path()
         if not found:
             return None
         _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)
-        assert len(labels) == len(log_probs_TV), f"{len(labels)} labels on {len(log_probs_TV)} frames"
+        assert len(labels) == len(scores_TV), f"{len(labels)} labels on {len(scores_TV)} frames"
         return [label - 1 for label in labels]
 
 

@@ -1,4 +1,4 @@
-"""Search on the decoding graph HLG with k2, on the CPU: the best path, one token a frame."""
+"""Search on the decoding graph HLG with k2, on the CPU: the best path, one column of the scores a row."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class K2Search:
         self.graph = k2.create_fsa_vec([load_fsa(directory, word_penalty)])
         self.max_active = max_active
 
-    def search(self, log_probs_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
+    def search(self, scores_TV: np.ndarray, lm_weight: float, beam: float) -> list[int] | None:
         """The best path, or None: one into a final state where the beam keeps such, as GraphSearch does."""
-        scaled_TV = torch.from_numpy((log_probs_TV / lm_weight).astype(np.float32))
-        dense = k2.DenseFsaVec(scaled_TV[None], torch.tensor([[0, 0, len(log_probs_TV)]], dtype=torch.int32))
+        scaled_TV = torch.from_numpy((scores_TV / lm_weight).astype(np.float32))
+        dense = k2.DenseFsaVec(scaled_TV[None], torch.tensor([[0, 0, len(scores_TV)]], dtype=torch.int32))
         labels = self._search(self.graph, dense, beam)
         if len(labels) == 0:
             labels = self._search(self.unfinished, dense, beam)
         if len(labels) == 0:
             return None
-        assert len(labels) == len(log_probs_TV) + 1, f"{len(labels)} labels on {len(log_probs_TV)} frames"
+        assert len(labels) == len(scores_TV) + 1, f"{len(labels)} labels on {len(scores_TV)} frames"
         return list(labels[:-1].tolist())
 
     def _search(self, graph: Any, dense: Any, beam: float) -> torch.Tensor:

@@ -3,7 +3,7 @@
 Arcs of a lattice carry the cost of the graph apart, so that other language models can later take its place. The search
 is over arrays: a token is a state of the graph after a frame, and the tokens of a frame are sorted by state.
 
-Letters in names: T frames, V tokens of the model, K tokens of the search in a frame.
+Letters in names: T rows, V columns of the scores, K tokens of the search in a frame.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asrtool.decode.nbest import FINAL, SLACK, Arc, Entry, find_nbest
-from asrtool.decode.trial import Trial
+from asrtool.decode.parameters import Weights
 from asrtool.lang.graph_file import GraphArrays
 
 MIN_ACTIVE = 20  # tokens followed whatever the beam, and how much further the beam then is; both as in kaldi-decoder
@@ -29,7 +29,7 @@ class Path:
     """A sentence of a lattice and the best path that spells it; scores are natural logarithms, not scaled."""
 
     words: tuple[int, ...]  # output labels of the graph
-    tokens: list[int]  # one token a frame
+    tokens: list[int]  # a column of the scores for each row
     acoustic: float  # ln p of the path
     lm: float  # ln of the graph's weight, without word penalties
 
@@ -95,38 +95,38 @@ class LatticeSearch:
         self.lattice_beam = lattice_beam
         self.num_paths = num_paths
 
-    def search(self, log_probs_TV: np.ndarray, trial: Trial) -> list[Path]:
+    def search(self, scores_TV: np.ndarray, weights: Weights) -> list[Path]:
         """The sentences that rank highest, best first; none when the graph accepts no path.
 
-        The posteriors are scaled by 1 / lm_weight and `trial.beam` is in the scale of the graph, as in GraphSearch.
+        The scores are scaled by 1 / lm_weight and `weights.beam` is in the scale of the graph, as in GraphSearch.
         """
-        frames = [self._frame(np.array([self.start]), np.zeros(1), NO_LINKS, trial, trial.beam)]
-        for row_V in log_probs_TV.astype(np.float64) / trial.lm_weight:
-            frames.append(self._advance(frames[-1], row_V, trial))
+        frames = [self._frame(np.array([self.start]), np.zeros(1), NO_LINKS, weights, weights.beam)]
+        for row_V in scores_TV.astype(np.float64) / weights.lm_weight:
+            frames.append(self._advance(frames[-1], row_V, weights))
         if not len(frames[-1].state_K):
             return []
         paths = []
         for entry in self._join(frames).find_nbest(self.num_paths, self.lattice_beam):
             tokens = [label - 1 for label in entry.labels()]
-            assert len(tokens) == len(log_probs_TV), f"{len(tokens)} labels on {len(log_probs_TV)} frames"
-            acoustic = float(log_probs_TV[np.arange(len(tokens)), tokens].sum(dtype=np.float64))
+            assert len(tokens) == len(scores_TV), f"{len(tokens)} labels on {len(scores_TV)} frames"
+            acoustic = float(scores_TV[np.arange(len(tokens)), tokens].sum(dtype=np.float64))
             paths.append(Path(entry.words, tokens, acoustic, -entry.graph))
         return paths
 
-    def _advance(self, before: Frame, row_V: np.ndarray, trial: Trial) -> Frame:
-        """The tokens after the next frame, whose scaled posteriors are `row_V`."""
-        cutoff, beam = self._find_cutoff(before.cost_K, trial.beam)
+    def _advance(self, before: Frame, row_V: np.ndarray, weights: Weights) -> Frame:
+        """The tokens after the next frame, whose scaled scores are `row_V`."""
+        cutoff, beam = self._find_cutoff(before.cost_K, weights.beam)
         kept = np.flatnonzero(before.cost_K <= cutoff)
         source, arc = self._leave(before.state_K[kept])
         label = self.arcs["input"][arc]
         reads = label > 0
         source, arc, label = kept[source[reads]], arc[reads], label[reads]
-        cost = self._cost(arc, trial) - row_V[label - 1]
+        cost = self._cost(arc, weights) - row_V[label - 1]
         total = before.cost_K[source] + cost
         near = total <= _nearby(total, beam)
         links = Links(source[near], arc[near], _NONE, cost[near])
         state_K, cost_K = _merge(self.arcs["to"][links.arc], total[near])
-        return self._frame(state_K, cost_K, links, trial, beam)
+        return self._frame(state_K, cost_K, links, weights, beam)
 
     def _find_cutoff(self, cost_K: np.ndarray, beam: float) -> tuple[float, float]:
         """Which tokens of a frame are followed, and the beam of the next one: wider where there are few, or narrower.
@@ -142,13 +142,13 @@ class LatticeSearch:
                     return other, other - lowest + BEAM_DELTA
         return cutoff, beam
 
-    def _frame(self, state_K: np.ndarray, cost_K: np.ndarray, entering: Links, trial: Trial, beam: float) -> Frame:
+    def _frame(self, state_K: np.ndarray, cost_K: np.ndarray, entering: Links, weights: Weights, beam: float) -> Frame:
         """These tokens and those they reach without reading; the targets of `entering` are found here."""
         cutoff = max(_nearby(cost_K, beam), cost_K.max(initial=-np.inf))
         ahead_K = np.ones(len(state_K), dtype=bool)  # cheaper than when their arcs were last followed
         while ahead_K.any():
             source, arc = self._leave_silently(state_K, ahead_K)
-            total = cost_K[source] + self._cost(arc, trial)
+            total = cost_K[source] + self._cost(arc, weights)
             near = total <= cutoff
             states, totals = self.arcs["to"][arc[near]], total[near]
             reached_K, reached_cost_K = _merge(np.concatenate([state_K, states]), np.concatenate([cost_K, totals]))
@@ -159,7 +159,7 @@ class LatticeSearch:
         source, arc = self._leave_silently(state_K, np.ones(len(state_K), dtype=bool))
         known = np.isin(self.arcs["to"][arc], state_K)
         source, arc = source[known], arc[known]
-        within = Links(source, arc, np.searchsorted(state_K, self.arcs["to"][arc]), self._cost(arc, trial))
+        within = Links(source, arc, np.searchsorted(state_K, self.arcs["to"][arc]), self._cost(arc, weights))
         target = np.searchsorted(state_K, self.arcs["to"][entering.arc])
         return Frame(state_K, cost_K, Links(entering.source, entering.arc, target, entering.cost), within)
 
@@ -176,8 +176,8 @@ class LatticeSearch:
         silent = self.arcs["input"][arc] == 0
         return position[source[silent]], arc[silent]
 
-    def _cost(self, arc: np.ndarray, trial: Trial) -> np.ndarray:
-        return self.arcs["cost"][arc].astype(np.float64) + trial.word_penalty * (self.arcs["output"][arc] > 0)
+    def _cost(self, arc: np.ndarray, weights: Weights) -> np.ndarray:
+        return self.arcs["cost"][arc].astype(np.float64) + weights.word_penalty * (self.arcs["output"][arc] > 0)
 
     def _join(self, frames: Sequence[Frame]) -> Lattice:
         """The lattice of all links and final states within the lattice beam.

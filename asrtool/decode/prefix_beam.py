@@ -21,8 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from asrtool.decode.path import BLANK
-from asrtool.decode.trial import Trial
+from asrtool.decode.parameters import Weights
 from asrtool.decode.words import opens_word
 from asrtool.lang.tokenizer import WORD_MARK
 
@@ -88,6 +87,7 @@ class PrefixBeam:
         pieces: Sequence[str],
         lm: WordLm | None,
         words: Iterable[str],
+        blank: int = 0,
         max_tokens: int = MAX_TOKENS,
         min_prob: float = MIN_PROB,
     ) -> None:
@@ -97,32 +97,33 @@ class PrefixBeam:
         self.words = frozenset(words)
         self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
         self.log_piece = -math.log(len(pieces))  # of a uniform draw
+        self.blank = blank
         self.max_tokens = max_tokens
         self.min_prob = min_prob
 
-    def search(self, log_probs_TV: np.ndarray, trial: Trial) -> Hypothesis:
+    def search(self, log_probs_TV: np.ndarray, weights: Weights) -> Hypothesis:
         """The best prefix of an utterance; `log_probs_TV` are natural logarithms of posteriors.
 
-        `trial.beam` prefixes are kept after each frame.
+        `weights.beam` prefixes are kept after each frame.
         """
-        root = Prefix(None, BLANK, self.lm.start() if self.lm else None)
+        root = Prefix(None, self.blank, self.lm.start() if self.lm else None)
         root.blank = 1.0
         beam = [root]
         log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
         for log_blank, candidates in self._steps(log_probs_TV):
             log_scale += log_blank
             if candidates:
-                beam, scale = self._extend(beam, candidates, trial)
+                beam, scale = self._extend(beam, candidates, weights)
                 log_scale += math.log(scale)
             else:
                 for prefix in beam:
                     prefix.blank, prefix.spoken = prefix.blank + prefix.spoken, 0.0
-        return self._best(beam, trial, log_scale)
+        return self._best(beam, weights, log_scale)
 
     def _steps(self, log_probs_TV: np.ndarray) -> Iterator[tuple[float, list[tuple[int, float]]]]:
         """(ln p(blank), [(token, p(token) / p(blank))]) of frames; a run of frames that are only blank is one step."""
-        log_blank_T = np.maximum(log_probs_TV[:, BLANK].astype(np.float64), -80.0)  # the ratios must stay finite
-        tokens_TK = _top_tokens(log_probs_TV, self.max_tokens)
+        log_blank_T = np.maximum(log_probs_TV[:, self.blank].astype(np.float64), -80.0)  # the ratios must stay finite
+        tokens_TK = _top_tokens(log_probs_TV, self.blank, self.max_tokens)
         top_TK = np.take_along_axis(log_probs_TV, tokens_TK, axis=1).astype(np.float64)
         keep_TK = top_TK >= math.log(self.min_prob) if self.min_prob > 0 else np.isfinite(top_TK)
         ratios_TK = np.exp(top_TK - log_blank_T[:, None])
@@ -140,13 +141,13 @@ class PrefixBeam:
             yield silence, []
 
     def _extend(
-        self, beam: list[Prefix], candidates: list[tuple[int, float]], trial: Trial
+        self, beam: list[Prefix], candidates: list[tuple[int, float]], weights: Weights
     ) -> tuple[list[Prefix], float]:
         """The beam after a frame with `candidates`, and the factor its probabilities were divided by."""
         after = _stay(beam, dict(candidates))
         scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
-        cutoff = min(score for score, _ in scored) if len(scored) >= trial.beam else -math.inf
-        cutoff -= max(0.0, -trial.lm_weight * trial.word_penalty)  # a negative penalty is a gain of one closed word
+        cutoff = min(score for score, _ in scored) if len(scored) >= weights.beam else -math.inf
+        cutoff -= max(0.0, -weights.lm_weight * weights.word_penalty)  # a negative penalty is a gain of one closed word
         for prefix in beam:
             total = prefix.blank + prefix.spoken
             # No word has a probability above one, so a child can gain no more than its penalty, and all that is new
@@ -155,13 +156,13 @@ class PrefixBeam:
             for token, ratio in candidates:
                 if ratio < least:
                     break
-                child = prefix.children.get(token) or self._add_child(prefix, token, trial)
+                child = prefix.children.get(token) or self._add_child(prefix, token, weights)
                 # The same token twice in a row is one token unless a blank is between.
                 spoken = ratio * (prefix.blank if token == prefix.token else total)
                 if child not in after and spoken > 0.0:
                     after[child] = (0.0, spoken)
                     scored.append((math.log(spoken) + child.lm, child))
-        return self._prune(scored, after, int(trial.beam))
+        return self._prune(scored, after, int(weights.beam))
 
     def _prune(
         self, scored: list[tuple[float, Prefix]], after: dict[Prefix, tuple[float, float]], beam_size: int
@@ -174,7 +175,7 @@ class PrefixBeam:
             prefix.blank, prefix.spoken = blank / scale, spoken / scale
         return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
 
-    def _add_child(self, prefix: Prefix, token: int, trial: Trial) -> Prefix:
+    def _add_child(self, prefix: Prefix, token: int, weights: Weights) -> Prefix:
         child = Prefix(prefix, token, prefix.lm_state)
         prefix.children[token] = child
         child.lm = prefix.lm
@@ -182,13 +183,13 @@ class PrefixBeam:
             return child
         child.word, child.unpaid = prefix.word, prefix.unpaid
         if self.opens[token]:
-            log_prob, child.lm_state = self._close(prefix, trial.word_penalty)
-            child.lm += trial.lm_weight * log_prob
+            log_prob, child.lm_state = self._close(prefix, weights.word_penalty)
+            child.lm += weights.lm_weight * log_prob
             child.word, child.unpaid = "", 0
         child.word += self.texts[token]
         child.unpaid += 1
         if child.word not in self.beginnings:
-            child.lm += trial.lm_weight * child.unpaid * self.log_piece
+            child.lm += weights.lm_weight * child.unpaid * self.log_piece
             child.unpaid = 0
         return child
 
@@ -200,13 +201,13 @@ class PrefixBeam:
         log_prob -= word_penalty
         return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state
 
-    def _best(self, beam: list[Prefix], trial: Trial, log_scale: float) -> Hypothesis:
+    def _best(self, beam: list[Prefix], weights: Weights, log_scale: float) -> Hypothesis:
         scored = []
         for prefix in beam:
             score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm
             if self.lm:
-                last, state = self._close(prefix, trial.word_penalty)
-                score += trial.lm_weight * (last + self.lm.step(state, "</s>")[0])
+                last, state = self._close(prefix, weights.word_penalty)
+                score += weights.lm_weight * (last + self.lm.step(state, "</s>")[0])
             scored.append(score)
         best = max(range(len(beam)), key=scored.__getitem__)
         return Hypothesis(beam[best].tokens(), scored[best])
@@ -228,10 +229,11 @@ def _stay(beam: list[Prefix], ratio_of: dict[int, float]) -> dict[Prefix, tuple[
     return after
 
 
-def _top_tokens(log_probs_TV: np.ndarray, num: int) -> np.ndarray:
-    """The `num` most probable tokens of each frame other than blank, best first, shape (T, num)."""
-    tokens_TV = -log_probs_TV[:, BLANK + 1 :]
+def _top_tokens(log_probs_TV: np.ndarray, blank: int, num: int) -> np.ndarray:
+    """The `num` most probable tokens of each frame other than `blank`, best first, shape (T, num)."""
+    others_V = np.delete(np.arange(log_probs_TV.shape[1]), blank)
+    tokens_TV = -log_probs_TV[:, others_V]
     num = min(num, tokens_TV.shape[1])
     top_TK = np.argpartition(tokens_TV, num - 1, axis=1)[:, :num]
     order_TK = np.take_along_axis(tokens_TV, top_TK, axis=1).argsort(axis=1)
-    return np.take_along_axis(top_TK, order_TK, axis=1) + BLANK + 1
+    return others_V[np.take_along_axis(top_TK, order_TK, axis=1)]

@@ -1,18 +1,82 @@
-"""Choosing from n-best lists with other language models than the search had.
+"""Method rescore: n-best lists from the lattices of graph search, ranked by other language models.
 
 Letters in names: H candidates of a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from asrtool.decode.trial import Trial
+from asrtool.decode.lattice import LatticeSearch
+from asrtool.decode.method import SearchMethod, SearchResult
+from asrtool.decode.parameters import (
+    POSITIVE,
+    Axis,
+    DecodingParameters,
+    Weights,
+    lm_weight_axis,
+    word_penalty_axis,
+)
+from asrtool.decode.settings import NNLM_WEIGHTS, settings_of
 from asrtool.decode.words import Word
+from asrtool.lang.lm import LARGE
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.models.neural_lm import load_neural_lm
+
+
+class Rescore(SearchMethod):
+    """A lattice is made with the weights that were tuned for graph, which all weights of this method share."""
+
+    based_on = "graph"
+    jointly = True
+
+    def axes(self) -> Sequence[Axis]:
+        """As SearchMethod.axes."""
+        neural = Axis("nnlm_weight", self.settings.nnlm_weights, limits=NNLM_WEIGHTS)
+        if not self.resources.config.nnlm.enabled:
+            neural = Axis("nnlm_weight", (0.0,), limits=(0, 0), expected="0, because nnlm.enabled is false")
+        return (
+            lm_weight_axis(self.settings.lm_weights),
+            word_penalty_axis(self.settings.word_penalties),
+            Axis("beam", limits=POSITIVE),
+            neural,
+        )
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        """As SearchMethod.open."""
+        resources = self.resources
+        graph = resources.graph
+        self.reader, self.graph_words = resources.word_reader, graph.words
+        max_active: int = settings_of(resources.config.decode, self.based_on).max_active
+        self.lattices = LatticeSearch(graph.arrays, max_active, self.settings.lattice_beam, self.settings.num_paths)
+        self.ngram = NgramLm.load(resources.folder("lm") / LARGE) if resources.config.lm.large else None
+        enabled = resources.config.nnlm.enabled
+        self.neural = load_neural_lm(resources.folder("nnlm") / "model.pt") if enabled else None
+
+    def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:
+        """The parameters of graph."""
+        assert parameters.base is not None, "graph is tuned before"
+        return DecodingParameters(self.name, parameters.base.items)
+
+    def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
+        """The n-best list, best first; its words are not chosen yet."""
+        weights = Weights.of(parameters)
+        candidates = []
+        for path in self.lattices.search(scores_TV, weights):
+            sentence = [self.graph_words[word] for word in path.words]
+            words = self.reader.read(path.tokens, scores_TV, weights.word_penalty, sentence)
+            candidates.append(Candidate(words, tuple(sentence), path.acoustic, path.lm))
+        return SearchResult((), tuple(candidates))
+
+    def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
+        """As SearchMethod.choose."""
+        scored = score_list(result.candidates, self.ngram, self.neural)
+        best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
+        return [candidate.words if candidate else () for candidate in best]
 
 
 class NgramScorer(Protocol):
@@ -49,14 +113,15 @@ class ScoredList:
     nnlm_H: np.ndarray
     num_words_H: np.ndarray
 
-    def best(self, trial: Trial) -> Candidate | None:
-        """The candidate that scores highest by the equation of Trial, the first among equals; None of an empty list."""
+    def best(self, weights: Weights, nnlm_weight: float = 0.0) -> Candidate | None:
+        """The candidate that scores highest by the equation of DecodingParameters, the first among equals.
+
+        None of an empty list.
+        """
         if not self.candidates:
             return None
-        lm_H = self.lm_H - trial.word_penalty * self.num_words_H
-        return self.candidates[
-            int(np.argmax(self.acoustic_H + trial.lm_weight * lm_H + trial.nnlm_weight * self.nnlm_H))
-        ]
+        lm_H = self.lm_H - weights.word_penalty * self.num_words_H
+        return self.candidates[int(np.argmax(self.acoustic_H + weights.lm_weight * lm_H + nnlm_weight * self.nnlm_H))]
 
 
 def score_list(

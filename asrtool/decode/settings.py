@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asrtool import registry
 from asrtool.settings import Choice, at_least, between, choices, one_of, positive
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Decode:
                     f"decode.methods names {method.name}, which cannot search the scores of model.objective ="
                     f" {objective.name}"
                 )
+        _check_switches(config)
 
 
 def settings_of(decode: Decode, method: str) -> Any:
@@ -51,6 +53,19 @@ def _searches(objective: Choice) -> Sequence[str]:
     """The methods that `objective` says its scores are for."""
     named: Sequence[str] | None = getattr(objective.settings, "searches", None)
     return getattr(objective.load(), "searches", ()) if named is None else named
+
+
+def _check_switches(config: Config) -> None:
+    """What only some search methods use is not made where none of them is chosen."""
+    for name in registry.names("search"):
+        for switch in getattr(registry.settings_class("search", name), "uses", ()):
+            section, _, key = switch.partition(".")
+            if getattr(getattr(config, section), key) and not _is_used(switch, config.decode):
+                raise ValueError(f"{switch} is true but decode.methods has no {name}, which uses it: add {name}")
+
+
+def _is_used(switch: str, decode: Decode) -> bool:
+    return any(switch in getattr(method.settings, "uses", ()) for method in decode.methods)
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,7 @@ class Beam:
     """Prefix beam search with a word n-gram. `asrtool tune` tries all values of each list on dev."""
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
+    objectives: ClassVar[tuple[str, ...]] = ("ctc", "k2-ctc")  # it sums over CTC paths
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
     word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model
@@ -110,6 +126,7 @@ class Rescore:
     """The lattices of the graph search, ranked by other language models. `asrtool tune` tries all combinations."""
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm", "graph")  # stages whose outputs it reads
+    uses: ClassVar[tuple[str, ...]] = ("lm.large", "nnlm.enabled")  # switches of what is made for it alone
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the n-gram
     word_penalties: tuple[float, ...] = (-0.5, 0.0, 0.5)  # of each word, in the scale of the language model

@@ -1,143 +1,121 @@
-"""Choosing the weights of each method by its word errors on the development set.
+"""Choosing the decoding parameters of each method by its word errors on the development set.
 
-One weight is varied after the other: the language-model weight at the widest beam and the word penalty nearest to
-zero, then the penalty, then the beam. The weights of rescoring, which need no search, are all tried together.
+The axes of a method are varied one after the other, each with those before it as chosen and those behind it at their
+start; those of a method that is tuned jointly in all combinations. A method that is based on another comes after it.
 
-Reads a work directory (docs/guide/files.md), writes `tuning.tsv` (what was tried) and `tuning.json` (what was chosen).
+Reads a model file and the features of dev, writes `tuning.tsv` (what was tried) and `tuning.json` (what was chosen).
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import logging
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.decode.decoder import Decoder, open_decoder
-from asrtool.decode.forward import PosteriorFile
-from asrtool.decode.rescore import ScoredList
-from asrtool.decode.settings import Decode, settings_of
-from asrtool.decode.trial import NUMBERS, Trial, format_trials
+from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.decoder import Decoder, start_decoder
+from asrtool.decode.forward import ScoreFile
+from asrtool.decode.inputs import load_acoustic_model, open_features
+from asrtool.decode.method import SearchMethod, bases_first, make_methods
+from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
+from asrtool.decode.resources import Resources
 from asrtool.decode.words import is_spoken
 from asrtool.files import write_folder
 from asrtool.score.align import align_words
 from asrtool.score.result import Counts, total
 
+COLUMNS = ("lm_weight", "word_penalty", "beam", "nnlm_weight")  # of every table, so that tables can be compared
+Axes = Mapping[str, Sequence[Axis]]
+
 
 @dataclass(frozen=True)
 class Result:
-    """Word errors of a trial on the development set."""
+    """Word errors of decoding parameters on the development set."""
 
-    trial: Trial
+    parameters: DecodingParameters
     counts: Counts
 
 
-def tune_run(work: Path, out: Path, config: Config) -> str:
-    """Tune all methods on the dev set of `work`, write the folder `out` and return the table of all trials.
+def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> str:
+    """Tune all methods on the set `features`, write the folder `out` and return the table of all that was tried.
 
-    The acoustic model is applied once. Raises AsrtoolError when an input is missing or broken, or when model,
-    features, tokenizer and graph do not belong together.
+    Of `folders`, named as resources.FOLDERS, the methods need some. The acoustic model is applied once. Raises
+    AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
-    settings = config.decode
-    methods = [method.name for method in settings.methods]
-    graph = settings_of(settings, "graph")
+    acoustic = load_acoustic_model(model)
+    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    reader = open_features(features, acoustic)
+    for method in methods.values():
+        method.open({axis.name: axis.values for axis in method.axes()})
     with (
-        open_decoder(work, config, graph.word_penalties if graph else (0.0,)) as decoder,
+        start_decoder(acoustic, methods, config.decode) as decoder,
         write_folder(out, "tuning.json") as folder,
         tempfile.TemporaryFile(dir=folder) as file,
     ):
-        dev = _Dev(decoder, PosteriorFile(file))
-        results = dev.tune(settings, bool(decoder.neural))
-        chosen = choose_trials(results)
+        dev = _Dev(decoder, reader, ScoreFile(file))
+        results, chosen = tune_methods(methods, dev.count)
         table = format_tuning(results, chosen)
         (folder / "tuning.tsv").write_text(table, encoding="utf-8")
-        text = format_trials(chosen[method] for method in methods)
-        (folder / "tuning.json").write_text(text, encoding="utf-8")
+        (folder / "tuning.json").write_text(format_parameters(chosen[name] for name in methods), encoding="utf-8")
     return table
 
 
 class _Dev:
-    """The dev set, whose posteriors are computed by the first search and read by the later ones."""
+    """The development set, whose scores are computed by the first search and read by the later ones."""
 
-    def __init__(self, decoder: Decoder, posteriors: PosteriorFile) -> None:
+    def __init__(self, decoder: Decoder, reader: FeatureReader, scores: ScoreFile) -> None:
         self.decoder = decoder
-        self.posteriors = posteriors
-        self.reader = decoder.open("dev")
+        self.reader = reader
+        self.scores = scores
         self.recorded = False
 
-    def tune(self, settings: Decode, neural: bool) -> list[Result]:
-        names = dict.fromkeys(method.name for method in settings.methods)
-        searched = [method for method in names if method != "rescore"]
-        results = self._count(first_trials(settings, searched))
-        for vary in (other_penalties, other_beams):
-            chosen = choose_trials(results)
-            results += self._count([trial for method in searched for trial in vary(settings, chosen[method])])
-        if "rescore" in names:
-            first = choose_trials(results)["graph"]
-            lists = self.decoder.lists(self.posteriors, first, "dev, n-best lists", len(self.reader.index))
-            texts = [utterance.text for utterance in self.posteriors.utterances]
-            trials = rescore_trials(settings, first.beam, neural)
-            results += count_rescored(texts, lists, trials)
-        return results
-
-    def _count(self, trials: Sequence[Trial]) -> list[Result]:
-        if not trials:
-            return []
-        posteriors = self.posteriors if self.recorded else self.posteriors.record(self.decoder.posteriors(self.reader))
-        decoded = self.decoder.search(posteriors, trials, f"dev, {len(trials)} trials", len(self.reader.index))
+    def count(self, parameters: Sequence[DecodingParameters]) -> list[Result]:
+        """Search with each of `parameters`."""
+        scored = self.scores if self.recorded else self.scores.record(self.decoder.scores(self.reader))
+        decoded = self.decoder.search(scored, parameters, f"dev, {len(parameters)} trials", len(self.reader.index))
         self.recorded = True
         texts = [utterance.text for utterance in decoded.utterances]
+        count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
         results = []
-        for trial in trials:
-            found = ([word.text for word in words] for words in decoded.words[trial])
-            counts = total(map(count_errors, texts, found))
-            logging.info("dev, %s: %d errors in %d words", _name(trial), counts.err, counts.num_words)
-            results.append(Result(trial, counts))
+        for each in parameters:
+            found = (tuple([word.text for word in words]) for words in decoded.words[each])
+            results.append(Result(each, total(map(count, texts, found))))
+            logging.info("dev, %s: %d errors in %d words", each, results[-1].counts.err, results[-1].counts.num_words)
         return results
 
 
-def _name(trial: Trial) -> str:
-    return " ".join([trial.method, *(f"{name}={value:g}" for name, value in trial.settings().items())])
+def tune_methods(
+    methods: Mapping[str, SearchMethod], count: Callable[[Sequence[DecodingParameters]], list[Result]]
+) -> tuple[list[Result], dict[str, DecodingParameters]]:
+    """All that is tried, in order, and what is chosen; `count` counts word errors."""
+    axes = {name: method.axes() for name, method in methods.items()}
+    results: list[Result] = []
+    for group in bases_first(methods):
+        for number in range(max([1, *(len(axes[method.name]) for method in group)])):
+            best = choose(results, axes)
+            if parameters := [each for method in group for each in tried(method, number, best)]:
+                results += count(parameters)
+    return results, choose(results, axes)
 
 
-def first_trials(settings: Decode, methods: Iterable[str]) -> list[Trial]:
-    """Every language-model weight, at the widest beam and the word penalty nearest to zero."""
-    trials = []
-    for method in methods:
-        if method == "greedy":
-            trials.append(Trial(method))
-        else:
-            own = settings_of(settings, method)
-            penalty, widest = min(own.word_penalties, key=abs), max(_beams(settings, method))
-            trials += [Trial(method, weight, penalty, widest) for weight in dict.fromkeys(own.lm_weights)]
-    return trials
+def tried(method: SearchMethod, number: int, best: Mapping[str, DecodingParameters]) -> list[DecodingParameters]:
+    """What is tried of `method` in round `number`, in which axis `number` is varied; `best` is what was so far."""
+    axes, base = method.axes(), best.get(method.based_on)
+    if number == 0:
+        return combine(method.name, axes if method.jointly else _first_axis_only(axes, base), base)
+    if method.jointly or number >= len(axes):
+        return []
+    axis, chosen = axes[number], best[method.name]
+    return [chosen.vary(**{axis.name: value}) for value in axis.tried(base) if value != chosen[axis.name]]
 
 
-def other_penalties(settings: Decode, trial: Trial) -> list[Trial]:
-    """`trial` with each other word penalty."""
-    penalties = dict.fromkeys(getattr(settings_of(settings, trial.method), "word_penalties", ()))
-    return [replace(trial, word_penalty=penalty) for penalty in penalties if penalty != trial.word_penalty]
-
-
-def other_beams(settings: Decode, trial: Trial) -> list[Trial]:
-    """`trial` with each other beam."""
-    return [replace(trial, beam=beam) for beam in dict.fromkeys(_beams(settings, trial.method)) if beam != trial.beam]
-
-
-def _beams(settings: Decode, method: str) -> tuple[float, ...]:
-    own = settings_of(settings, method)
-    return tuple(map(float, getattr(own, "beam_sizes", getattr(own, "beams", ()))))
-
-
-def rescore_trials(settings: Decode, beam: float, neural: bool) -> list[Trial]:
-    """All weights of rescoring the lattices of `beam`; one of the neural language model only where there is one."""
-    own = settings_of(settings, "rescore")
-    nnlm_weights = own.nnlm_weights if neural else (0.0,)
-    combined = itertools.product(own.lm_weights, own.word_penalties, nnlm_weights)
-    return [Trial("rescore", weight, penalty, beam, nnlm) for weight, penalty, nnlm in dict.fromkeys(combined)]
+def _first_axis_only(axes: Sequence[Axis], base: DecodingParameters | None) -> list[Axis]:
+    """`axes` with all but the first at their start."""
+    return [*axes[:1], *(Axis(axis.name, (axis.first(base),)) for axis in axes[1:])]
 
 
 def count_errors(text: str, words: Sequence[str]) -> Counts:
@@ -145,46 +123,28 @@ def count_errors(text: str, words: Sequence[str]) -> Counts:
     return align_words([word for word in text.split() if is_spoken(word)], list(filter(is_spoken, words))).counts
 
 
-def count_rescored(texts: Iterable[str], lists: Iterable[ScoredList], trials: Sequence[Trial]) -> list[Result]:
-    """Word errors of what each of `trials` takes from the n-best `lists` of utterances with these transcripts."""
-    counts: list[list[Counts]] = [[] for _ in trials]
-    for scored, text in zip(lists, texts, strict=True):
-        of_sentence: dict[tuple[str, ...], Counts] = {}
-        for number, trial in enumerate(trials):
-            best = scored.best(trial)
-            sentence = best.sentence if best else ()
-            if sentence not in of_sentence:
-                of_sentence[sentence] = count_errors(text, sentence)
-            counts[number].append(of_sentence[sentence])
-    return [Result(trial, total(summands)) for trial, summands in zip(trials, counts, strict=True)]
-
-
-def choose_trials(results: Iterable[Result]) -> dict[str, Trial]:
-    """The trial with the fewest errors of each method.
-
-    Among equals the narrowest beam, then the lowest weight of the neural language model, then the word penalty nearest
-    to zero, then the lowest weight of the n-gram.
-    """
-    best: dict[str, Trial] = {}
-    for result in sorted(results, key=_rank):
-        best.setdefault(result.trial.method, result.trial)
+def choose(results: Iterable[Result], axes: Axes) -> dict[str, DecodingParameters]:
+    """The parameters with the fewest errors of each method; among equals the last of its axes decides first."""
+    best: dict[str, DecodingParameters] = {}
+    for result in sorted(results, key=lambda result: _rank(result, axes[result.parameters.method])):
+        best.setdefault(result.parameters.method, result.parameters)
     return best
 
 
-def _rank(result: Result) -> tuple[float, ...]:
-    trial = result.trial
-    return (result.counts.err, trial.beam, trial.nnlm_weight, abs(trial.word_penalty), trial.lm_weight)
+def _rank(result: Result, axes: Sequence[Axis]) -> tuple[float, ...]:
+    return (result.counts.err, *(axis.prefer(result.parameters[axis.name]) for axis in reversed(axes)))
 
 
-def format_tuning(results: Iterable[Result], chosen: Mapping[str, Trial]) -> str:
-    """A table of all trials: method, weights, words, errors by kind, error rate in percent, whether it was chosen."""
-    lines = ["\t".join(("method", *NUMBERS, "words", "sub", "del", "ins", "wer_percent", "chosen")) + "\n"]
-    for trial, counts in ((result.trial, result.counts) for result in results):
-        settings = trial.settings()
-        numbers = [f"{settings[name]:g}" if name in settings else "-" for name in NUMBERS]
+def format_tuning(results: Sequence[Result], chosen: Mapping[str, DecodingParameters]) -> str:
+    """A table of all that was tried: method, parameters, words, errors by kind, error rate in percent, if chosen."""
+    named = [*COLUMNS, *(name for result in results for name in result.parameters.values())]
+    columns = list(dict.fromkeys(named))
+    lines = ["\t".join(("method", *columns, "words", "sub", "del", "ins", "wer_percent", "chosen")) + "\n"]
+    for parameters, counts in ((result.parameters, result.counts) for result in results):
+        values = parameters.values()
+        numbers = [f"{values[name]:g}" if name in values else "-" for name in columns]
         rate = "-" if counts.wer is None else f"{counts.wer:.2f}"
         errors = [str(count) for count in (counts.num_words, counts.sub, counts.del_, counts.ins)]
-        lines.append(
-            "\t".join((trial.method, *numbers, *errors, rate, "yes" if chosen[trial.method] == trial else "no")) + "\n"
-        )
+        yes = "yes" if chosen[parameters.method] == parameters else "no"
+        lines.append("\t".join((parameters.method, *numbers, *errors, rate, yes)) + "\n")
     return "".join(lines)

@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from asrtool.decode.path import Span
 from asrtool.decode.prefix_beam import WordLm
 from asrtool.decode.words import is_spoken
 from asrtool.lang.symbols import EOS
+from asrtool.models.topology import Span
 
-Spelling = tuple[int, ...]
+Tokens = tuple[int, ...]
 UNREACHED = (-math.inf, None)
 Chain = Any  # None or a tuple: the chain before, a word and the number of its tokens
 
@@ -35,14 +35,14 @@ class Said:
 
 
 class WordParser:
-    """Reads tokens as words of `lexicon`, pairs of a word and its token ids; a word may have several spellings."""
+    """Reads tokens as words of `lexicon`, pairs of a word and its token ids; a word may be there several times."""
 
-    def __init__(self, lexicon: Iterable[tuple[str, Spelling]], lm: WordLm) -> None:
+    def __init__(self, lexicon: Iterable[tuple[str, Tokens]], lm: WordLm) -> None:
         self.lm = lm
-        self.words: dict[Spelling, list[str]] = {}
-        for word, spelling in lexicon:
-            self.words.setdefault(spelling, []).append(word)
-        self.lengths = sorted({len(spelling) for spelling in self.words})
+        self.words: dict[Tokens, list[str]] = {}
+        for word, word_tokens in lexicon:
+            self.words.setdefault(word_tokens, []).append(word)
+        self.lengths = sorted({len(word_tokens) for word_tokens in self.words})
 
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None

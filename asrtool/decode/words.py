@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from asrtool.decode.path import Span
+import numpy as np
+
 from asrtool.lang.tokenizer import WORD_MARK
+from asrtool.models.topology import Span, Topology
 
 MARGIN_S = 0.1  # a CTC model emits a piece for a moment inside it, so a word reaches further than its emissions
 
@@ -31,6 +33,15 @@ def is_spoken(piece: str) -> bool:
     return piece[:1] not in ("[", "<")
 
 
+class Grouping(Protocol):
+    """Reads tokens as words."""
+
+    def group(
+        self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
+    ) -> list[tuple[str, Sequence[Span]]]:
+        """The words of `spans` but the tags, each with its own spans; they are `words` if given."""
+
+
 class WordPieces:
     """Reads tokens as words by `pieces`, which mark where a word begins."""
 
@@ -38,8 +49,10 @@ class WordPieces:
         self._opens = [opens_word(piece) for piece in pieces]
         self._texts = [piece.removeprefix(WORD_MARK) if is_spoken(piece) else "" for piece in pieces]
 
-    def group(self, spans: Sequence[Span]) -> list[tuple[str, Sequence[Span]]]:
-        """The words of `spans` but the tags, each with its own spans."""
+    def group(
+        self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
+    ) -> list[tuple[str, Sequence[Span]]]:
+        """As Grouping.group; the tokens alone decide."""
         groups: list[tuple[str, Sequence[Span]]] = []
         text, group = "", list[Span]()
         for span in spans:
@@ -52,6 +65,26 @@ class WordPieces:
                 text += self._texts[token]
                 group.append(span)
         return [*groups, (text, group)] if text else groups
+
+
+class WordReader:
+    """Reads words off paths of `topology`, whose rows are `frame_s` apart."""
+
+    def __init__(self, topology: Topology, grouping: Grouping, frame_s: float) -> None:
+        self.topology = topology
+        self.grouping = grouping
+        self.frame_s = frame_s
+
+    def read(
+        self,
+        path: Sequence[int],
+        scores_TV: np.ndarray,
+        word_penalty: float = 0.0,
+        words: Sequence[str] | None = None,
+    ) -> tuple[Word, ...]:
+        """The words of a path, a column of the scores for each row; they are `words` if given."""
+        groups = self.grouping.group(self.topology.spans(path, scores_TV), word_penalty, words)
+        return tuple(place_words(groups, self.frame_s, len(scores_TV)))
 
 
 def to_confidence(group: Sequence[Span]) -> float:

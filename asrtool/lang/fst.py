@@ -7,7 +7,7 @@ logarithms, 0 when left out. State 0 is the first one, and the first line is one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from asrtool.lang.lexicon import Pronunciation, disambiguate
 from asrtool.lang.ngram import Ngrams
 from asrtool.lang.symbols import BACKOFF, BOS, EOS
-from asrtool.lang.tokenizer import BLANK
 
 EPSILON_LABEL = 0
+Transducer = Callable[[Sequence[int]], str]  # ids of the tokens that spell a word -> H, as text
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,21 @@ class Parts:
 
 
 def make_parts(
-    lexicon: Sequence[Pronunciation], model: Ngrams, tokens: Mapping[str, int], words: Mapping[str, int]
+    lexicon: Sequence[Pronunciation],
+    model: Ngrams,
+    tokens: Mapping[str, int],
+    words: Mapping[str, int],
+    transducer: Transducer,
 ) -> Parts:
-    """The parts for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables."""
+    """The parts for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables.
+
+    `transducer` makes H, whose output label i + 1 is token i, as in `tokens`.
+    """
     tokens = _with_disambig(tokens, disambiguate(lexicon)[1])
     spoken = sorted({tokens[token] for _, tokenization in lexicon for token in tokenization})
     disambig = [label for token, label in tokens.items() if token.startswith("#") and label not in spoken]
     return Parts(
-        make_ctc_fst(tokens[BLANK], spoken),
+        transducer([label - 1 for label in spoken]),
         make_lexicon_fst(lexicon, tokens, words),
         make_grammar_fst(model, words),
         tuple(spoken),
@@ -112,21 +119,6 @@ def make_relabel_fst(kept: Iterable[int], removed: Iterable[int]) -> str:
     lines = [f"0 0 {label} {label}" for label in kept]
     lines += [f"0 0 {EPSILON_LABEL} {label}" for label in removed]
     return _text([*lines, "0"])
-
-
-def make_ctc_fst(blank: int, tokens: Sequence[int]) -> str:
-    """H: the labels of frames to tokens; repeats are one token unless `blank` is between.
-
-    This is the map B of Graves et al. 2006, section 3.1. State 0 has read a blank or nothing, state i + 1 has read
-    tokens[i].
-    """
-    lines = [f"0 0 {blank} {EPSILON_LABEL}"]
-    lines += [f"0 {state} {token} {token}" for state, token in enumerate(tokens, 1)]
-    for state, token in enumerate(tokens, 1):
-        lines.append(f"{state} 0 {blank} {EPSILON_LABEL}")
-        lines.append(f"{state} {state} {token} {EPSILON_LABEL}")
-        lines += [f"{state} {to} {other} {other}" for to, other in enumerate(tokens, 1) if to != state]
-    return _text([*lines, *map(str, range(len(tokens) + 1))])
 
 
 def _text(lines: Iterable[str]) -> str:

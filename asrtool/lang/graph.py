@@ -1,9 +1,9 @@
-"""The decoding graph HLG: from frames of a CTC model to words, weighted by the n-gram.
+"""The decoding graph HLG: from rows of scores to words, weighted by the n-gram.
 
     LG  = det(L o G)     lexicon and grammar, with disambiguation symbols; kaldifst minimises it as well
-    HLG = H o LG         those symbols turned to epsilon first; H is the CTC topology
+    HLG = H o LG         those symbols turned to epsilon first; H is that of the objective's topology
 
-Input label i + 1 is token i (so the blank is 1), 0 is epsilon; output labels number ``words.txt``. Weights are negative
+Input label i + 1 reads column i of the scores, 0 is epsilon; output labels number ``words.txt``. Weights are negative
 natural logarithms. Writes ``HLG.fst`` (OpenFst), ``words.txt`` and ``tokens.txt``.
 """
 
@@ -18,23 +18,24 @@ import kaldifst
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
-from asrtool.lang.fst import Parts, make_parts
+from asrtool.lang.fst import Parts, Transducer, make_parts
 from asrtool.lang.graph_file import broken_graph, read_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, read_symbols
-from asrtool.lang.tokenizer import BLANK
+from asrtool.lang.tokenizer import NO_TOKEN
 from asrtool.optional import require_k2
 
 
-def build_graph(lang: Path, arpa: Path, out: Path, backend: str = "kaldifst") -> None:
+def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backend: str = "kaldifst") -> None:
     """Compose the lexicon in the folder `lang` with the n-gram `arpa` into the folder `out`.
 
-    The graph accepts words of the lexicon only. `backend` is kaldifst or k2. Raises AsrtoolError for a file that is
-    missing or malformed, for files that do not belong together, and where k2 is asked for and missing.
+    `transducer` makes H. The graph accepts words of the lexicon only. `backend` is kaldifst or k2. Raises AsrtoolError
+    for a file that is missing or malformed, for files that do not belong together, and where k2 is asked for and
+    missing.
     """
     compose_hlg = _choose_backend(backend)
     words = _read_symbols(lang / "words.txt", (EPSILON, BACKOFF))
-    tokens = _read_symbols(lang / "tokens.txt", (EPSILON, BLANK, BACKOFF))
+    tokens = _read_symbols(lang / "tokens.txt", (EPSILON, NO_TOKEN, BACKOFF))
     lexicon = read_lexicon(lang / "lexicon.txt", list(words), list(tokens))
     model = read_arpa(arpa)
     for symbol in (BOS, EOS):
@@ -44,7 +45,7 @@ def build_graph(lang: Path, arpa: Path, out: Path, backend: str = "kaldifst") ->
         raise AsrtoolError(
             f"{arpa}: predicts no word of {lang / 'lexicon.txt'}", "run `asrtool lm` with this words.txt"
         )
-    hlg = compose_hlg(make_parts(lexicon, model, tokens, words))
+    hlg = compose_hlg(make_parts(lexicon, model, tokens, words, transducer))
     if hlg.num_states == 0:
         raise AsrtoolError(f"{arpa}: gives no sentence a probability", "estimate it on sentences with `asrtool lm`")
     with write_folder(out, "HLG.fst") as temporary:

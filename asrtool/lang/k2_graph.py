@@ -1,7 +1,7 @@
 """HLG by k2, in the steps of icefall's recipes; the result is an OpenFst graph like that of kaldifst.
 
-k2 has no minimisation, and its searches follow no epsilons, so back-off arcs are removed before the CTC topology is
-composed. Tokens have label id + 1 here as in every graph of this project.
+k2 has no minimisation, and its searches follow no epsilons, so back-off arcs are removed before H is composed.
+Tokens have label id + 1 here as in every graph of this project.
 """
 
 from __future__ import annotations

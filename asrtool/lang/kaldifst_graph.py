@@ -1,4 +1,4 @@
-"""HLG by kaldifst (OpenFst): determinised and minimised before and after the CTC topology."""
+"""HLG by kaldifst (OpenFst): determinised and minimised before and after H is composed."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from asrtool.lang.letter_to_sound import PHONES
 from asrtool.lang.pronounce import Dictionary, Phones, pronounce, read_cmudict
 from asrtool.lang.symbols import write_symbols
 from asrtool.lang.text import read_sentences, read_table
-from asrtool.lang.tokenizer import ALPHABET, BLANK, BPE_FILE, PHONE_FILE, TAGS, UNK, Tokenizer
+from asrtool.lang.tokenizer import ALPHABET, BPE_FILE, NO_TOKEN, PHONE_FILE, TAGS, UNK, Tokenizer
 
-TOKENS = (BLANK, UNK, *TAGS, *PHONES)
+TOKENS = (NO_TOKEN, UNK, *TAGS, *PHONES)
 NUM_NAMED = 10  # words named in the log
 
 

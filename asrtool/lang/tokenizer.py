@@ -1,6 +1,7 @@
 """Text to tokens: what every tokenizer does, and SentencePiece BPE. Phones are in asrtool.lang.phones.
 
-Token 0 is the CTC blank, token 1 stands for what has no token; there is no token for start or end of sentence.
+Token 0 spells nothing and is left to the objective, token 1 stands for what has no token; there is no token for start
+or end of sentence.
 The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
 ``pronunciations.txt`` (a word and its phones).
 """
@@ -20,7 +21,7 @@ from asrtool.lang.settings import Tokenizer as TokenizerSettings
 from asrtool.lang.symbols import read_symbols, write_symbols
 from asrtool.lang.text import read_sentences
 
-BLANK = "<blk>"
+NO_TOKEN = "<blk>"
 UNK = "<unk>"
 ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # of normalised text
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
@@ -103,7 +104,7 @@ class BpeTokenizer(Tokenizer):
         return [tuple(self.pieces[token] for token in self.encode(word))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids; the blank has none."""
+        """Text of token ids; token 0 has none."""
         return str(self._processor.decode(list(ids)))
 
 
@@ -124,7 +125,7 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
     too small for the alphabet and its characters or too large for its words, with the nearest size that works.
     """
     lines = [" ".join(words) for words in read_sentences(sentences)]
-    num_required = len(_characters(lines) | set(ALPHABET)) + len((BLANK, UNK, WORD_MARK, *TAGS))
+    num_required = len(_characters(lines) | set(ALPHABET)) + len((NO_TOKEN, UNK, WORD_MARK, *TAGS))
     if vocab_size < num_required:
         raise _wrong_size(vocab_size, sentences, f"alphabet and characters need {num_required}", num_required)
     model = _train(lines, vocab_size)
@@ -161,7 +162,7 @@ def _train(lines: Sequence[str], vocab_size: int) -> bytes:
         vocab_size=vocab_size,
         hard_vocab_limit=False,  # a text with too few words makes fewer pieces, which the caller counts
         pad_id=0,
-        pad_piece=BLANK,
+        pad_piece=NO_TOKEN,
         unk_id=1,
         unk_piece=UNK,
         unk_surface=UNK,

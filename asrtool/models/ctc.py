@@ -1,4 +1,4 @@
-"""Connectionist temporal classification (Graves et al., 2006), by torch or by k2. Token 0 is the blank.
+"""Connectionist temporal classification (Graves et al., 2006), by torch or by k2; ctc_topology.py has the paths.
 
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
 """
@@ -6,16 +6,15 @@ Letters in names: N utterances, T rows, C channels of a row, U tokens of an utte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from asrtool.models.ctc_topology import BLANK, CtcTopology
 from asrtool.models.objective import Loss, Objective
 from asrtool.models.settings import Ctc as CtcSettings
 from asrtool.optional import require_k2
 
-BLANK = 0
 NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away
 
 
@@ -28,7 +27,7 @@ class Ctc(Objective):
 
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
         """An utterance with fewer rows than the shortest path takes has no path, and its loss would be infinite."""
-        needed = max(frames_needed(targets), 1)
+        needed = max(CtcTopology().rows_needed(targets), 1)
         return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
@@ -70,8 +69,3 @@ class K2Ctc(Ctc):
             reduction="sum",
         )
         return total
-
-
-def frames_needed(tokens: Sequence[int]) -> int:
-    """Rows that the shortest path takes: one a token, and a blank between equal neighbours."""
-    return len(tokens) + sum(one == two for one, two in pairwise(tokens))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from asrtool.recipe.stage import Line, Stage
 
+# What search methods read; a stage whose folder no chosen method needs is off, and its folder is not looked at.
+SEARCHED = " ".join(f"--{name} {{work}}/{name}" for name in ("tokenizer", "lang", "lm", "graph", "nnlm"))
+SEARCHED += " --config {config}"
+
 CORPUS = Stage(
     name="corpus",
     why="Later stages find every corpus at the same place, whether it is linked or made.",
@@ -70,7 +74,7 @@ COMMON = (
         needs=("lang", "lm/G.arpa"),
         makes=("graph",),
         run=(Line("asrtool graph {work}/lang {work}/lm/G.arpa {work}/graph --config {config}"),),
-        settings=("graph",),
+        settings=("graph", "model.objective"),
         optional=True,
     ),
     Stage(
@@ -111,10 +115,13 @@ COMMON = (
         needs=("average/model.pt", "features", "manifests", "tokenizer", "lang", "lm", "graph", "nnlm"),
         makes=("tune", "decode"),
         run=(
-            Line("asrtool tune {work} {work}/tune --config {config}"),
-            Line("asrtool decode {work} {work}/decode --tuning {work}/tune/tuning.json --config {config}"),
+            Line(f"asrtool tune {{work}}/average/model.pt {{work}}/features/dev {{work}}/tune {SEARCHED}"),
+            Line(
+                "asrtool decode {work}/average/model.pt {work}/features {work}/decode"
+                f" --tuning {{work}}/tune/tuning.json {SEARCHED}"
+            ),
         ),
-        settings=("decode", "lm.large", "nnlm.enabled"),
+        settings=("model", "decode", "lm.large", "nnlm.enabled"),
     ),
     Stage(
         name="score",

@@ -7,9 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.models.criterion import ctc_frames_needed, ctc_loss, k2_ctc_loss
+from asrtool.models.ctc import Ctc, K2Ctc
+from asrtool.models.ctc_topology import CtcTopology
+from asrtool.models.settings import Ctc as CtcSettings
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
+
+CTC, K2_CTC = (kind(CtcSettings(), num_channels=1, num_tokens=2).path_loss for kind in (Ctc, K2Ctc))
 
 
 def make_batch(
@@ -20,7 +24,7 @@ def make_batch(
     token_lens_N = torch.randint(0, 9, (num_utterances,), generator=random)
     tokens_NU = torch.randint(1, num_tokens, (num_utterances, 8), generator=random)
     needed = [
-        ctc_frames_needed(tokens[:length].tolist())
+        CtcTopology().rows_needed(tokens[:length].tolist())
         for tokens, length in zip(tokens_NU, token_lens_N.tolist(), strict=True)
     ]
     lens_N = torch.tensor(needed) + torch.randint(1, 20, (num_utterances,), generator=random)
@@ -33,18 +37,18 @@ def make_batch(
 def test_loss_and_gradient_are_those_of_torch(seed: int, num_utterances: int, num_tokens: int, scale: float) -> None:
     logits_NTV, texts = make_batch(seed, num_utterances, num_tokens, scale)
     exact_NTV = logits_NTV.double().requires_grad_()
-    expected = ctc_loss(exact_NTV.log_softmax(-1), *texts)
+    expected = CTC(exact_NTV.log_softmax(-1), *texts)
     expected.backward()
     logits_NTV.requires_grad_()
-    loss = k2_ctc_loss(logits_NTV.log_softmax(-1), *texts)
+    loss = K2_CTC(logits_NTV.log_softmax(-1), *texts)
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-4)
     torch.testing.assert_close(logits_NTV.grad, exact_NTV.grad.float(), rtol=1e-3, atol=1e-4)
 
 
 def test_an_utterance_with_too_few_frames_makes_the_loss_infinite() -> None:
-    log_probs_NTV = torch.zeros(2, 3, 4).log_softmax(-1)
+    scores_NTV = torch.zeros(2, 3, 4).log_softmax(-1)
     texts = torch.tensor([3, 3]), torch.tensor([[1, 2], [1, 1]]), torch.tensor([2, 2])
-    assert torch.isfinite(k2_ctc_loss(log_probs_NTV, *texts))
+    assert torch.isfinite(K2_CTC(scores_NTV, *texts))
     too_short = torch.tensor([3, 2]), *texts[1:]
-    assert torch.isinf(k2_ctc_loss(log_probs_NTV, *too_short))
+    assert torch.isinf(K2_CTC(scores_NTV, *too_short))

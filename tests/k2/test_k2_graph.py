@@ -11,6 +11,7 @@ from toy_graph import accept, arcs_of, make_sentences, write_language, write_toy
 
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.ctc_topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 
@@ -19,7 +20,7 @@ BACKENDS = ("kaldifst", "k2")
 
 def build_both(folder: Path) -> Path:
     for backend in BACKENDS:
-        build_graph(folder / "lang", folder / "G.arpa", folder / backend, backend)
+        build_graph(folder / "lang", folder / "G.arpa", folder / backend, CtcTopology().transducer, backend)
     return folder
 
 

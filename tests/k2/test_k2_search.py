@@ -16,6 +16,7 @@ from toy_graph import accept, write_language
 from asrtool.decode.graph_search import GraphSearch
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph, load_graph
+from asrtool.models.ctc_topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 
@@ -44,45 +45,45 @@ def random_posteriors(num_frames: int, num_tokens: int, seed: int, scale: float)
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
 
 
-def cost(graph: kaldifst.StdConstFst, path: list[int], log_probs_TV: np.ndarray, lm_weight: float) -> float:
+def cost(graph: kaldifst.StdConstFst, path: list[int], scores_TV: np.ndarray, lm_weight: float) -> float:
     """Of the cheapest way through the graph that reads `path`; infinite when it has none."""
     weights = accept(graph, [token + 1 for token in path]).values()
-    acoustic = -float(log_probs_TV[np.arange(len(path)), path].astype(np.float64).sum())
+    acoustic = -float(scores_TV[np.arange(len(path)), path].astype(np.float64).sum())
     return acoustic / lm_weight + min(weights, default=math.inf)
 
 
 @given(st.integers(1, 5), st.integers(0, 2**31), st.sampled_from([0.2, 1.0, 3.0]))
 @settings(max_examples=50, deadline=None)
 def test_the_path_found_is_the_cheapest_of_all(toy: Path, num_frames: int, seed: int, lm_weight: float) -> None:
-    log_probs_TV = random_posteriors(num_frames, 3, seed, scale=2)
-    found = K2Search(toy, MAX_ACTIVE).search(log_probs_TV, lm_weight, WIDE)
+    scores_TV = random_posteriors(num_frames, 3, seed, scale=2)
+    found = K2Search(toy, MAX_ACTIVE).search(scores_TV, lm_weight, WIDE)
     assert found is not None
     paths = (list(path) for path in itertools.product(range(3), repeat=num_frames))
     graph = load_graph(toy)
-    best = min(cost(graph, path, log_probs_TV, lm_weight) for path in paths)
-    assert cost(graph, found, log_probs_TV, lm_weight) == pytest.approx(best, abs=1e-3)
+    best = min(cost(graph, path, scores_TV, lm_weight) for path in paths)
+    assert cost(graph, found, scores_TV, lm_weight) == pytest.approx(best, abs=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["kaldifst", "k2"])
 def test_both_searches_find_the_same_path_in_either_graph(tmp_path: Path, backend: str) -> None:
     write_language(tmp_path)
-    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph", backend)
+    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer, backend)
     graph = load_graph(tmp_path / "graph")
     theirs, ours = GraphSearch(graph, MAX_ACTIVE), K2Search(tmp_path / "graph", MAX_ACTIVE)
     for seed in range(20):
-        log_probs_TV = random_posteriors(12 + seed, 60, seed, scale=4)
-        expected, found = (search.search(log_probs_TV, 0.7, WIDE) for search in (theirs, ours))
+        scores_TV = random_posteriors(12 + seed, 60, seed, scale=4)
+        expected, found = (search.search(scores_TV, 0.7, WIDE) for search in (theirs, ours))
         assert expected is not None
         assert found is not None
-        costs = [cost(graph, path, log_probs_TV, 0.7) for path in (expected, found)]
+        costs = [cost(graph, path, scores_TV, 0.7) for path in (expected, found)]
         assert costs[0] == pytest.approx(costs[1], abs=1e-3)
         assert found == expected
 
 
 def test_a_word_penalty_is_paid_for_every_word(tmp_path: Path) -> None:
     directory = write_graph(tmp_path / "graph", "0 0 1 0\n0 0 2 1\n0 0 3 0 0.5\n0\n")  # token 2 writes no word
-    log_probs_TV = np.log(np.full((3, 3), 1 / 3, dtype=np.float32)) + np.array([-9, 0, 0], dtype=np.float32)
-    paths = [K2Search(directory, MAX_ACTIVE, penalty).search(log_probs_TV, 1.0, WIDE) for penalty in (0.0, 0.4, 0.6)]
+    scores_TV = np.log(np.full((3, 3), 1 / 3, dtype=np.float32)) + np.array([-9, 0, 0], dtype=np.float32)
+    paths = [K2Search(directory, MAX_ACTIVE, penalty).search(scores_TV, 1.0, WIDE) for penalty in (0.0, 0.4, 0.6)]
     assert paths == [[1, 1, 1], [1, 1, 1], [2, 2, 2]]
 
 
@@ -94,17 +95,17 @@ def test_a_graph_whose_first_state_is_not_0_is_read_too(tmp_path: Path) -> None:
 
 
 def test_a_narrow_beam_finds_a_path_that_the_graph_accepts(toy: Path) -> None:
-    log_probs_TV = random_posteriors(30, 3, seed=2, scale=2)
-    found = K2Search(toy, max_active=2).search(log_probs_TV, 1.0, beam=1.0)
+    scores_TV = random_posteriors(30, 3, seed=2, scale=2)
+    found = K2Search(toy, max_active=2).search(scores_TV, 1.0, beam=1.0)
     assert found is not None
-    assert math.isfinite(cost(load_graph(toy), found, log_probs_TV, 1.0))
+    assert math.isfinite(cost(load_graph(toy), found, scores_TV, 1.0))
 
 
 def test_a_path_that_ends_within_a_word_is_found_where_no_other_is(tmp_path: Path) -> None:
     directory = write_graph(tmp_path / "graph", "0 1 2 1\n1 2 3 0\n2 3 2 0\n3 4 3 0\n4 0.1\n")  # tokens 1 2 1 2
-    log_probs_TV = np.log(np.array([[1e-9, 1, 1e-9], [1e-9, 1e-9, 1], [1e-9, 1, 1e-9]], dtype=np.float32))
+    scores_TV = np.log(np.array([[1e-9, 1, 1e-9], [1e-9, 1e-9, 1], [1e-9, 1, 1e-9]], dtype=np.float32))
     for search in (K2Search(directory, max_active=100), GraphSearch(load_graph(directory), max_active=100)):
-        found = search.search(log_probs_TV, 1.0, beam=5.0)
+        found = search.search(scores_TV, 1.0, beam=5.0)
         assert found is not None
         assert found == [1, 2, 1]
 

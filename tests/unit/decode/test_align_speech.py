@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from asrtool.config import Decode
 from asrtool.corpus.index import Utterance
 from asrtool.decode import align
 from asrtool.decode.align import Aligned, Aligner, align_run
-from asrtool.decode.forward import Posteriors
+from asrtool.decode.forward import Scored
 from asrtool.decode.inputs import AcousticModel
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.ctc_topology import CtcTopology
 
 PIECES = ("<blk>", "\u2581a", "b", "[noise]")
 SPELLING = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}
@@ -31,11 +33,11 @@ def collapse(path: tuple[int, ...]) -> list[int]:
     return [token for token, _ in itertools.groupby(path) if token]
 
 
-def best_path(log_probs_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[int, ...]] | None:
+def best_path(scores_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[int, ...]] | None:
     found = None
-    for path in itertools.product(range(len(PIECES)), repeat=len(log_probs_TV)):
+    for path in itertools.product(range(len(PIECES)), repeat=len(scores_TV)):
         if collapse(path) == tokens:
-            score = sum(float(log_probs_TV[t, v]) for t, v in enumerate(path))
+            score = sum(float(scores_TV[t, v]) for t, v in enumerate(path))
             if found is None or score > found[0]:
                 found = (score, path)
     return found
@@ -45,9 +47,9 @@ def best_path(log_probs_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple
 @settings(max_examples=60, deadline=None)
 def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_frames: int, seed: int) -> None:
     logits = np.random.default_rng(seed).normal(scale=3, size=(num_frames, len(PIECES)))
-    log_probs_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
-    result = Aligner(PIECES, FRAME_S)((log_probs_TV, [(word, SPELLING[word]) for word in words]))
-    best = best_path(log_probs_TV, [token for word in words for token in SPELLING[word]])
+    scores_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+    result = Aligner(CtcTopology(), PIECES, FRAME_S)((scores_TV, [(word, SPELLING[word]) for word in words]))
+    best = best_path(scores_TV, [token for word in words for token in SPELLING[word]])
     if best is None:
         assert isinstance(result, str)
         return
@@ -59,22 +61,29 @@ def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_f
         (PIECES[token], pytest.approx(begin * FRAME_S), pytest.approx(end * FRAME_S)) for token, begin, end in spans
     ]
     for word, (token, begin, end) in zip(result.tokens, spans, strict=True):
-        assert word.confidence == pytest.approx(math.exp(log_probs_TV[begin:end, token].max()), abs=1e-6)
+        assert word.confidence == pytest.approx(math.exp(scores_TV[begin:end, token].max()), abs=1e-6)
     assert [word.text for word in result.words] == [word for word in words if word != "[noise]"]
 
 
 def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written() -> None:
     path = [0, 1, 0, 2, 0, 2, 3, 3, 0, 1]
-    log_probs_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
-    log_probs_TV[np.arange(10), path] = math.log(0.94)
+    scores_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
+    scores_TV[np.arange(10), path] = math.log(0.94)
     spelled = [(word, SPELLING[word]) for word in ("abb", "[noise]", "a")]
-    result = Aligner(PIECES, 1.0)((log_probs_TV, spelled))  # rows of a second, beyond the margin
+    result = Aligner(CtcTopology(), PIECES, 1.0)((scores_TV, spelled))  # rows of a second, beyond the margin
     assert isinstance(result, Aligned)
     assert [(word.text, word.begin_s, word.end_s) for word in result.words] == [
         ("abb", pytest.approx(0.9), pytest.approx(6.1)),
         ("a", pytest.approx(8.9), 10.0),
     ]
     assert [(word.text, word.begin_s) for word in result.tokens] == [("\u2581a", 1), ("b", 3), ("b", 5), ("\u2581a", 9)]
+
+
+def make_model(subsampling: int = 3) -> torch.nn.Module:
+    """What stands for a model whose rows are three frames apart."""
+    model = torch.nn.Identity()
+    model.encoder = SimpleNamespace(subsampling=subsampling)  # type: ignore[assignment]
+    return model
 
 
 class Reader:
@@ -97,17 +106,17 @@ def tokenizer(tmp_path: Path) -> Path:
 def run(tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40) -> None:
     """Align the texts of `reader` to random posteriors."""
     num_tokens = Tokenizer.load(tokenizer).num_tokens
-    info = {"features": {"frame_shift_ms": 10.0}, "model": {"stack_frames": 3}, "num_tokens": num_tokens}
+    info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": num_tokens}
     random = np.random.default_rng(1)
 
-    def posteriors(*_: object) -> list[Posteriors]:
+    def scores(*_: object) -> list[Scored]:
         logits = random.normal(size=(len(reader.index), num_rows, num_tokens)).astype(np.float32)
-        log_probs_NTV = torch.from_numpy(logits).log_softmax(dim=-1).numpy()
-        return [Posteriors(u, rows, 0.0) for u, rows in zip(reader.index, log_probs_NTV, strict=True)]
+        scores_NTV = torch.from_numpy(logits).log_softmax(dim=-1).numpy()
+        return [Scored(u, rows, 0.0) for u, rows in zip(reader.index, scores_NTV, strict=True)]
 
-    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, torch.nn.Identity(), info))
+    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, make_model(), info))
     monkeypatch.setattr(align, "open_features", lambda directory, acoustic: reader)
-    monkeypatch.setattr(align, "compute_posteriors", posteriors)
+    monkeypatch.setattr(align, "compute_scores", scores)
     align_run(Path("model.pt"), Path("features/dev"), tokenizer, out, Decode(num_jobs=1))
 
 
@@ -160,7 +169,7 @@ def test_a_tokenizer_of_another_model_is_refused(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = {"num_tokens": 500}
-    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, torch.nn.Identity(), info))
+    monkeypatch.setattr(align, "load_acoustic_model", lambda path: AcousticModel(path, make_model(), info))
     monkeypatch.setattr(align, "open_features", lambda directory, acoustic: Reader([]))
     with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500"):
         align_run(Path("model.pt"), Path("features/dev"), tokenizer, tmp_path / "out", Decode(num_jobs=1))

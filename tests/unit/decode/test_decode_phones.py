@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from asrtool.config import Decode
-from asrtool.decode.inputs import AcousticModel, load_search
+from asrtool.config import Config, Decode
+from asrtool.decode.inputs import AcousticModel
+from asrtool.decode.method import make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import Resources
+from asrtool.decode.search import Searches
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.graph import build_graph
@@ -18,9 +22,11 @@ from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.phones import TOKENS, write_phones
 from asrtool.lang.symbols import read_symbols
+from asrtool.models.ctc_topology import CtcTopology
+from asrtool.settings import Choice
 
 SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
-TRIAL = SimpleNamespace(method="graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
+WEIGHTS = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +38,34 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
     words = read_symbols(work / "lang" / "words.txt", "lang")
     write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=3, min_counts=(1,)))
-    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 
 @pytest.fixture
 def acoustic() -> AcousticModel:
-    info = {"features": {"frame_shift_ms": 10.0}, "model": {"stack_frames": 3}, "num_tokens": len(TOKENS)}
-    return AcousticModel(Path("model.pt"), torch.nn.Identity(), info)
+    info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": len(TOKENS)}
+    model = torch.nn.Identity()
+    model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]
+    return AcousticModel(Path("model.pt"), model, info)  # type: ignore[arg-type]
+
+
+def open_searches(work: Path, acoustic: AcousticModel, *names: str) -> Searches:
+    """The methods `names`, open."""
+    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)))
+    folders = {name: work / name for name in ("tokenizer", "lang", "lm", "graph")}
+    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    for method in methods.values():
+        method.open({axis.name: axis.values for axis in method.axes()})
+    return Searches(methods)
 
 
 def say(phones: str) -> np.ndarray:
-    """Posteriors of `phones`: a row for each, and a row of blank behind it."""
+    """Scores of `phones`: a row for each, and a row of blank behind it."""
     columns = [column for phone in phones.split() for column in (TOKENS.index(phone), 0)]
-    log_probs_TV = np.full((len(columns), len(TOKENS)), -8.0, dtype=np.float32)
-    log_probs_TV[np.arange(len(columns)), columns] = -0.05
-    return log_probs_TV
+    scores_TV = np.full((len(columns), len(TOKENS)), -8.0, dtype=np.float32)
+    scores_TV[np.arange(len(columns)), columns] = -0.05
+    return scores_TV
 
 
 @pytest.mark.parametrize(
@@ -61,8 +79,8 @@ def say(phones: str) -> np.ndarray:
 def test_words_are_those_the_language_model_expects_of_what_sounds_so(
     work: Path, acoustic: AcousticModel, phones: str, words: str
 ) -> None:
-    search = load_search(work, Decode(methods=("graph",)), acoustic)
-    (found,) = search((say(phones), [TRIAL]))
+    search = open_searches(work, acoustic, "graph")
+    ((found, _),) = search((say(phones), [WEIGHTS]))
     assert [word.text for word in found.words] == words.split()
     assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
     starts = [word.begin_s for word in found.words]
@@ -71,8 +89,8 @@ def test_words_are_those_the_language_model_expects_of_what_sounds_so(
 
 
 def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path, acoustic: AcousticModel) -> None:
-    search = load_search(work, Decode(methods=("graph",)), acoustic)
-    (found,) = search((say("DH EY R EH D T UW B UH K S"), [TRIAL]))
+    search = open_searches(work, acoustic, "graph")
+    ((found, _),) = search((say("DH EY R EH D T UW B UH K S"), [WEIGHTS]))
     times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
     # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
     assert times == [
@@ -87,4 +105,4 @@ def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path, acoustic: Aco
 def test_methods_that_read_words_off_tokens_are_refused(work: Path, acoustic: AcousticModel, method: str) -> None:
     expected = f"tokenizer: its tokens do not mark where a word begins, which method {method} needs; use --set decode"
     with pytest.raises(AsrtoolError, match=expected):
-        load_search(work, Decode(methods=(method, "graph")), acoustic)
+        open_searches(work, acoustic, method, "graph")

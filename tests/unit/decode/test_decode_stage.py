@@ -1,4 +1,4 @@
-"""The decode stage on a made-up model whose posteriors are its input."""
+"""The decode stage on a made-up model whose scores are its input."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import math
 import resource
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +19,20 @@ from click.testing import CliRunner
 from asrtool.cli.lm import lm
 from asrtool.config import Config, Decode
 from asrtool.corpus.index import Utterance
-from asrtool.decode import decode, decoder, inputs
+from asrtool.decode import decode, inputs, resources, tune
 from asrtool.decode.decode import decode_run
-from asrtool.decode.inputs import AcousticModel, check_graph_tokens, load_acoustic_model, load_search, open_features
-from asrtool.decode.trial import Trial
+from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
+from asrtool.decode.method import make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import Resources, check_graph_tokens
+from asrtool.decode.search import Searches
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.ctc_topology import CtcTopology
+from asrtool.settings import Choice
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
@@ -35,6 +42,8 @@ METHODS = ("greedy", "beam", "graph", "rescore")
 
 class Echo(torch.nn.Module):
     """Takes features for logits, every third frame."""
+
+    encoder = SimpleNamespace(subsampling=STACK_FRAMES)
 
     def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return feats_NTF[:, ::STACK_FRAMES].log_softmax(dim=-1), (lens_N + STACK_FRAMES - 1) // STACK_FRAMES
@@ -73,7 +82,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
     options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
     assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
-    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph")
+    build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 
@@ -83,12 +92,13 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     tokenizer = Tokenizer.load(work / "tokenizer")
     info = {
         "features": {"frame_shift_ms": 10.0, "cmvn": "none"},
-        "model": {"stack_frames": STACK_FRAMES},
+        "model": {},
         "num_features": tokenizer.num_tokens,
         "num_tokens": tokenizer.num_tokens,
     }
     model = AcousticModel(Path("model.pt"), Echo(), info)
-    monkeypatch.setattr(decoder, "load_acoustic_model", lambda path: model)
+    for module in (decode, tune):
+        monkeypatch.setattr(module, "load_acoustic_model", lambda path: model)
     monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
     return model
 
@@ -101,12 +111,40 @@ TUNED = {
 }
 
 
-def run(work: Path, out: Path, **settings: object) -> None:
+def configure(methods: Sequence[str] = ("greedy", "beam", "graph"), **settings: Any) -> Config:
+    """Settings of `methods`; those named as one of them are its own."""
+    own = {name: settings.pop(name, {}) for name in methods}
+    chosen = tuple(Choice.of("search", name, **own[name]) for name in methods)
+    return Config(decode=Decode(methods=chosen, **{"num_jobs": 1, **settings}))
+
+
+def folders(work: Path) -> dict[str, Path | None]:
+    return {name: work / name for name in resources.FOLDERS}
+
+
+@pytest.fixture
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of sets."""
+    features = tmp_path_factory.mktemp("features")
+    for name in ("train", *SAID):
+        (features / name).mkdir()
+        (features / name / "index.jsonl").touch()
+    return features
+
+
+def run(work: Path, features: Path, out: Path, **settings: Any) -> None:
     """Decode with weights that nobody tuned."""
     tuning = out.with_name("tuning.json")
     tuning.write_text(json.dumps({"methods": TUNED}))
-    decode_run(work, tuning, out, Config(decode=Decode(**{"num_jobs": 1, **settings})))
+    decode_run(Path("model.pt"), features, tuning, out, folders(work), configure(**settings))
     tuning.unlink()
+
+
+def open_searches(work: Path, acoustic: AcousticModel, config: Config) -> Searches:
+    methods = make_methods(config.decode, Resources(acoustic, folders(work), config))
+    for method in methods.values():
+        method.open({axis.name: axis.values for axis in method.axes()})
+    return Searches(methods)
 
 
 def spoken(text: str) -> list[str]:
@@ -114,9 +152,9 @@ def spoken(text: str) -> list[str]:
 
 
 def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
-    work: Path, acoustic: AcousticModel, tmp_path: Path
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
-    run(work, tmp_path / "decode", methods=METHODS)
+    run(work, features, tmp_path / "decode", methods=METHODS)
     for name, texts in SAID.items():
         for method in METHODS:
             rows = [line.split() for line in (tmp_path / "decode" / name / f"{method}.ctm").read_text().splitlines()]
@@ -129,8 +167,10 @@ def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
                 assert all(end <= float(row[2]) + 1e-9 for end, row in zip(ends, own[1:], strict=False))
 
 
-def test_the_report_names_the_weights_and_what_was_decoded(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
-    run(work, tmp_path / "decode", methods=METHODS)
+def test_the_report_names_the_weights_and_what_was_decoded(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    run(work, features, tmp_path / "decode", methods=METHODS)
     report = json.loads((tmp_path / "decode" / "decode.json").read_text())
     assert report["methods"] == {**TUNED, "greedy": {"lm_weight": None}}
     assert report["sets"]["test"]["num_utterances"] == 3
@@ -140,21 +180,20 @@ def test_the_report_names_the_weights_and_what_was_decoded(work: Path, acoustic:
     assert list(report["sets"]["dev"]["search_rtf"]) == list(METHODS)
 
 
-def tune(work: Path, out: Path, **settings: object) -> list[list[str]]:
-    table = tune_run(work, out, Config(decode=Decode(**{"num_jobs": 1, **settings})))
+def tune_dev(work: Path, features: Path, out: Path, **settings: Any) -> list[list[str]]:
+    table = tune_run(Path("model.pt"), features / "dev", out, folders(work), configure(**settings))
     assert (out / "tuning.tsv").read_text() == table
     return [line.split("\t") for line in table.splitlines()[1:]]
 
 
-def test_one_weight_is_tuned_after_the_other_on_posteriors_computed_once(
-    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_one_weight_is_tuned_after_the_other_on_scores_computed_once(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
     forward = Echo.forward
     monkeypatch.setattr(Echo, "forward", lambda self, *args: calls.append(1) or forward(self, *args))
-    rows = tune(
-        work, tmp_path / "tune", methods=("greedy", "graph"), lm_weights=(0.9, 0.4), word_penalties=(0.5, 0.0),
-        graph_beams=(10.0, 14.0),
+    rows = tune_dev(work, features, tmp_path / "tune", methods=("greedy", "graph"),
+        graph={"lm_weights": (0.9, 0.4), "word_penalties": (0.5, 0.0), "beams": (10.0, 14.0)},
     )  # fmt: skip
     assert [row[:4] + row[-1:] for row in rows] == [
         ["greedy", "-", "-", "-", "yes"],
@@ -170,10 +209,12 @@ def test_one_weight_is_tuned_after_the_other_on_posteriors_computed_once(
     }
 
 
-def test_what_was_tuned_is_what_decoding_applies(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
-    rows = tune(work, tmp_path / "tune", methods=METHODS)
-    config = Config(decode=Decode(methods=METHODS, num_jobs=1))
-    decode_run(work, tmp_path / "tune" / "tuning.json", tmp_path / "decode", config)
+def test_what_was_tuned_is_what_decoding_applies(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    rows = tune_dev(work, features, tmp_path / "tune", methods=METHODS)
+    tuning, out, config = tmp_path / "tune" / "tuning.json", tmp_path / "decode", configure(METHODS)
+    decode_run(Path("model.pt"), features, tuning, out, folders(work), config)
     weights = json.loads((tmp_path / "decode" / "decode.json").read_text())["methods"]
     for name, *numbers in (row[:5] for row in rows if row[-1] == "yes"):
         expected = [number for number in numbers if number != "-"]
@@ -183,77 +224,138 @@ def test_what_was_tuned_is_what_decoding_applies(work: Path, acoustic: AcousticM
 
 
 def test_tuning_and_decoding_with_other_numbers_of_processes_agree(
-    work: Path, acoustic: AcousticModel, tmp_path: Path
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
 ) -> None:
-    assert tune(work, tmp_path / "1", num_jobs=1) == tune(work, tmp_path / "2", num_jobs=2, batch_s=2.0)
+    assert tune_dev(work, features, tmp_path / "1", num_jobs=1) == tune_dev(
+        work, features, tmp_path / "2", num_jobs=2, batch_s=2.0
+    )
     assert sorted(path.name for path in (tmp_path / "2").iterdir()) == ["tuning.json", "tuning.tsv"]
 
 
-def test_the_number_of_processes_changes_no_ctm(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+def test_the_number_of_processes_changes_no_ctm(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
     for num_jobs in (1, 2):
-        run(work, tmp_path / str(num_jobs), methods=METHODS, num_jobs=num_jobs, batch_s=2.0)
+        run(work, features, tmp_path / str(num_jobs), methods=METHODS, num_jobs=num_jobs, batch_s=2.0)
     ctms = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*.ctm"))
     assert len(ctms) == 8
     for ctm in ctms:
         assert (tmp_path / "1" / ctm).read_text() == (tmp_path / "2" / ctm).read_text()
 
 
-def test_a_tuning_with_a_neural_model_is_not_applied_without_one(work: Path, tmp_path: Path) -> None:
+def test_a_tuning_with_a_neural_model_is_not_applied_without_one(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
     tuning = tmp_path / "tuning.json"
     rescore = {"lm_weight": 0.5, "word_penalty": 0.0, "beam": 14.0, "nnlm_weight": 0.4}
     tuning.write_text(json.dumps({"methods": {**TUNED, "rescore": rescore}}))
-    with pytest.raises(
-        AsrtoolError, match=r"tuning\.json: rescore has nnlm_weight 0\.4, but nnlm\.enabled is false; use"
-    ):
-        decode_run(work, tuning, tmp_path / "decode", Config(decode=Decode(methods=METHODS, num_jobs=1)))
+    expected = (
+        r"tuning\.json: rescore has nnlm_weight 0\.4, expected 0, because nnlm\.enabled is false; run `asrtool tune`"
+    )
+    with pytest.raises(AsrtoolError, match=expected):
+        decode_run(Path("model.pt"), features, tuning, tmp_path / "decode", folders(work), configure(METHODS))
     assert not (tmp_path / "decode").exists()
 
 
-def test_only_what_the_methods_need_is_read(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+def test_only_what_the_methods_need_is_read(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
     bare = tmp_path / "work"
     bare.mkdir()
     (bare / "tokenizer").symlink_to(work / "tokenizer")
-    run(bare, tmp_path / "decode", methods=("greedy",))
+    run(bare, features, tmp_path / "decode", methods=("greedy",))
     assert [path.name for path in (tmp_path / "decode" / "test").iterdir()] == ["greedy.ctm"]
 
 
+def test_a_folder_that_a_method_needs_and_nobody_gave_is_named(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    given = {"tokenizer": work / "tokenizer", "lang": work / "lang"}
+    expected = (
+        r"--lm is not given, but decode\.methods = greedy, beam reads it;"
+        r" add --lm and the folder that `asrtool lm` writes, or choose other methods"
+    )
+    with pytest.raises(AsrtoolError, match=expected):
+        tune_run(Path("model.pt"), features / "dev", tmp_path / "tune", given, configure(("greedy", "beam")))
+
+
+def test_a_method_without_the_one_it_is_based_on_is_one_line(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        AsrtoolError, match=r"decode\.methods has rescore without graph, which it is based on; add graph"
+    ):
+        tune_run(Path("model.pt"), features / "dev", tmp_path / "tune", folders(work), configure(("rescore",)))
+
+
+def test_whatever_sets_are_there_are_decoded_but_train(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (features / "test").rename(features / "hub5")
+    (features / "notes").mkdir()
+    monkeypatch.setitem(SAID, "hub5", SAID["test"])
+    run(work, features, tmp_path / "decode", methods=("greedy",))
+    assert sorted(path.name for path in (tmp_path / "decode").iterdir()) == ["decode.json", "dev", "hub5"]
+    assert list(json.loads((tmp_path / "decode" / "decode.json").read_text())["sets"]) == ["dev", "hub5"]
+
+
+def test_one_set_is_decoded_by_its_own_folder(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(work, features, tmp_path / "all", methods=("greedy",))
+    monkeypatch.chdir(features / "test")
+    run(work, Path("."), tmp_path / "one", methods=("greedy",))
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["decode.json", "test"]
+    ctms = [(tmp_path / out / "test" / "greedy.ctm").read_text() for out in ("all", "one")]
+    assert ctms[0] == ctms[1]
+
+
+def test_a_folder_without_sets_is_one_line(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    with pytest.raises(
+        AsrtoolError, match=r"no features to decode, expected index\.jsonl or folders that have one; run"
+    ):
+        run(work, tmp_path, tmp_path / "decode", methods=("greedy",))
+
+
 @pytest.mark.parametrize("num_jobs", [1, 2])
-def test_posteriors_that_are_not_numbers_name_their_utterance(
-    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_jobs: int
+def test_scores_that_are_not_numbers_name_their_utterance(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_jobs: int
 ) -> None:
     forward = Echo.forward
 
     def fail(*args: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        log_probs_NTV, lens_N = forward(*args)
-        return log_probs_NTV * math.nan, lens_N
+        scores_NTV, lens_N = forward(*args)
+        return scores_NTV * math.nan, lens_N
 
     monkeypatch.setattr(Echo, "forward", fail)
-    with pytest.raises(AsrtoolError, match=r"utterance dev-\d: the model gives posteriors that are not numbers"):
-        run(work, tmp_path / "decode", methods=("greedy", "beam"), num_jobs=num_jobs)
+    with pytest.raises(AsrtoolError, match=r"utterance dev-\d: the model gives scores that are not numbers"):
+        run(work, features, tmp_path / "decode", methods=("greedy", "beam"), num_jobs=num_jobs)
     assert not (tmp_path / "decode").exists()
 
 
 def test_a_failure_leaves_what_was_decoded_before(
-    work: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "decode"
-    run(work, out, methods=("greedy",))
+    run(work, features, out, methods=("greedy",))
     before = (out / "decode.json").read_text()
     monkeypatch.setattr(decode, "format_ctm", lambda segments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run(work, out, methods=("greedy",))
+        run(work, features, out, methods=("greedy",))
     assert (out / "decode.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "tuning.json"] == ["decode"]
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
-    tuning = work / "tuning.json"
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    work: Path, features: Path, acoustic: AcousticModel, tmp_path: Path
+) -> None:
+    tuning, config = work / "tuning.json", configure(("greedy",))
     tuning.write_text(json.dumps({"methods": TUNED}))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
     try:
         with pytest.raises(AsrtoolError, match="decode: cannot be written, file too large; free some space"):
-            decode_run(work, tuning, tmp_path / "decode", Config(decode=Decode(methods=("greedy",), num_jobs=1)))
+            decode_run(Path("model.pt"), features, tuning, tmp_path / "decode", folders(work), config)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
@@ -274,7 +376,7 @@ def test_a_model_of_other_features_is_refused(acoustic: AcousticModel, tmp_path:
 def test_a_model_of_another_tokenizer_is_refused(work: Path, acoustic: AcousticModel) -> None:
     acoustic.info["num_tokens"] = 500
     with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500; run the stages"):
-        load_search(work, Decode(), acoustic)
+        open_searches(work, acoustic, configure())
 
 
 def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -299,7 +401,13 @@ def test_a_piece_may_begin_as_the_symbols_behind_the_tokens_do(tmp_path: Path) -
 
 @pytest.mark.parametrize(("name", "kept"), [("words.txt", 10), ("tokens.txt", 20)])
 def test_labels_of_the_graph_that_its_tables_lack_are_refused(
-    work: Path, acoustic: AcousticModel, tmp_path: Path, name: str, kept: int, monkeypatch: pytest.MonkeyPatch
+    work: Path,
+    features: Path,
+    acoustic: AcousticModel,
+    tmp_path: Path,
+    name: str,
+    kept: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for folder in ("tokenizer", "lm", "lang"):
         (tmp_path / folder).symlink_to(work / folder)
@@ -308,15 +416,15 @@ def test_labels_of_the_graph_that_its_tables_lack_are_refused(
     (tmp_path / "graph" / name).write_text("".join(lines[:kept]))
     if name == "tokens.txt":
         pieces = Tokenizer.load(work / "tokenizer").pieces[: kept - 1]
-        monkeypatch.setattr(inputs.Tokenizer, "load", lambda _: SimpleNamespace(pieces=pieces))
+        monkeypatch.setattr(resources.Tokenizer, "load", lambda _: SimpleNamespace(pieces=pieces))
         acoustic.info["num_tokens"] = len(pieces)
     expected = rf"HLG\.fst: has label \d+, but .*graph/{name} ends with {kept - 1}; run the stage graph again"
     with pytest.raises(AsrtoolError, match=expected):
-        load_search(tmp_path, Decode(methods=("graph",)), acoustic)
+        open_searches(tmp_path, acoustic, configure(("graph",)))
 
 
 def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:
-    search = load_search(work, Decode(methods=METHODS), acoustic)
+    search = open_searches(work, acoustic, configure(METHODS))
     empty_TV = np.zeros((0, 40), dtype=np.float32)
-    trials = [Trial(method, 0.5, 0.0, 10.0) for method in METHODS]
-    assert [(found.words, found.candidates) for found in search((empty_TV, trials))] == [((), ())] * 4
+    found = search((empty_TV, [DecodingParameters.of(name, **TUNED[name]) for name in METHODS]))
+    assert [timed.result for timed in found] == [((), ())] * 4

@@ -33,9 +33,9 @@ def graph() -> object:
     return kaldifst.compile(acceptor=False, s="\n".join(ARCS) + "\n")
 
 
-def cost(path: tuple[int, ...], log_probs_TV: np.ndarray, lm_weight: float, word_penalty: float) -> float:
+def cost(path: tuple[int, ...], scores_TV: np.ndarray, lm_weight: float, word_penalty: float) -> float:
     words = [token for token, _ in itertools.groupby(path) if token != 0]
-    acoustic = -sum(float(log_probs_TV[t, v]) for t, v in enumerate(path))
+    acoustic = -sum(float(scores_TV[t, v]) for t, v in enumerate(path))
     return acoustic / lm_weight + sum(COSTS[word] + word_penalty for word in words) + 0.1
 
 
@@ -45,20 +45,20 @@ def test_the_path_found_is_the_cheapest_of_all(
     graph: object, num_frames: int, seed: int, lm_weight: float, word_penalty: float
 ) -> None:
     logits = np.random.default_rng(seed).normal(scale=2, size=(num_frames, 3))
-    log_probs_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+    scores_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
     penalised = add_word_penalty(graph, word_penalty, num_symbols=3)
-    found = GraphSearch(penalised, max_active=1000).search(log_probs_TV, lm_weight, beam=1000.0)
+    found = GraphSearch(penalised, max_active=1000).search(scores_TV, lm_weight, beam=1000.0)
     assert found is not None
     best = min(
-        cost(path, log_probs_TV, lm_weight, word_penalty) for path in itertools.product(range(3), repeat=num_frames)
+        cost(path, scores_TV, lm_weight, word_penalty) for path in itertools.product(range(3), repeat=num_frames)
     )
-    assert cost(tuple(found), log_probs_TV, lm_weight, word_penalty) == pytest.approx(best, abs=1e-3)
+    assert cost(tuple(found), scores_TV, lm_weight, word_penalty) == pytest.approx(best, abs=1e-3)
 
 
 def test_a_heavier_language_model_takes_the_cheaper_word(graph: object) -> None:
-    log_probs_TV = np.log(np.array([[0.02, 0.42, 0.56]], dtype=np.float32))
+    scores_TV = np.log(np.array([[0.02, 0.42, 0.56]], dtype=np.float32))
     search = GraphSearch(graph, max_active=100)
-    assert [search.search(log_probs_TV, weight, beam=20.0) for weight in (0.3, 1.0)] == [[2], [1]]
+    assert [search.search(scores_TV, weight, beam=20.0) for weight in (0.3, 1.0)] == [[2], [1]]
 
 
 def test_posteriors_that_no_path_survives_give_none(graph: object) -> None:

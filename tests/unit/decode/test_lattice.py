@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.lattice import LatticeSearch, Path
-from asrtool.decode.trial import Trial
+from asrtool.decode.parameters import Weights
 from asrtool.lang.graph_file import GraphArrays, read_graph
 
 # State 0 is between words, with a silent arc to a word of its own (state 3); words 1, 2, 3 are begun by tokens 1, 2, 2.
@@ -24,7 +24,7 @@ ARCS = [
     "2 2 3 0 0", "2 0 1 0 0", "2 1 2 1 0.1",
     "0 0.1", "1 0.2", "2 0.3",
 ]  # fmt: skip
-WIDE = Trial("rescore", 1.0, 0.0, 1000.0)
+WIDE = Weights(1.0, 0.0, 1000.0)
 
 
 def arrays_of(folder: FilePath, arcs: list[str]) -> GraphArrays:
@@ -43,7 +43,7 @@ def posteriors(num_frames: int, seed: int, scale: float = 2.0) -> np.ndarray:
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
 
 
-def all_paths(log_probs_TV: np.ndarray, trial: Trial) -> list[tuple[float, tuple[int, ...], float, tuple[int, ...]]]:
+def all_paths(scores_TV: np.ndarray, weights: Weights) -> list[tuple[float, tuple[int, ...], float, tuple[int, ...]]]:
     """(total, words, graph cost, tokens) of every path through ARCS, by walking along all of them."""
     arcs = [line.split() for line in ARCS]
     leaving = [tuple(map(float, arc)) for arc in arcs if len(arc) == 5]
@@ -51,15 +51,15 @@ def all_paths(log_probs_TV: np.ndarray, trial: Trial) -> list[tuple[float, tuple
     found = []
 
     def walk(state: int, t: int, total: float, words: tuple[int, ...], cost: float, tokens: tuple[int, ...]) -> None:
-        if t == len(log_probs_TV) and state in final:
+        if t == len(scores_TV) and state in final:
             found.append((total + final[state], words, cost + final[state], tokens))
         for source, to, label, word, weight in leaving:
-            if source != state or (label and t == len(log_probs_TV)):
+            if source != state or (label and t == len(scores_TV)):
                 continue
             said = (*words, int(word)) if word else words
-            penalty = trial.word_penalty if word else 0.0
+            penalty = weights.word_penalty if word else 0.0
             if label:
-                acoustic = -float(log_probs_TV[t, int(label) - 1]) / trial.lm_weight
+                acoustic = -float(scores_TV[t, int(label) - 1]) / weights.lm_weight
                 walk(
                     int(to), t + 1, total + weight + penalty + acoustic, said, cost + weight, (*tokens, int(label) - 1)
                 )
@@ -70,15 +70,15 @@ def all_paths(log_probs_TV: np.ndarray, trial: Trial) -> list[tuple[float, tuple
     return found
 
 
-def best_by_sentence(log_probs_TV: np.ndarray, trial: Trial) -> dict[tuple[int, ...], float]:
+def best_by_sentence(scores_TV: np.ndarray, weights: Weights) -> dict[tuple[int, ...], float]:
     best: dict[tuple[int, ...], float] = {}
-    for total, words, _, _ in all_paths(log_probs_TV, trial):
+    for total, words, _, _ in all_paths(scores_TV, weights):
         best[words] = min(total, best.get(words, math.inf))
     return best
 
 
-def total_of(path: Path, trial: Trial) -> float:
-    return -path.acoustic / trial.lm_weight - path.lm + trial.word_penalty * len(path.words)
+def total_of(path: Path, weights: Weights) -> float:
+    return -path.acoustic / weights.lm_weight - path.lm + weights.word_penalty * len(path.words)
 
 
 @given(
@@ -89,11 +89,11 @@ def total_of(path: Path, trial: Trial) -> float:
 def test_the_list_holds_the_cheapest_sentences_of_all_in_order(
     graph: GraphArrays, num_frames: int, seed: int, lm_weight: float, word_penalty: float, num: int
 ) -> None:
-    log_probs_TV = posteriors(num_frames, seed)
-    trial = Trial("rescore", lm_weight, word_penalty, 1000.0)
-    found = LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=num).search(log_probs_TV, trial)
-    expected = best_by_sentence(log_probs_TV, trial)
-    totals = [total_of(path, trial) for path in found]
+    scores_TV = posteriors(num_frames, seed)
+    weights = Weights(lm_weight, word_penalty, 1000.0)
+    found = LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=num).search(scores_TV, weights)
+    expected = best_by_sentence(scores_TV, weights)
+    totals = [total_of(path, weights) for path in found]
     assert totals == pytest.approx(sorted(expected.values())[:num], abs=1e-4)
     assert len({path.words for path in found}) == len(found) == min(num, len(expected))
     assert totals == pytest.approx([expected[path.words] for path in found], abs=1e-4)
@@ -102,11 +102,11 @@ def test_the_list_holds_the_cheapest_sentences_of_all_in_order(
 @given(st.integers(1, 4), st.integers(0, 2**31))
 @settings(max_examples=30, deadline=None)
 def test_each_sentence_comes_with_its_best_path_and_both_scores(graph: GraphArrays, num_frames: int, seed: int) -> None:
-    log_probs_TV = posteriors(num_frames, seed)
-    paths = {(words, tokens): cost for _, words, cost, tokens in all_paths(log_probs_TV, WIDE)}
-    for path in LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE):
+    scores_TV = posteriors(num_frames, seed)
+    paths = {(words, tokens): cost for _, words, cost, tokens in all_paths(scores_TV, WIDE)}
+    for path in LatticeSearch(graph, 1000, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE):
         tokens = tuple(path.tokens)
-        assert path.acoustic == pytest.approx(sum(float(log_probs_TV[t, v]) for t, v in enumerate(tokens)), abs=1e-5)
+        assert path.acoustic == pytest.approx(sum(float(scores_TV[t, v]) for t, v in enumerate(tokens)), abs=1e-5)
         assert path.lm == pytest.approx(-paths[path.words, tokens], abs=1e-5)
 
 
@@ -115,9 +115,9 @@ def test_each_sentence_comes_with_its_best_path_and_both_scores(graph: GraphArra
 def test_a_lattice_beam_keeps_exactly_the_sentences_that_near_the_best(
     graph: GraphArrays, num_frames: int, seed: int, lattice_beam: float
 ) -> None:
-    log_probs_TV = posteriors(num_frames, seed)
-    found = LatticeSearch(graph, 1000, lattice_beam, num_paths=1000).search(log_probs_TV, WIDE)
-    expected = best_by_sentence(log_probs_TV, WIDE)
+    scores_TV = posteriors(num_frames, seed)
+    found = LatticeSearch(graph, 1000, lattice_beam, num_paths=1000).search(scores_TV, WIDE)
+    expected = best_by_sentence(scores_TV, WIDE)
     limit = min(expected.values()) + lattice_beam
     near = {words for words, total in expected.items() if total <= limit - 1e-3}
     possible = {words for words, total in expected.items() if total <= limit + 1e-3}
@@ -136,18 +136,16 @@ def test_the_first_of_the_list_is_what_one_best_search_finds(
 ) -> None:
     fst = kaldifst.compile(acceptor=False, s="\n".join(ARCS) + "\n")
     for seed in range(20):
-        log_probs_TV = posteriors(12, seed)
-        expected = GraphSearch(fst, max_active=1000).search(log_probs_TV, 0.7, beam)
-        found = LatticeSearch(graph, 1000, lattice_beam=5.0, num_paths=3).search(
-            log_probs_TV, Trial("rescore", 0.7, 0.0, beam)
-        )
+        scores_TV = posteriors(12, seed)
+        expected = GraphSearch(fst, max_active=1000).search(scores_TV, 0.7, beam)
+        found = LatticeSearch(graph, 1000, lattice_beam=5.0, num_paths=3).search(scores_TV, Weights(0.7, 0.0, beam))
         assert found[0].tokens == expected
 
 
 def test_the_most_active_tokens_are_those_of_the_lowest_cost(graph: GraphArrays) -> None:
-    log_probs_TV = posteriors(6, seed=4)
-    narrow = LatticeSearch(graph, max_active=1, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE)
-    wide = LatticeSearch(graph, max_active=1000, lattice_beam=1000.0, num_paths=1000).search(log_probs_TV, WIDE)
+    scores_TV = posteriors(6, seed=4)
+    narrow = LatticeSearch(graph, max_active=1, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE)
+    wide = LatticeSearch(graph, max_active=1000, lattice_beam=1000.0, num_paths=1000).search(scores_TV, WIDE)
     assert 0 < len(narrow) <= len(wide)
     assert {path.words for path in narrow} <= {path.words for path in wide}
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.decode.path import viterbi_path
+from asrtool.decode.parameters import Weights
 from asrtool.decode.prefix_beam import PrefixBeam
-from asrtool.decode.trial import Trial
 
 PIECES = ("<blk>", "\u2581a", "b", "\u2581c")  # each piece is a letter
 WORDS = ("a", "abb", "c", "cb", "b")
@@ -37,8 +36,8 @@ def spell(tokens: tuple[int, ...]) -> list[str]:
     return "".join(PIECES[token] for token in tokens).replace("\u2581", " ").split()
 
 
-def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) -> Trial:
-    return Trial("beam", lm_weight, word_penalty, beam_size)
+def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) -> Weights:
+    return Weights(lm_weight, word_penalty, beam_size)
 
 
 def lm_score(lm: BigramLm, tokens: tuple[int, ...], word_penalty: float = 0.0) -> float:
@@ -97,30 +96,16 @@ def test_without_a_language_model_the_score_is_the_acoustic_one(log_probs_TV: np
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
 
 
-@given(posteriors(max_frames=4))
-@settings(max_examples=40, deadline=None)
-def test_the_viterbi_path_is_the_best_of_all_paths_that_spell_the_tokens(log_probs_TV: np.ndarray) -> None:
-    num_frames, num_tokens = log_probs_TV.shape
-    best: dict[tuple[int, ...], float] = {}
-    for path in itertools.product(range(num_tokens), repeat=num_frames):
-        score = sum(float(log_probs_TV[t, v]) for t, v in enumerate(path))
-        best[collapse(path)] = max(score, best.get(collapse(path), -math.inf))
-    for tokens, score in best.items():
-        path = viterbi_path(log_probs_TV, tokens)
-        assert collapse(tuple(path)) == tokens
-        assert float(log_probs_TV[np.arange(num_frames), path].sum()) == pytest.approx(score, abs=1e-4)
-
-
-def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, trial: Trial) -> tuple[int, ...]:
+def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, weights: Weights) -> tuple[int, ...]:
     """The same search written down plainly: every extension is scored, then all but `beam_size` are dropped."""
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
         closed, (open_word, *_) = prefix[:opened], spell(prefix[opened:]) or [""]
-        lm_log_prob = lm_score(lm, closed, trial.word_penalty) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
+        lm_log_prob = lm_score(lm, closed, weights.word_penalty) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
         if not any(word.startswith(open_word) for word in WORDS):
             lm_log_prob -= len(open_word) * math.log(len(PIECES))
-        return math.log(sum(parts)) + trial.lm_weight * lm_log_prob
+        return math.log(sum(parts)) + weights.lm_weight * lm_log_prob
 
     beam = {(): [1.0, 0.0]}
     for row in np.exp(log_probs_TV.astype(np.float64)):
@@ -134,8 +119,8 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, trial: Trial) -> t
                 else:
                     after[(*prefix, token)][1] += (blank + spoken) * row[token]
         kept = sorted((p for p in after if sum(after[p]) > 0), key=lambda p: rank(p, after[p]), reverse=True)
-        beam = {prefix: after[prefix] for prefix in kept[: int(trial.beam)]}
-    return max(beam, key=lambda p: math.log(sum(beam[p])) + trial.lm_weight * lm_score(lm, p, trial.word_penalty))
+        beam = {prefix: after[prefix] for prefix in kept[: int(weights.beam)]}
+    return max(beam, key=lambda p: math.log(sum(beam[p])) + weights.lm_weight * lm_score(lm, p, weights.word_penalty))
 
 
 @given(
@@ -145,11 +130,11 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, trial: Trial) -> t
 )
 @settings(max_examples=80, deadline=None)
 def test_a_narrow_beam_keeps_what_scoring_every_extension_keeps(
-    log_probs_TV: np.ndarray, seed: int, trial: Trial
+    log_probs_TV: np.ndarray, seed: int, weights: Weights
 ) -> None:
     lm = BigramLm(seed)
-    found = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, trial)
-    assert found.tokens == plain_prefix_beam(log_probs_TV, lm, trial)
+    found = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, weights)
+    assert found.tokens == plain_prefix_beam(log_probs_TV, lm, weights)
 
 
 def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
@@ -165,10 +150,20 @@ def test_long_and_certain_utterances_neither_vanish_nor_overflow() -> None:
 def test_frames_of_near_certain_blank_change_nothing_but_the_score() -> None:
     rows = np.array([[0.1, 0.8, 0.06, 0.04], [0.3, 0.1, 0.5, 0.1]])
     silence = np.array([[1 - 3e-6, 1e-6, 1e-6, 1e-6]] * 5)
-    beam, trial = PrefixBeam(PIECES, BigramLm(1), WORDS), weigh(0.5, beam_size=8)
-    with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), trial)
+    beam, weights = PrefixBeam(PIECES, BigramLm(1), WORDS), weigh(0.5, beam_size=8)
+    with_silence = beam.search(np.log(np.vstack([silence, rows[:1], silence, rows[1:], silence])), weights)
     one_blank = np.array([[1.0, 0.0, 0.0, 0.0]])
     with np.errstate(divide="ignore"):
-        without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), trial)
+        without = beam.search(np.log(np.vstack([rows[:1], one_blank, rows[1:]])), weights)
     assert with_silence.tokens == without.tokens
     assert with_silence.score == pytest.approx(without.score + 15 * math.log(1 - 3e-6), abs=1e-6)
+
+
+def test_the_blank_may_be_any_column() -> None:
+    rows_TV = np.log(np.array([[0.1, 0.8, 0.06, 0.04], [0.5, 0.1, 0.3, 0.1], [0.1, 0.7, 0.1, 0.1]], dtype=np.float32))
+    found = PrefixBeam(PIECES, None, (), min_prob=0.0).search(rows_TV, weigh(1.0))
+    last = PrefixBeam((*PIECES[1:], PIECES[0]), None, (), blank=3, min_prob=0.0)
+    moved = last.search(np.roll(rows_TV, -1, axis=1), weigh(1.0))
+    assert found.tokens == (1, 1)
+    assert moved.tokens == (0, 0)
+    assert moved.score == pytest.approx(found.score)

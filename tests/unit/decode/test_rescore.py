@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import Decode
-from asrtool.decode.rescore import Candidate, score_list
-from asrtool.decode.trial import Trial
-from asrtool.decode.tune import choose_trials, count_errors, count_rescored, rescore_trials
+from asrtool.config import Config
+from asrtool.decode.method import SearchResult
+from asrtool.decode.parameters import DecodingParameters, Weights
+from asrtool.decode.rescore import Candidate, Rescore, score_list
+from asrtool.decode.resources import Resources
+from asrtool.decode.settings import Rescore as RescoreSettings
+from asrtool.decode.tune import tried
 from asrtool.decode.words import Word
-from asrtool.score.result import total
+from asrtool.train.settings import Nnlm
 
 VOCABULARY = ("a", "b", "c", "[noise]")
 
@@ -38,54 +41,62 @@ def make_candidate(sentence: tuple[str, ...], acoustic: float, lm: float) -> Can
 
 sentences = st.lists(st.sampled_from(VOCABULARY), max_size=4).map(tuple)
 candidates = st.builds(make_candidate, sentences, st.floats(-50, 0), st.floats(-50, 0))
-trials = st.builds(
-    Trial, st.just("rescore"), st.floats(0.1, 3), st.floats(-2, 2), st.just(10.0), st.sampled_from([0.0, 0.3, 1.0])
+weights = st.builds(Weights, st.floats(0.1, 3), st.floats(-2, 2), st.just(10.0))
+GRAPH = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=14.0)
+
+
+@given(
+    st.lists(candidates, min_size=1, max_size=6),
+    weights,
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.booleans(),
+    st.booleans(),
 )
-
-
-@given(st.lists(candidates, min_size=1, max_size=6), trials, st.booleans(), st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_the_best_of_a_list_has_the_highest_sum_of_weighted_scores(
-    candidates: list[Candidate], trial: Trial, with_ngram: bool, with_neural: bool
+    candidates: list[Candidate], weights: Weights, nnlm_weight: float, with_ngram: bool, with_neural: bool
 ) -> None:
     lm = HashLm()
 
     def score(candidate: Candidate) -> float:
         ngram = lm.log_prob(list(candidate.sentence)) if with_ngram else candidate.lm
         neural = lm.log_prob([*candidate.sentence, "!"]) if with_neural else 0.0
-        penalty = trial.word_penalty * len(candidate.sentence)
-        return candidate.acoustic + trial.lm_weight * (ngram - penalty) + trial.nnlm_weight * neural
+        penalty = weights.word_penalty * len(candidate.sentence)
+        return candidate.acoustic + weights.lm_weight * (ngram - penalty) + nnlm_weight * neural
 
-    best = score_list(candidates, lm if with_ngram else None, lm if with_neural else None).best(trial)
+    best = score_list(candidates, lm if with_ngram else None, lm if with_neural else None).best(weights, nnlm_weight)
     assert best is not None
     assert score(best) == pytest.approx(max(map(score, candidates)), abs=1e-9)
 
 
 def test_an_empty_list_has_no_best() -> None:
-    assert score_list([], HashLm(), HashLm()).best(Trial("rescore", 1.0)) is None
+    assert score_list([], HashLm(), HashLm()).best(Weights(1.0)) is None
 
 
-@given(st.lists(st.lists(candidates, max_size=4), min_size=1, max_size=4), st.lists(sentences, min_size=4, max_size=4))
+def open_rescore(neural: bool, **settings: tuple[float, ...]) -> Rescore:
+    """The method with made-up language models."""
+    config = Config(nnlm=Nnlm(enabled=neural))
+    method = Rescore("rescore", RescoreSettings(**settings), Resources(None, {}, config))  # type: ignore[arg-type]
+    method.ngram, method.neural = None, HashLm() if neural else None  # type: ignore[assignment]
+    return method
+
+
+@given(st.lists(candidates, max_size=4))
 @settings(max_examples=30, deadline=None)
-def test_tuning_counts_the_errors_that_each_trial_would_make(
-    lists: list[list[Candidate]], said: list[tuple[str, ...]]
-) -> None:
-    settings_ = Decode(lm_weights=(0.5, 2.0), word_penalties=(-1.0, 0.0, 1.0), nnlm_weights=(0.0, 0.7))
-    scored = [score_list(entry, None, HashLm()) for entry in lists]
-    texts = [" ".join(words) for words in said[: len(lists)]]
-    results = count_rescored(texts, iter(scored), rescore_trials(settings_, 14.0, neural=True))
-    weights = [(r.trial.lm_weight, r.trial.word_penalty, r.trial.nnlm_weight) for r in results]
-    assert weights == list(itertools.product((0.5, 2.0), (-1.0, 0.0, 1.0), (0.0, 0.7)))
-    for result in results:
-        best = [entry.best(result.trial) for entry in scored]
-        found = [[word.text for word in candidate.words] if candidate else [] for candidate in best]
-        assert result.counts == total(map(count_errors, texts, found))
-    chosen = choose_trials(results)["rescore"]
-    errors = {result.trial: result.counts.err for result in results}
-    assert errors[chosen] == min(errors.values())
+def test_all_weights_are_tried_together_on_one_list(entry: list[Candidate]) -> None:
+    method = open_rescore(True, lm_weights=(0.5, 2.0), word_penalties=(-1.0, 0.0, 1.0), nnlm_weights=(0.0, 0.7))
+    parameters = tried(method, 0, {"graph": GRAPH})
+    combined = [(each["lm_weight"], each["word_penalty"], each["nnlm_weight"]) for each in parameters]
+    assert combined == list(itertools.product((0.5, 2.0), (-1.0, 0.0, 1.0), (0.0, 0.7)))
+    assert {each["beam"] for each in parameters} == {14.0}
+    assert {method.first_pass(each) for each in parameters} == {DecodingParameters("rescore", GRAPH.items)}
+    scored = score_list(entry, None, HashLm())
+    best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
+    expected = [candidate.words if candidate else () for candidate in best]
+    assert method.choose(SearchResult((), tuple(entry)), parameters) == expected
 
 
 def test_without_a_neural_language_model_its_weight_is_zero() -> None:
-    trials = rescore_trials(Decode(nnlm_weights=(0.2, 0.6)), 14.0, neural=False)
-    assert {trial.nnlm_weight for trial in trials} == {0.0}
-    assert math.prod((4, 3)) == len(trials)
+    parameters = tried(open_rescore(False, nnlm_weights=(0.2, 0.6)), 0, {"graph": GRAPH})
+    assert {each["nnlm_weight"] for each in parameters} == {0.0}
+    assert math.prod((4, 3)) == len(parameters)

@@ -1,22 +1,33 @@
-"""Choosing weights on dev."""
+"""Choosing decoding parameters on dev."""
 
 from __future__ import annotations
 
-from asrtool.config import Decode
-from asrtool.decode.trial import Trial
-from asrtool.decode.tune import (
-    Result,
-    choose_trials,
-    count_errors,
-    first_trials,
-    format_tuning,
-    other_beams,
-    other_penalties,
-)
-from asrtool.score.result import Counts
+from collections.abc import Sequence
+from pathlib import Path
 
-GREEDY = Trial("greedy")
-LOW, MIDDLE, HIGH = (Trial("beam", weight, 0.0, 16.0) for weight in (0.3, 0.5, 0.8))
+from asrtool.config import Config, Decode
+from asrtool.decode.method import SearchMethod, make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import Resources
+from asrtool.decode.tune import Result, choose, count_errors, format_tuning, tried, tune_methods
+from asrtool.score.result import Counts
+from asrtool.settings import Choice
+from asrtool.train.settings import Nnlm
+
+GREEDY = DecodingParameters("greedy")
+LOW, MIDDLE, HIGH = (
+    DecodingParameters.of("beam", lm_weight=weight, word_penalty=0.0, beam=16.0) for weight in (0.3, 0.5, 0.8)
+)
+
+
+def make(*chosen: Choice, neural: bool = False) -> dict[str, SearchMethod]:
+    """Methods that have read nothing."""
+    config = Config(decode=Decode(methods=chosen), nnlm=Nnlm(enabled=neural))
+    return make_methods(config.decode, Resources(None, {}, config))  # type: ignore[arg-type]
+
+
+def axes_of(methods: dict[str, SearchMethod]) -> dict[str, Sequence[object]]:
+    return {name: method.axes() for name, method in methods.items()}
 
 
 def test_tags_count_neither_in_the_transcript_nor_in_what_was_found() -> None:
@@ -32,43 +43,87 @@ def test_the_fewest_errors_win_and_the_lowest_weight_among_equals() -> None:
         Result(MIDDLE, Counts(corr=8, del_=2)),
         Result(LOW, Counts(corr=7, ins=3)),
     ]
-    assert choose_trials(results) == {"greedy": GREEDY, "beam": MIDDLE}
+    axes = axes_of(make(Choice.of("search", "greedy"), Choice.of("search", "beam")))
+    assert choose(results, axes) == {"greedy": GREEDY, "beam": MIDDLE}  # type: ignore[arg-type]
 
 
-def test_among_equals_the_narrowest_beam_wins_then_no_neural_model_then_the_smallest_penalty() -> None:
+def rescore(lm_weight: float, word_penalty: float, nnlm_weight: float) -> DecodingParameters:
+    return DecodingParameters.of(
+        "rescore", lm_weight=lm_weight, word_penalty=word_penalty, beam=10.0, nnlm_weight=nnlm_weight
+    )
+
+
+def test_among_equals_no_neural_model_wins_then_the_smallest_penalty_and_the_narrowest_beam() -> None:
+    axes = axes_of(make(*(Choice.of("search", name) for name in ("graph", "rescore"))))
     same = Counts(corr=8, sub=2)
-    wide, plain = Trial("rescore", 0.3, 0.0, 14.0), Trial("rescore", 0.8, 0.5, 10.0)
-    neural, penal = Trial("rescore", 0.3, 0.0, 10.0, 0.2), Trial("rescore", 0.3, -1.0, 10.0)
-    assert choose_trials([Result(trial, same) for trial in (wide, neural, penal, plain)]) == {"rescore": plain}
+    plain, neural, penal = rescore(0.8, 0.5, 0.0), rescore(0.3, 0.0, 0.2), rescore(0.3, -1.0, 0.0)
+    results = [Result(each, same) for each in (neural, penal, plain)]
+    narrow, wide = (
+        DecodingParameters.of("graph", lm_weight=w, word_penalty=0.0, beam=b) for w, b in ((1, 6), (0.3, 9))
+    )
+    results += [Result(wide, same), Result(narrow, same)]
+    assert choose(results, axes) == {"rescore": plain, "graph": narrow}  # type: ignore[arg-type]
 
 
 def test_weights_are_tried_at_the_widest_beam_and_the_smallest_penalty_then_penalties_then_beams() -> None:
-    settings = Decode(
-        lm_weights=(0.3, 0.5, 0.3), word_penalties=(1.0, -0.5), beam_sizes=(4, 16, 8), graph_beams=(10.0, 14.0)
+    beam = Choice.of("search", "beam", lm_weights=(0.3, 0.5, 0.3), word_penalties=(1.0, -0.5), beam_sizes=(4, 16, 8))
+    methods = make(Choice.of("search", "greedy"), beam)
+    best = DecodingParameters.of("beam", lm_weight=0.5, word_penalty=-0.5, beam=16.0)
+    assert tried(methods["greedy"], 0, {}) == [GREEDY]
+    assert tried(methods["beam"], 0, {}) == [best.vary(lm_weight=0.3), best]
+    assert tried(methods["beam"], 1, {"beam": best}) == [best.vary(word_penalty=1.0)]
+    assert tried(methods["beam"], 2, {"beam": best}) == [best.vary(beam=4.0), best.vary(beam=8.0)]
+    assert tried(methods["greedy"], 1, {"greedy": GREEDY}) == tried(methods["beam"], 3, {"beam": best}) == []
+
+
+GOLDEN = (Path(__file__).parent / "tuning.tsv").read_text()  # of the ci recipe, before methods had a protocol
+
+
+def test_what_is_tried_and_chosen_is_what_always_was() -> None:
+    rows = [line.split("\t") for line in GOLDEN.splitlines()[1:]]
+    counted = {
+        tuple(row[:5]): Counts(
+            corr=int(row[5]) - int(row[6]) - int(row[7]),
+            **dict(zip(("sub", "del_", "ins"), map(int, row[6:9]), strict=True)),
+        )
+        for row in rows
+    }
+
+    def count(parameters: Sequence[DecodingParameters]) -> list[Result]:
+        return [Result(each, counted[tuple(row_of(each))]) for each in parameters]
+
+    weights = {"lm_weights": (0.3, 0.5, 0.8), "word_penalties": (-1.0, 0.0, 0.5)}
+    methods = make(
+        Choice.of("search", "greedy"),
+        Choice.of("search", "beam", **weights, beam_sizes=(4, 8, 16)),
+        Choice.of("search", "graph", **weights, beams=(6.0, 10.0, 14.0)),
+        Choice.of("search", "rescore", **weights),
+        neural=True,
     )
-    assert first_trials(settings, ("greedy", "beam", "graph")) == [
-        GREEDY,
-        Trial("beam", 0.3, -0.5, 16.0),
-        Trial("beam", 0.5, -0.5, 16.0),
-        Trial("graph", 0.3, -0.5, 14.0),
-        Trial("graph", 0.5, -0.5, 14.0),
-    ]
-    best = Trial("beam", 0.5, -0.5, 16.0)
-    assert other_penalties(settings, best) == [Trial("beam", 0.5, 1.0, 16.0)]
-    assert other_beams(settings, best) == [Trial("beam", 0.5, -0.5, 4.0), Trial("beam", 0.5, -0.5, 8.0)]
-    assert other_beams(settings, Trial("graph", 0.5, 0.0, 14.0)) == [Trial("graph", 0.5, 0.0, 10.0)]
-    assert other_penalties(settings, GREEDY) == other_beams(settings, GREEDY) == []
+    results, chosen = tune_methods(methods, count)
+    assert format_tuning(results, chosen) == GOLDEN
+    assert [row_of(chosen[name]) for name in methods] == [row[:5] for row in rows if row[-1] == "yes"]
 
 
-def test_the_table_names_every_trial_and_marks_the_chosen() -> None:
+def row_of(parameters: DecodingParameters) -> list[str]:
+    """The first columns of the table."""
+    values = parameters.values()
+    names = ("lm_weight", "word_penalty", "beam", "nnlm_weight")
+    return [parameters.method, *(f"{values[name]:g}" if name in values else "-" for name in names)]
+
+
+def test_the_table_names_all_that_was_tried_and_marks_the_chosen() -> None:
     results = [
         Result(GREEDY, Counts()),
         Result(LOW, Counts(corr=7, sub=1, del_=2, ins=3)),
         Result(MIDDLE, Counts(corr=10)),
+        Result(DecodingParameters.of("own", threshold=2.5), Counts(corr=10)),
     ]
-    assert format_tuning(results, choose_trials(results)).splitlines() == [
-        "method\tlm_weight\tword_penalty\tbeam\tnnlm_weight\twords\tsub\tdel\tins\twer_percent\tchosen",
-        "greedy\t-\t-\t-\t-\t0\t0\t0\t0\t-\tyes",
-        "beam\t0.3\t0\t16\t-\t10\t1\t2\t3\t60.00\tno",
-        "beam\t0.5\t0\t16\t-\t10\t0\t0\t0\t0.00\tyes",
+    chosen = {"greedy": GREEDY, "beam": MIDDLE, "own": results[-1].parameters}
+    assert format_tuning(results, chosen).splitlines() == [
+        "method\tlm_weight\tword_penalty\tbeam\tnnlm_weight\tthreshold\twords\tsub\tdel\tins\twer_percent\tchosen",
+        "greedy\t-\t-\t-\t-\t-\t0\t0\t0\t0\t-\tyes",
+        "beam\t0.3\t0\t16\t-\t-\t10\t1\t2\t3\t60.00\tno",
+        "beam\t0.5\t0\t16\t-\t-\t10\t0\t0\t0\t0.00\tyes",
+        "own\t-\t-\t-\t-\t2.5\t10\t0\t0\t0\t0.00\tyes",
     ]

@@ -12,7 +12,6 @@ import kaldifst
 import numpy as np
 import pytest
 
-from asrtool.decode.path import Span, find_spans
 from asrtool.decode.word_parse import WordParser
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.graph import build_graph, load_graph
@@ -21,6 +20,8 @@ from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.phones import TOKENS, write_phones
 from asrtool.lang.symbols import read_symbols
+from asrtool.models.ctc_topology import CtcTopology
+from asrtool.models.topology import Span
 
 # x is a and b; "x y" is ab too; d may be c c; e begins as c does and ends in a token of no other word.
 LEXICON = [("a", (1,)), ("b", (1,)), ("ab", (1, 2)), ("y", (2,)), ("c", (3,))]
@@ -118,7 +119,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_lang(work / "text", work / "tokenizer", work / "lang", 0)
     words = read_symbols(work / "lang" / "words.txt", "lang")
     write_arpa(work / "G.arpa", estimate([work / "text"], words, 1, (1,)))
-    build_graph(work / "lang", work / "G.arpa", work / "graph")
+    build_graph(work / "lang", work / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 
@@ -130,12 +131,12 @@ def test_the_words_of_a_path_are_those_the_graph_writes(work: Path) -> None:
     random_TV = np.random.default_rng(4)
     num_words = 0
     for _ in range(60):
-        log_probs_TV = np.log(random_TV.dirichlet(np.full(len(TOKENS), 0.3), size=40)).clip(-20).astype(np.float32)
+        scores_TV = np.log(random_TV.dirichlet(np.full(len(TOKENS), 0.3), size=40)).clip(-20).astype(np.float32)
         decoder = kaldi_decoder.FasterDecoder(graph, kaldi_decoder.FasterDecoderOptions(beam=200.0))
-        decoder.decode(kaldi_decoder.DecodableCtc(log_probs_TV))
+        decoder.decode(kaldi_decoder.DecodableCtc(scores_TV))
         assert decoder.reached_final()
         _, labels, written, _ = kaldifst.get_linear_symbol_sequence(decoder.get_best_path()[1])
-        spans = find_spans([label - 1 for label in labels], log_probs_TV)
+        spans = CtcTopology().spans([label - 1 for label in labels], scores_TV)
         found = [word for word, _ in parser.group(spans)]
         expected = [words[label] for label in written if not words[label].startswith("[")]
         # Where two sentences are equally probable, either will do.

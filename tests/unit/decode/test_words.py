@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.decode.path import Span
 from asrtool.decode.words import MARGIN_S, Word, WordPieces, place_words
+from asrtool.models.topology import Span
 
 PIECES = ("<blk>", "<unk>", "[noise]", "\u2581", "\u2581hi", "\u2581the", "re", "\u2581th", "-")
 

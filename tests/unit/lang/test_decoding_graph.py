@@ -18,7 +18,7 @@ from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sent
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa, write_arpa
-from asrtool.lang.fst import make_ctc_fst, make_grammar_fst
+from asrtool.lang.fst import make_grammar_fst
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.graph_file import HEADER, read_graph
 from asrtool.lang.kneser_ney import estimate
@@ -26,6 +26,7 @@ from asrtool.lang.ngram import Ngrams
 from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.ctc_topology import CtcTopology
 
 
 def collapse(labels: Sequence[int]) -> Labels:
@@ -71,7 +72,7 @@ def lowest_weight(model: Ngrams, words: Sequence[str]) -> float:
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     write_toy(folder)
-    build_graph(folder / "lang", folder / "G.arpa", folder / "graph")
+    build_graph(folder / "lang", folder / "G.arpa", folder / "graph", CtcTopology().transducer)
     return folder
 
 
@@ -93,7 +94,7 @@ def test_a_pronunciation_added_by_hand_may_be_that_of_more_words_than_any_before
     write_toy(tmp_path)
     with (tmp_path / "lang" / "lexicon.txt").open("a") as lexicon:
         lexicon.write("a z\nab z\n")
-    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+    build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
     model = read_arpa(tmp_path / "G.arpa")
     expected = {(WORDS.index(word),): lowest_weight(model, (word,)) for word in LEXICON}
     assert accept(load_graph(tmp_path / "graph"), [TOKENS.index("z")]) == pytest.approx(expected, abs=1e-3)
@@ -121,7 +122,7 @@ def test_symbol_tables_are_copied_beside_the_graph(toy: Path) -> None:
 
 
 def test_the_ctc_topology_collapses_every_path_in_one_way() -> None:
-    topology = kaldifst.compile(make_ctc_fst(1, [2, 3]), acceptor=False)
+    topology = kaldifst.compile(CtcTopology().transducer([1, 2]), acceptor=False)
     for length in range(7):
         for labels in itertools.product((1, 2, 3), repeat=length):
             assert accept(topology, labels) == {collapse(labels): 0.0}
@@ -132,7 +133,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer, a trigram and its graph for a few hundred words."""
     folder = tmp_path_factory.mktemp("language")
     write_language(folder)
-    build_graph(folder / "lang", folder / "G.arpa", folder / "graph")
+    build_graph(folder / "lang", folder / "G.arpa", folder / "graph", CtcTopology().transducer)
     return folder
 
 
@@ -189,7 +190,7 @@ def test_words_of_the_arpa_file_that_the_lexicon_lacks_are_passed_over(toy: Path
     write_arpa(tmp_path / "G.arpa", estimate([toy / "text"], None, 3, (1,)))
     model = read_arpa(tmp_path / "G.arpa")
     assert "never" in model.words
-    build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+    build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
     found = accept(load_graph(tmp_path / "graph"), (TOKENS.index("x"), TOKENS.index("y")))
     assert found == pytest.approx({(WORDS.index("ab"),): lowest_weight(model, ["ab"])}, abs=1e-3)
 
@@ -220,19 +221,19 @@ def test_inputs_that_are_malformed_or_do_not_fit_are_named(
 ) -> None:
     spoil(toy, tmp_path, name, old, new)
     with pytest.raises(AsrtoolError, match=message):
-        build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+        build_graph(tmp_path / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
     assert not (tmp_path / "graph").exists()
 
 
 def test_an_ngram_without_a_word_of_the_lexicon_is_an_error(toy: Path, tmp_path: Path) -> None:
     (tmp_path / "G.arpa").write_text("\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <s>\n-0.5 </s>\n-0.5 other\n\n\\end\\\n")
     with pytest.raises(AsrtoolError, match=r"G\.arpa: predicts no word of"):
-        build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph")
+        build_graph(toy / "lang", tmp_path / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
 
 
 def test_a_missing_symbol_table_is_an_error(toy: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"words\.txt: cannot be read"):
-        build_graph(tmp_path, toy / "G.arpa", tmp_path / "graph")
+        build_graph(tmp_path, toy / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
 
 
 def test_a_missing_and_a_cut_graph_are_errors(toy: Path, tmp_path: Path) -> None:
@@ -278,11 +279,11 @@ def test_a_backend_that_is_not_installed_is_named_with_where_it_is(
 ) -> None:
     monkeypatch.setitem(sys.modules, "k2", None)  # as if it were not there
     with pytest.raises(AsrtoolError, match=r"graph\.backend = k2 needs the package k2.*make test-k2"):
-        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", "k2")
+        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", CtcTopology().transducer, "k2")
 
 
 @pytest.mark.no_room
 def test_a_full_disk_is_an_error_and_leaves_no_graph(toy: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"HLG\.fst: cannot be written"):
-        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph")
+        build_graph(toy / "lang", toy / "G.arpa", tmp_path / "graph", CtcTopology().transducer)
     assert not list(tmp_path.iterdir())

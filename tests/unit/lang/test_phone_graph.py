@@ -17,6 +17,7 @@ from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.phones import write_phones
 from asrtool.lang.symbols import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.ctc_topology import CtcTopology
 
 # to, too, two and there, their sound alike; a and the have variants; "a way" is "away"; "i scream" is "ice cream".
 TEXT = """to the two too
@@ -37,7 +38,7 @@ def work(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     build_lang(work / "text", work / "tokenizer", work / "lang", 0)
     words = read_symbols(work / "lang" / "words.txt", "lang")
     write_arpa(work / "G.arpa", estimate([work / "text"], words, request.param, (1,)))
-    build_graph(work / "lang", work / "G.arpa", work / "graph")
+    build_graph(work / "lang", work / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 
 

@@ -7,9 +7,8 @@ import itertools
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
-
 from asrtool.models.criterion import ctc_frames_needed, ctc_loss
+from hypothesis import given, settings
 
 NUM_TOKENS = 3
 

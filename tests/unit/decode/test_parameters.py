@@ -1,4 +1,4 @@
-"""What tuning hands to decoding."""
+"""Decoding parameters, and what tuning hands to decoding."""
 
 from __future__ import annotations
 
@@ -8,22 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from asrtool.decode.trial import Trial, format_trials, read_trials
+from asrtool.config import Config, Decode
+from asrtool.decode.decode import read_tuning
+from asrtool.decode.method import SearchMethod, make_methods
+from asrtool.decode.parameters import Axis, DecodingParameters, format_parameters
+from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
+from asrtool.train.settings import Nnlm
 
-TRIALS = (
-    Trial("greedy"),
-    Trial("beam", 0.5, -0.5, 16.0),
-    Trial("graph", 0.8, 0.0, 14.0),
-    Trial("rescore", 0.3, 0.5, 14.0, 0.4),
+GRAPH = DecodingParameters.of("graph", lm_weight=0.8, word_penalty=0.0, beam=14.0)
+CHOSEN = (
+    DecodingParameters("greedy"),
+    DecodingParameters.of("beam", lm_weight=0.5, word_penalty=-0.5, beam=16.0),
+    GRAPH,
+    DecodingParameters.of("rescore", GRAPH, lm_weight=0.3, word_penalty=0.5, beam=14.0, nnlm_weight=0.4),
 )
 
 
-def test_trials_are_read_as_they_were_written(tmp_path: Path) -> None:
+def methods(*names: str) -> dict[str, SearchMethod]:
+    """Methods that have read nothing."""
+    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in names)), nnlm=Nnlm(enabled=True))
+    return make_methods(config.decode, Resources(None, {}, config))  # type: ignore[arg-type]
+
+
+def test_parameters_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "tuning.json"
-    path.write_text(format_trials(TRIALS))
-    assert list(read_trials(path, ("greedy", "beam", "graph", "rescore")).values()) == list(TRIALS)
-    assert list(read_trials(path, ("graph", "graph"))) == ["graph"]
+    path.write_text(format_parameters(CHOSEN))
+    assert list(read_tuning(path, methods("greedy", "beam", "graph", "rescore")).values()) == list(CHOSEN)
+    assert list(read_tuning(path, methods("rescore", "graph"))) == ["rescore", "graph"]
 
 
 @pytest.mark.parametrize(
@@ -32,8 +45,8 @@ def test_trials_are_read_as_they_were_written(tmp_path: Path) -> None:
         ("", "no tuning, expected JSON with methods"),
         ("[]", "no tuning, expected JSON with methods"),
         ("{}", "no tuning, expected JSON with methods"),
-        ('{"methods": []}', "nothing on method graph"),
-        ('{"methods": {"beam": {}}}', "nothing on method graph"),
+        ('{"methods": []}', "no results for method graph"),
+        ('{"methods": {"beam": {}}}', "no results for method graph"),
         ('{"methods": {"graph": {"lm_weight": 1}}}', "graph has .*expected a number for each of beam, lm_weight, word"),
         ('{"methods": {"graph": {"lm_weight": "1", "word_penalty": 0, "beam": 1}}}', "graph has .* expected a number"),
         ('{"methods": {"graph": 3}}', "graph has 3, expected a number"),
@@ -43,7 +56,7 @@ def test_a_file_that_is_no_tuning_is_one_line_that_names_the_command(tmp_path: P
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(AsrtoolError, match=rf"tuning\.json: {message}.*; run `asrtool tune`"):
-        read_trials(path, ("graph",))
+        read_tuning(path, methods("graph"))
 
 
 @pytest.mark.parametrize(
@@ -68,19 +81,28 @@ def test_a_weight_that_the_configuration_would_refuse_is_named(
     tmp_path: Path, method: str, name: str, value: float, expected: str
 ) -> None:
     path = tmp_path / "tuning.json"
-    table = json.loads(format_trials(TRIALS))
+    table = json.loads(format_parameters(CHOSEN))
     table["methods"][method][name] = value
     path.write_text(json.dumps(table))
     message = rf"tuning\.json: {method} has {name} .*, expected {expected}; run `asrtool tune`"
     with pytest.raises(AsrtoolError, match=message):
-        read_trials(path, ("greedy", "beam", "graph", "rescore"))
+        read_tuning(path, methods("greedy", "beam", "graph", "rescore"))
 
 
 def test_a_missing_tuning_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"cannot be read, No such file.*; run `asrtool tune`"):
-        read_trials(tmp_path / "tuning.json", ("graph",))
+        read_tuning(tmp_path / "tuning.json", methods("graph"))
 
 
 def test_only_what_a_method_weighs_is_written() -> None:
-    assert json.loads(format_trials(TRIALS))["methods"]["greedy"] == {}
-    assert "nnlm_weight" not in json.loads(format_trials(TRIALS))["methods"]["graph"]
+    assert json.loads(format_parameters(CHOSEN))["methods"]["greedy"] == {}
+    assert "nnlm_weight" not in json.loads(format_parameters(CHOSEN))["methods"]["graph"]
+
+
+def test_an_axis_without_values_has_the_value_of_the_base() -> None:
+    assert Axis("beam").tried(GRAPH) == [14.0]
+    assert Axis("beam", (2, 1, 2)).tried(GRAPH) == [2.0, 1.0]
+
+
+def test_parameters_print_as_they_are_logged() -> None:
+    assert str(CHOSEN[1]) == "beam lm_weight=0.5 word_penalty=-0.5 beam=16"

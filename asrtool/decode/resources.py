@@ -1,0 +1,133 @@
+"""What search methods read, each part when the first of them asks for it, and whether the parts fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+
+from asrtool.config import Config
+from asrtool.decode.inputs import AcousticModel, check_num_tokens
+from asrtool.decode.word_parse import WordParser
+from asrtool.decode.words import WordPieces, WordReader, opens_word
+from asrtool.errors import AsrtoolError
+from asrtool.lang.graph_file import GraphArrays, read_graph
+from asrtool.lang.lexicon import read_lexicon
+from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.symbols import BACKOFF, read_symbols
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.topology import Topology
+
+FOLDERS = ("tokenizer", "lang", "lm", "graph", "nnlm")  # what the commands of these names write
+
+
+@dataclass(frozen=True)
+class SearchGraph:
+    """A decoding graph: its folder, its arcs, and the words of its output labels."""
+
+    folder: Path
+    arrays: GraphArrays
+    words: Sequence[str]
+
+
+@dataclass
+class Resources:
+    """`folders` are those of FOLDERS that are given; `config` has what other sections say, such as lm.large.
+
+    All that is read raises AsrtoolError when it is missing or broken, or does not belong to the model.
+    """
+
+    acoustic: AcousticModel
+    folders: Mapping[str, Path | None]
+    config: Config
+
+    def folder(self, name: str) -> Path:
+        """One of FOLDERS; AsrtoolError naming the option where it is not given."""
+        found = self.folders.get(name)
+        if found is None:
+            methods = ", ".join(method.name for method in self.config.decode.methods)
+            raise AsrtoolError(
+                f"--{name} is not given, but decode.methods = {methods} reads it",
+                f"add --{name} and the folder that `asrtool {name}` writes, or choose other methods",
+            )
+        return found
+
+    @property
+    def topology(self) -> Topology:
+        """How the scores spell tokens."""
+        return self.acoustic.topology
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The text of each token."""
+        pieces = Tokenizer.load(self.folder("tokenizer")).pieces
+        check_num_tokens(self.folder("tokenizer"), len(pieces), self.acoustic)
+        return pieces
+
+    @property
+    def mark_words(self) -> bool:
+        """Whether the tokens show where a word begins."""
+        return any(map(opens_word, self.pieces))
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of the lexicon, special symbols among them."""
+        return read_symbols(self.folder("lang") / "words.txt", "lang")
+
+    @cached_property
+    def ngram(self) -> NgramLm:
+        """The n-gram of the graph."""
+        return NgramLm.load(self.folder("lm") / "G.arpa")
+
+    @cached_property
+    def word_reader(self) -> WordReader:
+        """What reads words off paths: off the tokens, or by lexicon and n-gram where tokens mark no words."""
+        groups = WordPieces(self.pieces) if self.mark_words else self._open_parser()
+        return WordReader(self.topology, groups, self.acoustic.frame_s)
+
+    def word_reader_by_marks(self, method: str) -> WordReader:
+        """The word reader for a `method` whose paths are no words of a lexicon."""
+        if not self.mark_words:
+            raise AsrtoolError(
+                f"{self.folder('tokenizer')}: its tokens do not mark where a word begins, which method {method} needs",
+                "use --set decode.methods=graph",
+            )
+        return self.word_reader
+
+    def _open_parser(self) -> WordParser:
+        number = {piece: i for i, piece in enumerate(self.pieces)}
+        lexicon = read_lexicon(self.folder("lang") / "lexicon.txt", self.words, self.pieces)
+        tokens = ((word, tuple(number[piece] for piece in pieces)) for word, pieces in lexicon)
+        return WordParser(tokens, self.ngram)
+
+    @cached_property
+    def graph(self) -> SearchGraph:
+        """The decoding graph, whose labels are tokens and words of its tables."""
+        folder = self.folder("graph")
+        check_graph_tokens(folder / "tokens.txt", self.pieces)
+        graph = SearchGraph(folder, read_graph(folder), read_symbols(folder / "words.txt", "graph"))
+        for name, labels, last in (
+            ("tokens.txt", graph.arrays.arcs["input"], len(self.pieces)),
+            ("words.txt", graph.arrays.arcs["output"], len(graph.words) - 1),
+        ):
+            if labels.max() > last:
+                raise AsrtoolError(
+                    f"{folder / 'HLG.fst'}: has label {labels.max()}, but {folder / name} ends with {last}",
+                    "run the stage graph again",
+                )
+        return graph
+
+
+def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:
+    """AsrtoolError unless the graph's symbol table `path` says that label i + 1 is token i."""
+    _, *labels = read_symbols(path, "graph")
+    if BACKOFF in labels[len(pieces) :]:
+        del labels[labels.index(BACKOFF, len(pieces)) :]  # it and the other symbols behind the tokens
+    for i, (found, expected) in enumerate(zip_longest(labels, pieces, fillvalue="nothing"), 1):
+        if found != expected:
+            raise AsrtoolError(
+                f"{path}: label {i} is {found}, expected {expected} of the tokenizer",
+                "run the stages lang, lm and graph again",
+            )

@@ -1,0 +1,68 @@
+"""How the rows of an objective's scores spell tokens: what search and forced alignment ask of it. Needs no torch.
+
+Letters in names: T rows, V columns of the scores. A path is a list of one column a row.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
+
+# Token, the rows in which a path emits it, begin and end (exclusive), and its highest score there. A plain tuple: an
+# utterance has dozens, and named ones take longer to make than all else that words take after the search.
+Span = tuple[int, int, int, float]
+
+
+class Topology(ABC):
+    """Built without arguments; the settings of an objective name theirs as `topology`, ``package.module:Class``.
+
+    Scores are natural logarithms, higher is better.
+    """
+
+    def best_path(self, scores_TV: np.ndarray) -> list[int]:
+        """The best column of each row."""
+        return list(scores_TV.argmax(axis=1).tolist())
+
+    @abstractmethod
+    def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
+        """The best path that spells `tokens`, which must fit the rows."""
+
+    @abstractmethod
+    def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
+        """The tokens that a path spells, in order."""
+
+    @abstractmethod
+    def rows_needed(self, tokens: Sequence[int]) -> int:
+        """Rows of the shortest path that spells `tokens`."""
+
+    @abstractmethod
+    def transducer(self, tokens: Sequence[int]) -> str:
+        """H of a decoding graph as OpenFst text: columns of rows to `tokens`, those that spell a word.
+
+        Input label i + 1 reads column i, output label i + 1 is token i, and 0 is epsilon; state 0 is the first.
+        """
+
+
+def load_topology(objective: Choice) -> Topology:
+    """The topology of `objective`; AsrtoolError where it has none, and for one that cannot be loaded."""
+    path = getattr(objective.settings, "topology", "")
+    if not path:
+        raise AsrtoolError(
+            f"model.objective = {objective.name} names no topology, which says how its scores spell tokens",
+            "choose another objective, or give its settings a `topology`, see docs/guide/extending.md",
+        )
+    module, _, name = path.partition(":")
+    try:
+        topology: Topology = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError) as error:
+        raise AsrtoolError(
+            f"model.objective = {objective.name}: its topology {path} cannot be loaded: {error}",
+            "check the name, and PYTHONPATH",
+        ) from error
+    return topology

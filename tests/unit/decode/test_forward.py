@@ -1,0 +1,100 @@
+"""Where the acoustic model is computed, and what comes back of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.corpus.index import Utterance
+from asrtool.decode import forward
+from asrtool.decode.forward import Scored, compute_scores
+from asrtool.models.device import choose_device
+
+LENS = (7, 3, 5)
+
+
+class Reader:
+    """Utterances whose features count upwards."""
+
+    num_bins = 2
+
+    index = tuple(Utterance(f"u{n}", "r", "A", 0.0, 0.1, "s", "", 0, length) for n, length in enumerate(LENS))
+
+    def read(self, i: int) -> np.ndarray:
+        return np.arange(2 * LENS[i], dtype=np.float32).reshape(-1, 2) + i
+
+
+class Double(torch.nn.Module):
+    """Twice the features, every row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return feats_NTF * self.factor, lens_N
+
+
+def scores_of(found: Iterator[Scored]) -> dict[str, np.ndarray]:
+    return {scored.utterance.id: scored.scores_TV for scored in found}
+
+
+def test_every_utterance_gets_its_own_rows_on_the_host() -> None:
+    found = scores_of(compute_scores(Double(), Reader(), max_frames=8))  # type: ignore[arg-type]
+    assert {name: type(scores_TV) for name, scores_TV in found.items()} == dict.fromkeys(("u0", "u1", "u2"), np.ndarray)
+    for n in range(3):
+        assert found[f"u{n}"].dtype == np.float32
+        assert (found[f"u{n}"] == 2 * Reader().read(n)).all()
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that stands for one on another device: only its own kind may be computed with it."""
+
+    def numpy(self, *_: object, **__: object) -> np.ndarray:  # type: ignore[override]
+        raise TypeError("still on the other device")
+
+    def cpu(self, *_: object) -> torch.Tensor:  # type: ignore[override]
+        return self.as_subclass(torch.Tensor)
+
+
+def test_model_and_features_go_to_the_device_and_scores_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("meta")
+    moved: list[torch.device] = []
+
+    def to(self: torch.Tensor, target: torch.device) -> torch.Tensor:
+        moved.append(target)
+        return self.as_subclass(Elsewhere)
+
+    class Watched(Double):
+        def to(self, target: torch.device) -> Watched:  # type: ignore[override]
+            moved.append(target)
+            return self
+
+        def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            assert isinstance(feats_NTF, Elsewhere)
+            assert isinstance(lens_N, Elsewhere)
+            return super().forward(feats_NTF, lens_N)
+
+    monkeypatch.setattr(forward, "choose_device", lambda: device)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    found = scores_of(compute_scores(Watched(), Reader(), max_frames=100))  # type: ignore[arg-type]
+    assert moved == [device] * 3  # the model once, features and lengths of the one batch
+    assert {type(scores_TV) for scores_TV in found.values()} == {np.ndarray}
+    assert (found["u1"] == 2 * Reader().read(1)).all()
+
+
+def test_a_gpu_is_taken_where_torch_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seen, kind in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda seen=seen: seen)
+        assert choose_device().type == kind
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_a_gpu_gives_the_scores_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu = scores_of(compute_scores(Double(), Reader(), max_frames=8))  # type: ignore[arg-type]
+    monkeypatch.setattr(forward, "choose_device", lambda: torch.device("cpu"))
+    for name, scores_TV in scores_of(compute_scores(Double(), Reader(), max_frames=8)).items():  # type: ignore[arg-type]
+        np.testing.assert_allclose(on_gpu[name], scores_TV, rtol=1e-5)

@@ -1,0 +1,31 @@
+"""What CTC is stays in its own modules, by the names in the syntax trees of all others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = re.compile(r"blank|ctc_|log_probs_[A-Z]|collapse", re.IGNORECASE)
+# The objective, and the search that sums over its paths.
+OWNERS = ("asrtool/models/ctc", "asrtool/decode/beam.py", "asrtool/decode/prefix_beam.py")
+
+
+def names(path: Path) -> Iterator[str]:
+    """All that is defined, read, called, passed or imported by name."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        for field in ("id", "attr", "arg", "name", "asname", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield value.rpartition(".")[2]
+
+
+def test_nothing_but_the_objective_and_its_beam_search_knows_of_blanks() -> None:
+    wrong = []
+    for path in sorted((ROOT / "asrtool").rglob("*.py")):
+        place = str(path.relative_to(ROOT))
+        if not place.startswith(OWNERS):
+            wrong += [f"{place} names {name}" for name in names(path) if NAMES.search(name)]
+    assert not wrong
