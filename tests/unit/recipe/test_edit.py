@@ -19,6 +19,7 @@ A, B, C = (Stage(name, "Why.", makes=(name,), run=()) for name in "abc")
 NEW_B = Stage("b", "Another way.", makes=("b",), run=())
 OWN = Path(__file__).resolve().parents[3] / "recipes" / "own"
 START = """from asrtool.recipe.edit import drop, insert
+from asrtool.recipe.stage import Line, Stage
 
 ALIGN = Stage(
     name="align",
