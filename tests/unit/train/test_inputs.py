@@ -29,7 +29,7 @@ def describe(data: Path, *overrides: str) -> dict[str, object]:
     return describe_inputs(data / "features", data / "tokenizer", load_config(overrides=overrides))
 
 
-@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.dropout=0.3", "specaugment.num_time_masks=1"])
+@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.lstm.dropout=0.3", "specaugment.num_time_masks=1"])
 def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:
     assert describe(data) == describe(data)
     assert describe(data, override) != describe(data)

@@ -218,4 +218,4 @@ def test_what_is_wrong_is_told_before_learners_are_started(start: Start) -> None
     process = start("--strategy", "single")
     _, told = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
-    assert told.startswith("error: train.strategy is single, dist.num_learners 3; choose another --strategy")
+    assert told.startswith("error: distributed.strategy is single, distributed.num_learners 3; choose another --strategy")

@@ -39,7 +39,7 @@ from asrtool.train.train import _prepare, train_model
 NUM_LEARNERS = 4
 MANY = [name for name in STRATEGIES if name != "single"]
 LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
-PLAIN = ("model.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
+PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +114,14 @@ def _exit(number: int, _: FrameType | None) -> None:
 def named(name: str) -> tuple[str, str]:
     """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
     strategy, _, outer = name.partition(" by ")
-    return f"train.strategy={strategy}", f"dist.outer={outer or 'adpsgd-random'}"
+    return f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
 
 
 @pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
 def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    overrides = (*named(name), "dist.node_size=2", "dist.block_steps=2")
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
@@ -142,7 +142,7 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
 def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    overrides = (*named(name), "dist.node_size=1", "dist.block_steps=4")
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=1", "distributed.bmuf.block_steps=4")
     learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, num=2)
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None, num=2)
     learners.run(train, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
@@ -153,7 +153,7 @@ def test_with_another_number_of_learners_training_goes_on_from_the_mean(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=adpsgd-random",)
+    overrides = ("distributed.strategy=adpsgd-random",)
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     learners.run(train, toy, toy_config, out, overrides, None, num=3)
@@ -166,7 +166,7 @@ def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=allreduce",)
+    overrides = ("distributed.strategy=allreduce",)
     for num, stop in ((4, (1, 4)), (2, (1, 4)), (4, None)):
         learners.run(train, toy, toy_config, out, overrides, stop, num=num)
         if num == 2:  # as if four learners had begun after that and been killed
@@ -178,7 +178,7 @@ def test_with_other_teams_training_goes_on_from_the_mean(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=h-adpsgd", "dist.outer=adpsgd-d1")
+    overrides = ("distributed.strategy=h-adpsgd", "distributed.h-adpsgd.outer=adpsgd-d1")
     learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, (1, 3))
     (told, *_) = learners.run(train_on_machines_of, 4, toy, toy_config, out, overrides, None)
     assert "with 4 learners that share gradients instead of 2: from the mean of their weights" in told
@@ -189,7 +189,7 @@ def test_where_no_checkpoint_has_what_learners_had_training_goes_on_from_the_mea
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
     learners.run(train, toy, toy_config, out, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     newest.write_bytes(newest.read_bytes()[:-100])
@@ -207,7 +207,7 @@ def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_gone
 ) -> None:
     """As where learners were killed before that of rank 0 had written its file, which is still the one of before."""
     out, other = tmp_path / "train", tmp_path / "other"
-    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
     for folder in (out, other):
         learners.run(train, toy, toy_config, folder, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("*.learner-1.pt"))
@@ -221,8 +221,8 @@ def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_gone
 def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    for told in learners.run(prepare_on_unlike_machines, toy, toy_config, ("train.strategy=h-adpsgd",), num=2):
-        assert told == "machines with 1 and 2 learners; choose a dist.node_size for all"
+    for told in learners.run(prepare_on_unlike_machines, toy, toy_config, ("distributed.strategy=h-adpsgd",), num=2):
+        assert told == "machines with 1 and 2 learners; choose a distributed.h-adpsgd.node_size for all"
 
 
 def train_on_machines_of(
@@ -266,7 +266,7 @@ def load_own_checkpoints(folder: Path) -> str:
 def test_a_good_batch_beside_a_bad_one_is_not_blamed(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    good, bad = learners.run(train_badly, toy, toy_config, tmp_path / "train", ("train.strategy=allreduce",), num=2)
+    good, bad = learners.run(train_badly, toy, toy_config, tmp_path / "train", ("distributed.strategy=allreduce",), num=2)
     assert "gradient norm nan with the gradients of 1 others" in good
     assert "loss nan, gradient norm nan; the batch of" in bad
     assert len(list((tmp_path / "train").glob("bad-batch-*.pt"))) == 2
@@ -287,7 +287,7 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
 @pytest.mark.parametrize("name", MANY)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit(train_toy, tmp_path: Path, name: str) -> None:
     expected = train_toy(tmp_path / "single")
-    found = train_toy(tmp_path / "one", f"train.strategy={name}", "dist.block_momentum=0", "dist.block_steps=2")
+    found = train_toy(tmp_path / "one", f"distributed.strategy={name}", "distributed.bmuf.block_momentum=0", "distributed.bmuf.block_steps=2")
     assert_same_bits(found, expected)
 
 
@@ -295,7 +295,7 @@ def test_gradients_averaged_over_learners_are_those_of_the_batch_of_all(
     learners: Learners, toy: Path, toy_config: Path
 ) -> None:
     """Each learner has some of its utterances, whatever their numbers of tokens."""
-    overrides = ("train.strategy=allreduce", *PLAIN)
+    overrides = ("distributed.strategy=allreduce", *PLAIN)
     found = learners.run(averaged_gradients, toy, toy_config, overrides)
     expected = gradients_of_all(toy, toy_config, overrides)
     for gradients in found:
@@ -316,7 +316,7 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
 
 
 def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> list[np.ndarray]:
-    training = prepare(toy, config, ("train.strategy=single", *overrides[1:]), World())
+    training = prepare(toy, config, ("distributed.strategy=single", *overrides[1:]), World())
     epoch = Epoch.plan(training.train_set, training.max_frames, 1, 0)
     merged = Batch(0, tuple(i for batch in epoch.batches[:NUM_LEARNERS] for i in batch.indices))
     (batch,) = training.train_set.load([merged])
@@ -332,7 +332,7 @@ def prepare(toy: Path, config: Path, overrides: tuple[str, ...], world: World) -
 def test_learners_that_share_gradients_stay_the_same_to_the_last_bit(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    overrides = ("train.strategy=allreduce", *PLAIN)
+    overrides = ("distributed.strategy=allreduce", *PLAIN)
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
     entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
     assert {entry["consensus_distance"] for entry in entries if entry["kind"] == "learners"} == {0.0}

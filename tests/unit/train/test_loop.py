@@ -25,7 +25,7 @@ from asrtool.train.loop import Training
 from asrtool.train.train import train_model
 
 PLAIN = (
-    "model.dropout=0",
+    "model.lstm.dropout=0",
     "specaugment.num_freq_masks=0",
     "specaugment.num_time_masks=0",
     "train.save_every_steps=1",
@@ -35,7 +35,7 @@ PLAIN = (
 
 
 def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:
-    train_toy(tmp_path / "train", *PLAIN, "train.optimizer=sgd", "train.weight_decay=0.1")
+    train_toy(tmp_path / "train", *PLAIN, "train.optimizer=sgd", "train.sgd.weight_decay=0.1")
     found = torch.load(tmp_path / "train" / "checkpoints" / "step-00000003.pt", weights_only=True)["weights"]
 
     torch.manual_seed(1)
@@ -73,7 +73,7 @@ def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path:
 
 
 def test_the_learning_rate_of_a_strategy_is_a_multiple_of_that_of_the_schedule(train_toy, tmp_path: Path) -> None:
-    scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "dist.lr_scale=0.5")
+    scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "distributed.lr_scale=0.5")
     assert_same_bits(scaled, train_toy(tmp_path / "plain", *PLAIN, "train.peak_lr=0.01"))
 
 
@@ -81,7 +81,7 @@ def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path
     for name in ("train", "dev"):
         write_set(tmp_path / "features" / name, make_texts(4, seed=1), seed=1)
     write_feature_settings(tmp_path / "features", load_config(overrides=["features.cmvn=none"]).features)
-    sizes = ["model.num_layers=1", "model.hidden_size=32", "model.stack_frames=2"]
+    sizes = ["model.lstm.num_layers=1", "model.lstm.hidden_size=32", "model.lstm.stack_frames=2"]
     training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
     overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
     train_model(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides))
@@ -115,7 +115,7 @@ def test_metrics_are_in_the_file_and_in_tensorboard(train_toy, tmp_path: Path) -
     assert len([step for kind, step in steps if kind == "dev"]) == 3
     curves = EventAccumulator(str(out / "tensorboard")).Reload()
     entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_share", "data_wait_share"):
+    for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_fraction", "data_wait_fraction"):
         values = [entry[name] for entry in entries if entry["kind"] == "train"]
         assert [event.value for event in curves.Scalars(f"train/{name}")] == pytest.approx(values)
     assert len(curves.Scalars("dev/loss")) == 3

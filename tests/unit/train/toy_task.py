@@ -19,7 +19,7 @@ SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
 LETTERS = "abcd"
 
 TOY_CONFIG = """
-[model]
+[model.lstm]
 num_layers = 2
 hidden_size = 12
 stack_frames = 2
