@@ -30,6 +30,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
         "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),
     },
+    "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
+    "source": {"shards": ("asrtool.train.shards:Shards", "asrtool.train.settings:Shards")},
     "optimizer": {
         "adamw": ("asrtool.train.optimizer:adamw", "asrtool.train.settings:AdamW"),
         "sgd": ("asrtool.train.optimizer:sgd", "asrtool.train.settings:Sgd"),
@@ -68,6 +70,8 @@ PROTOCOLS = {
     "corpus": "local.corpus:Corpus",
     "encoder": "asrtool.models.encoder:Encoder",
     "objective": "asrtool.models.objective:Objective",
+    "word-encoder": "asrtool.models.neural_lm:WordEncoder",
+    "source": "asrtool.train.source:BatchSource",
     "search": "asrtool.decode.method:SearchMethod",
 }
 

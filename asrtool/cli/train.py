@@ -43,11 +43,11 @@ def train(
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
     [model], [specaugment], [train], [distributed].
     """
-    from asrtool.train.emulation import Emulation
+    from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
-    emulation = Emulation(dict(map(_slowness, slow)), compute_ms)
-    start_training(features, tokenizer, out, config, emulation, sys.argv[1:])
+    injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
+    start_training(features, tokenizer, out, config, injection, sys.argv[1:])
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -8,11 +8,13 @@ Letters in names: N utterances of a batch, T frames, F filterbank bins.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from asrtool.corpus.index import WINDOW_SHARDS, Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
+Item = TypeVar("Item")
+Loaded = TypeVar("Loaded")
 LENGTH_JITTER = 0.02  # lengths closer than this fraction count as equal, so that batches differ between epochs
 
 
@@ -84,24 +88,30 @@ def plan_eval(index: Sequence[Utterance], max_frames_per_batch: int) -> list[Bat
 
 
 def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
-    """Load `batches`, up to `prefetch` ahead, in a thread; they are taken from the iterator in the caller's thread.
+    """Load `batches` of the utterances of `reader`, up to `prefetch` ahead; as load_ahead."""
+    return load_ahead(functools.partial(load_batch, reader), batches, prefetch)
+
+
+def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: int) -> Generator[Loaded, None, None]:
+    """`load` of each of `items`, up to `prefetch` ahead, in a thread; they are taken in the caller's thread.
 
     What goes wrong in the thread is raised here. Closing the iterator early ends the thread.
     """
-    pending: deque[Future[LoadedBatch]] = deque()
+    pending: deque[Future[Loaded]] = deque()
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
     try:
-        todo = iter(batches)
-        pending.extend(executor.submit(_load, reader, batch) for batch in islice(todo, prefetch))
+        todo = iter(items)
+        pending.extend(executor.submit(load, item) for item in islice(todo, prefetch))
         while pending:
             loaded = pending.popleft().result()
-            pending.extend(executor.submit(_load, reader, batch) for batch in islice(todo, 1))
+            pending.extend(executor.submit(load, item) for item in islice(todo, 1))
             yield loaded
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _load(reader: FeatureReader, batch: Batch) -> LoadedBatch:
+def load_batch(reader: FeatureReader, batch: Batch) -> LoadedBatch:
+    """One batch, with its features."""
     feats = [reader.read(i) for i in batch.indices]
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
     feats_NTF = np.zeros((len(feats), feat_lens_N.max(), reader.num_bins), dtype=np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from asrtool.settings import Choice, between, choice
+from asrtool.settings import Choice, at_least, between, choice
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,19 @@ class Lstm:
         between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
         between("model.lstm.dropout", self.dropout, 0, 0.9)
         between("model.lstm.stack_frames", self.stack_frames, 1, 8)
+
+
+@dataclass(frozen=True)
+class WordLstm:
+    """LSTM over words."""
+
+    num_layers: int = 2  # of LSTM
+    hidden_size: int = 512  # cells of a layer, and values a word
+    dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
+
+    def __post_init__(self) -> None:
+        at_least(1, "nnlm.word-lstm", self, "num_layers", "hidden_size")
+        between("nnlm.word-lstm.dropout", self.dropout, 0, 0.9)
 
 
 @dataclass(frozen=True)

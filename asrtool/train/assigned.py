@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,41 @@ class Assigned:
     """The file of learner `rank` in the training `out`; overwritten in place, since a step must not wait for it."""
 
     def __init__(self, out: Path, rank: int) -> None:
-        self._file = open(_path(out, rank), "wb", buffering=0)  # noqa: SIM115
+        self._path = _path(out, rank)
+        self._file: FileIO | None = None
+        self._batches: list[int] = []
 
-    def write(self, epoch: int, batches: list[int]) -> None:
-        """`batches` of `epoch`: epochs count from 1, batches from 0, as in the records of a learner.
+    def open(self) -> None:
+        """Begin with nothing assigned."""
+        self._file = FileIO(self._path, "wb")
 
-        Raises AsrtoolError when the disk is full.
+    def add(self, epoch: int, batch: int) -> None:
+        """`batch` of `epoch` is assigned: epochs count from 1, batches from 0, as in the records of a learner.
+
+        Raises AsrtoolError when the disk is full; so does `remove`.
         """
-        line = json.dumps({"epoch": epoch, "batches": batches}).encode()
+        self._batches.append(batch)
+        self._write(epoch)
+
+    def remove(self, epoch: int, batch: int) -> None:
+        """`batch` is trained."""
+        self._batches.remove(batch)
+        self._write(epoch)
+
+    def _write(self, epoch: int) -> None:
+        assert self._file, "write before open"
+        line = json.dumps({"epoch": epoch, "batches": self._batches}).encode()
         try:
             self._file.seek(0)
             self._file.write(line)
             self._file.truncate()
         except OSError as error:
-            raise disk_full(self._file.name, error) from error
+            raise disk_full(self._path, error) from error
 
     def close(self) -> None:
         """What was written last stays."""
-        self._file.close()
+        if self._file:
+            self._file.close()
 
 
 def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:

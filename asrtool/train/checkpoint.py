@@ -1,4 +1,4 @@
-"""Checkpointer: everything a training needs to go on as if it had never stopped.
+"""A checkpoint: everything a training needs to resume as if it had never stopped.
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
 learners), ``state``, and ``learner``: what learner 0 has of its own. Learner R has its own in
@@ -26,7 +26,7 @@ FORMAT = 2
 KEYS = ("format", "info", "weights", "learner", "state")
 ALL = f"step-{8 * '[0-9]'}.pt"
 LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
-NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to go on from, one in case it is damaged
+NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to resume from, one in case it is damaged
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Saved:
 
 @dataclass
 class State:
-    """How far a training has come, all learners together."""
+    """How far a training has come, all learners together: what is checkpointed beside weights and strategy."""
 
     step: int = 0  # batches trained
     epoch: int = 0  # epochs finished
@@ -54,6 +54,8 @@ class State:
     num_learners: int = 1
     group_size: int = 0  # learners that average their gradients; 0 where it is not known
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
+    source: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on
+    code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
 
@@ -86,7 +88,7 @@ def load_learner(path: Path, rank: int, mark: str) -> dict[str, Any]:
     own = learner_path(path, rank)
     content = read_torch(own, "checkpoint", ("learner",))
     if content.get("mark", "") != mark:
-        raise AsrtoolError(f"{own}: of another checkpoint than {path.name}", "go on from the one before")
+        raise AsrtoolError(f"{own}: of another checkpoint than {path.name}", "resume from the one before")
     learner: dict[str, Any] = content["learner"]
     return learner
 

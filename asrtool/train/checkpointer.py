@@ -75,7 +75,7 @@ class Checkpointer:
             loaded = load()
         except AsrtoolError as found:
             error = found.what
-        errors = [told for told in self.world.gather(error) if told]
+        errors = [of_one for of_one in self.world.gather(error) if of_one]
         if errors:
             raise AsrtoolError(errors[0])
         return loaded

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from asrtool.files import move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.lock import locked
 from asrtool.settings import changed_key
-from asrtool.train.emulation import Emulation
+from asrtool.train.straggler import InjectionOptions
 
 INPUTS = "inputs.json"
 FINAL = "train.json"
 TRAINING = ("training", "name another folder")
-SECTIONS = ("model", "specaugment", "train", "distributed")
+ACOUSTIC = ("model", "specaugment", "train", "distributed")
+NO_EFFECT_TRAINING = ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads")
 NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer learners
-    "train": ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads", "cache_gib"),
+    "train": (*NO_EFFECT_TRAINING, "shards"),
+    "nnlm": (*NO_EFFECT_TRAINING, "enabled"),
     "distributed": ("num_learners",),
 }
 FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
@@ -51,21 +53,29 @@ class Inputs:
         return not changed and found["sha256"] == self.sha256
 
 
-def describe_inputs(features: Path, tokenizer: Path, config: Config, emulation: Emulation | None = None) -> Inputs:
-    """The inputs of a training; raises AsrtoolError when a file of the data is missing."""
+def describe_inputs(
+    features: Path, tokenizer: Path, config: Config, injection: InjectionOptions | None = None
+) -> Inputs:
+    """The inputs of the training of an acoustic model; AsrtoolError when a file of the data is missing."""
     files = {f"features/{name}": features / name for name in FEATURES}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
-    emulated = emulation.as_inputs() if emulation else Emulation().as_inputs()
+    return inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
+
+
+def inputs_of(
+    config: Config, sections: Sequence[str], files: Mapping[str, Path], injection: InjectionOptions
+) -> Inputs:
+    """Of a training by these `sections`, on `files`, which inputs.json gives these names."""
     return Inputs(
-        {**_with_effect(config), "emulation": emulated},
-        {**_with_effect(with_defaults(config)), "emulation": Emulation().as_inputs()},
+        {**_with_effect(config, sections), "emulation": injection.as_inputs()},
+        {**_with_effect(with_defaults(config), sections), "emulation": InjectionOptions().as_inputs()},
         {name: _digest(path) for name, path in files.items()},
     )
 
 
-def _with_effect(config: Config) -> dict[str, Any]:
-    tables = select(config, SECTIONS)
+def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:
+    tables = select(config, sections)
     return {
         section: {key: value for key, value in table.items() if key not in NO_EFFECT.get(section, ())}
         for section, table in tables.items()

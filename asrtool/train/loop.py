@@ -8,93 +8,135 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from asrtool.config import Config
-from asrtool.corpus.batches import Batch
-from asrtool.distributed.strategy import ConsensusMetrics, Strategy, StrategyContext
+from asrtool.distributed.settings import Distributed
+from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
-from asrtool.train.bad_batch import bad_batch
+from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.checkpoint import Saved, State, to_keep
 from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.emulation import Emulation
-from asrtool.train.epoch import Epoch
-from asrtool.train.examples import ExampleBatch, Examples
-from asrtool.train.loss import EmulatedCompute, Task, sum_loss
-from asrtool.train.metrics import Interval, Metrics
+from asrtool.train.job import Components, Job
+from asrtool.train.loss import EmulatedCompute, Sums, Task, sum_loss
+from asrtool.train.metrics import Reports
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
-from asrtool.train.precision import choose_precision
-from asrtool.train.records import Records
+from asrtool.train.precision import Precision, choose_precision
+from asrtool.train.records import Records, Step
 from asrtool.train.schedule import learning_rate
-from asrtool.train.specaugment import mask_features
+from asrtool.train.settings import Optimisation
+from asrtool.train.source import BatchSource, DevSet, Epoch
 from asrtool.train.stop import Stop, Stopped
+from asrtool.train.straggler import InjectionOptions, StragglerInjection
 
 
 class Training:
-    """A model on its way through the epochs; `state` tells how far all learners had come when they last met."""
+    """A model on its way through the epochs.
 
-    def __init__(
-        self,
-        config: Config,
-        info: dict[str, Any],
-        model: AcousticModel,
-        sets: tuple[Examples, Examples],
-        out: Path,
-        world: World,
-        emulation: Emulation,
-    ) -> None:
-        """Go on from the newest whole checkpoint of `out`, if there is one.
+    A checkpoint holds `state`, which says how far all learners had come when they last synchronised, the weights that
+    stand for all, and `strategy.state()` of each learner.
+    """
 
-        `info` is that of a model file and `sets` are those to train on and to evaluate with. Raises AsrtoolError when
-        there are checkpoints but none can be read, and when these learners cannot train by `train.strategy`.
+    # settings
+    settings: Optimisation
+    distributed: Distributed
+    code: str
+    out: Path
+    total_samples: int  # of the whole training, an estimate where the source cannot count
+    # components
+    world: World
+    info: dict[str, Any]
+    precision: Precision
+    model: AcousticModel
+    train_set: BatchSource
+    dev_set: DevSet
+    augment: Augment | None
+    task: Task | EmulatedCompute
+    strategy: Strategy
+    queue: WorkQueue
+    straggler: StragglerInjection
+    stop: Stop
+    records: Records
+    reports: Reports
+    checkpointer: Checkpointer
+    # run state
+    state: State
+    epoch: Epoch
+
+    def __init__(self, job: Job, components: Components, world: World) -> None:
+        """Resume from the newest whole checkpoint in `job.out`, if there is one.
+
+        Raises AsrtoolError when there are checkpoints but none can be read, and when these learners cannot train by
+        the strategy.
         """
-        self.settings = config.train
-        self.strategy_name = config.distributed.strategy.name
-        self.lr_scale = config.distributed.lr_scale
-        self.specaugment = config.specaugment
-        self.max_frames = int(config.train.batch_s * 1000 / info["features"]["frame_shift_ms"])
-        self.info = info
-        self.train_set, self.dev_set = sets
-        self.total_samples = self.settings.num_epochs * len(self.train_set.targets)
-        self.out = out
+        self.settings = job.optimisation
+        self.distributed = job.distributed
+        self.code = job.code
+        self.out = job.out
         self.world = world
-        self.checkpointer = Checkpointer(out / "checkpoints", info, world)
-        self.slowness = emulation.slow.get(world.rank, 1.0)
-
+        self.info = components.info
+        self.train_set, self.dev_set = components.train_set, components.dev_set
+        self.augment = components.augment
+        self.total_samples = self.settings.num_epochs * self.train_set.size().num_samples
+        self.checkpointer = Checkpointer(self.out / "checkpoints", self.info, world)
         found, self.state = self.checkpointer.load() or (None, State())
-        self._fix_arithmetic()
-        self.model = model.to(self.precision.device)
+        self.precision = self._fix_arithmetic()
+        self.model = components.model.to(self.precision.device)
         if found:
             self.model.load_state_dict(found["weights"])
-        task = Task(self.model, self.precision)
-        make_optimizer = functools.partial(build_optimizer, settings=config.train)
-        strategy = config.distributed.strategy
-        self.strategy: Strategy = strategy.load()(
-            StrategyContext(
-                task=task if emulation.compute_ms is None else EmulatedCompute(self.model, emulation.compute_ms),
-                model=self.model,
-                make_optimizer=make_optimizer,
-                clip_norm=config.train.clip_norm,
-                settings=strategy.settings,
-                seed=config.train.seed,
-                world=world,
-            )
-        )
+        self.task = self._make_task(job.injection)
+        self.strategy = self._make_strategy()
         if found:
             self._resume(found["learner"])
+        self.state.num_learners, self.state.group_size = world.size, self.strategy.assignment_rule.group_size
+        self.epoch = Epoch(self.train_set, self.state.epoch, self.state.batch, self.state.source)
+        self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
+        self.stop = Stop()
+        self.queue = WorkQueue(world, self.strategy.assignment_rule, lambda: self.stop.requested)
+        self.records = Records(self.out, world, self.state.record_bytes)
+        self.reports = Reports(self.settings, self.total_samples, self.out, self.state, is_first=world.rank == 0)
+
+    def _fix_arithmetic(self) -> Precision:
+        """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
+        part = max(1, (os.cpu_count() or 1) // self.world.local_size)
+        free = torch.get_num_threads() if self.world.size == 1 else part
+        self.state.num_threads = self.settings.num_threads or self.state.num_threads or free
+        torch.set_num_threads(self.state.num_threads)
+        wanted = self.settings.precision
+        precision = choose_precision(self.state.precision if wanted == "auto" else wanted)
+        self.state.precision = precision.name
+        logging.info("%d threads, %s on %s", self.state.num_threads, precision.name, precision.device)
+        return precision
+
+    def _make_task(self, injection: InjectionOptions) -> Task | EmulatedCompute:
+        if injection.compute_ms is None:
+            return Task(self.model, self.precision)
+        return EmulatedCompute(self.model, injection.compute_ms)
+
+    def _make_strategy(self) -> Strategy:
+        chosen = self.distributed.strategy
+        context = StrategyContext(
+            task=self.task,
+            model=self.model,
+            make_optimizer=functools.partial(build_optimizer, settings=self.settings),
+            clip_norm=self.settings.clip_norm,
+            settings=chosen.settings,
+            seed=self.settings.seed,
+            world=self.world,
+        )
+        strategy: Strategy = chosen.load()(context)
+        return strategy
 
     def _resume(self, learner: dict[str, Any] | None) -> None:
         where = f"resuming after step {self.state.step}, in epoch {self.state.epoch + 1}"
@@ -111,37 +153,13 @@ class Training:
             return
         logging.info("%s, %s: from the mean of their weights, with new optimizers", where, change)
 
-    def _fix_arithmetic(self) -> None:
-        """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
-        share = max(1, (os.cpu_count() or 1) // self.world.local_size)
-        free = torch.get_num_threads() if self.world.size == 1 else share
-        self.state.num_threads = self.settings.num_threads or self.state.num_threads or free
-        torch.set_num_threads(self.state.num_threads)
-        wanted = self.settings.precision
-        self.precision = choose_precision(self.state.precision if wanted == "auto" else wanted)
-        self.state.precision = self.precision.name
-        logging.info("%d threads, %s on %s", self.state.num_threads, self.precision.name, self.precision.device)
-
-    def run(self) -> None:
-        """Train to the end. When told to stop, a checkpoint is saved first.
+    def train(self) -> None:
+        """Train to the end. When asked to stop, a checkpoint is saved first.
 
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
-        learner was told to stop.
+        learner was asked to stop.
         """
-        self.state.num_learners, self.state.group_size = self.world.size, self.strategy.assignment_rule.group_size
-        self.clock = time.perf_counter()
-        self.interval = Interval()
-        self.reported_step = self.state.step
-        self.compute_s = 0.0  # of the last step
-        with contextlib.ExitStack() as stack:
-            self.stop = stack.enter_context(Stop())
-            self.records = stack.enter_context(Records(self.out, self.world, self.state.record_bytes))
-            self.metrics = None
-            if self.world.rank == 0:
-                metrics = Metrics(self.out, self.state.metrics_bytes, self.state.step)
-                self.metrics = stack.enter_context(metrics)
-            stack.callback(self.strategy.close)
-            self.queue = WorkQueue(self.world, self.strategy.assignment_rule, lambda: self.stop.requested)
+        with self.stop, self.records, self.reports, contextlib.closing(self.strategy):
             self.strategy.start()
             self.strategy.synchronise()  # the mean that updates are added to
             try:
@@ -154,171 +172,117 @@ class Training:
 
     def _train_epoch(self) -> None:
         state, every = self.state, self.settings.save_every_steps
-        self.epoch = Epoch.plan(self.train_set, self.max_frames, self.settings.seed, state.epoch)
-        num_batches = len(self.epoch.batches)
-        while state.batch < num_batches:
+        while state.batch < self.epoch.extend(state.batch + 1):
             to_save = state.batch + every - state.step % every
-            stopped = self._train_until(min(to_save, num_batches))
-            if stopped:
-                raise Stopped
-            if to_save <= state.batch < num_batches:
+            self._train_until(to_save)
+            if to_save <= state.batch < self.epoch.extend(state.batch + 1):
                 self._keep(Saved(state.step, None))
 
-    def _train_until(self, end: int) -> bool:
-        """Train the batches up to `end` with all learners, and synchronise; whether one was asked to stop."""
-        state = self.state
+    def _train_until(self, end: int) -> None:
+        """Train the batches up to `end` with all learners, a few more to fill a round, and synchronise.
+
+        Raises Stopped where one was asked to stop.
+        """
         num_batches = num_frames = num_padded = 0
-        assignments = self.queue.assign(state.batch, end, len(self.epoch.batches))
-        for assignment, batch in bar(self._load_assigned(assignments), f"epoch {state.epoch + 1}", None, "batch"):
-            loss, grad_norm, record = self._step(assignment, batch)
+        known = self.epoch.extend(end + self.world.size)
+        assignments = self.queue.assign(self.state.batch, min(end, known), known)
+        for assignment, batch in bar(self._load(assignments), f"epoch {self.state.epoch + 1}", None, "batch"):
+            step = self._step(assignment, batch)
             if batch is None:
                 continue
-            self.records.write({"epoch": state.epoch + 1, "batch": assignment.position, **record})
-            self.interval.add(batch, loss, grad_norm, self._lap_s())
+            self._record(assignment, batch, step, ends_epoch=assignment.end == known)
             num_batches += 1
             num_frames += batch.frames
             num_padded += batch.padded_frames
-            every = self.settings.log_every_steps
-            if record["step"] // every > self.reported_step // every or assignment.end == len(self.epoch.batches):
-                self._report(record["step"], record["samples"])
-        done = self.world.sum(num_batches, num_frames, num_padded, self.stop.requested)
-        state.step += int(done[0])
-        state.batch += int(done[0])
-        state.samples = self._num_samples(state.batch)
-        state.frames += int(done[1])
-        state.padded_frames += int(done[2])
-        self._log_consensus(self.strategy.synchronise())
-        return done[3] > 0
+        self._synchronise(num_batches, num_frames, num_padded)
 
-    def _load_assigned(self, assignments: Iterator[Assignment]) -> Iterator[tuple[Assignment, ExampleBatch | None]]:
+    def _load(self, assignments: Iterator[Assignment]) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead; the one without a batch comes last."""
-        loaded: deque[Assignment] = deque()
-        without: list[Assignment] = []
+        current, ahead = itertools.tee(self.records.follow(self.state.epoch + 1, assignments))
+        positions = itertools.takewhile(lambda position: position is not None, (a.position for a in ahead))
+        planned = (self.epoch.batch(position) for position in positions if position is not None)
+        with contextlib.closing(self.train_set.load(planned, prefetch=1)) as loaded:
+            for assignment in current:
+                begin = time.perf_counter()
+                batch = next(loaded, None)
+                if batch is not None:
+                    batch.wait_s = time.perf_counter() - begin
+                yield assignment, batch
 
-        def batches() -> Iterator[Batch]:
-            for assignment in assignments:
-                if assignment.position is None:
-                    without.append(assignment)
-                    return
-                loaded.append(assignment)
-                yield self.epoch.batches[assignment.position]
-
-        def note() -> None:
-            self.records.write_assigned(
-                self.state.epoch + 1, [assignment.position for assignment in loaded if assignment.position is not None]
-            )
-
-        for batch in self.train_set.load(batches(), prefetch=1):
-            note()
-            yield loaded[0], batch
-            loaded.popleft()
-        note()
-        for assignment in without:
-            yield assignment, None
-
-    def _step(self, assignment: Assignment, batch: ExampleBatch | None) -> tuple[float, float, dict[str, Any]]:
-        """Train on `batch`: its loss in nats and the gradient norm, both before the update, and a record of the step.
-
-        Dropout and masks are drawn from the seed and the place of the batch, so they are the same after a restart.
-        """
-        step = self.state.step - self.state.batch + assignment.end
+    def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
+        """Train on `batch`; without one, take part in what the others train."""
+        number, num_samples = self._num_steps(assignment.end), self._num_samples(assignment.end)
         began, begin = time.time(), time.perf_counter()
         if batch is not None:
             assert assignment.position is not None
-            place = self.state.step - self.state.batch + assignment.position
-            random = np.random.default_rng((self.settings.seed, place))
-            torch.manual_seed(int(random.integers(2**63)))
-            mask_features(batch.loaded.feats_NTF, batch.loaded.feat_lens_N, self.specaugment, random)
-        num_samples = self._num_samples(assignment.end)
-        rate = self.lr_scale * learning_rate(self.settings, num_samples, self.total_samples)
-        set_learning_rate(self.strategy.optimizer, rate)
+            prepare_batch(batch, self.settings.seed, self._num_steps(assignment.position), self.augment)
+        set_learning_rate(self.strategy.optimizer, self._learning_rate(num_samples))
+
         loss = self.strategy.task(batch)
-        self._stretch(time.perf_counter() - begin)
-        # Learners that share their gradients take the mean of them: so each divides by its part of all tokens.
-        (loss / max(self.epoch.normaliser(assignment.group) / self.strategy.assignment_rule.group_size, 1)).backward()
+        self.straggler.stretch(time.perf_counter() - begin)
+        (loss / self._divisor(assignment)).backward()
         nats = loss.item()
-        grad_norm, spent = self.strategy.step()
-        seconds = time.perf_counter() - begin
-        if batch is not None and not (math.isfinite(nats) and math.isfinite(grad_norm)):
-            raise bad_batch(batch, place + 1, self._what_is_bad(nats, grad_norm), self.out)
-        self.compute_s = seconds - spent.comm_s - spent.wait_s
-        record = {
-            "step": step,
-            "samples": num_samples,
-            "loss": nats / max(batch.normaliser, 1) if batch else 0.0,
-            "begin": round(began, 6),
-            "compute_s": round(self.compute_s, 6),
-            "comm_s": round(spent.comm_s, 6),
-            "wait_s": round(spent.wait_s, 6),
-            "data_s": round(batch.wait_s, 6) if batch else 0.0,
-            "staleness": spent.staleness,
-            "bytes": spent.num_bytes,
-        }
-        return nats, grad_norm, record
+        grad_norm, cost = self.strategy.step()
 
-    def _what_is_bad(self, nats: float, grad_norm: float) -> str:
-        what = f"loss {nats:g}, gradient norm {grad_norm:g}"
-        num_others = self.strategy.assignment_rule.group_size - 1
-        return f"{what} with the gradients of {num_others} others" if num_others and math.isfinite(nats) else what
+        compute_s = time.perf_counter() - begin - cost.comm_s - cost.wait_s
+        self.straggler.note(compute_s)
+        figures = self.task.figures if batch is not None else {}
+        return Step(number, num_samples, nats, figures, grad_norm, began, compute_s, cost)
 
-    def _stretch(self, forward_s: float) -> None:
-        """Emulate a slower learner, before backward, which is where others wait; that takes as long as the last one."""
-        if self.slowness > 1:
-            own_s = max(forward_s, self.compute_s / self.slowness)
-            time.sleep((self.slowness - 1) * own_s)
+    def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step, ends_epoch: bool) -> None:
+        assert assignment.position is not None
+        if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
+            number = self._num_steps(assignment.position) + 1
+            raise save_bad_batch(batch, number, self._what_is_bad(step), self.out, self.settings.section)
+        self.records.write(self.state.epoch + 1, assignment.position, step, batch.normaliser, batch.wait_s)
+        self.reports.add(batch, step)
+        if ends_epoch or self.reports.is_due(step.number):
+            self._report(step.number, step.num_samples)
 
-    def _num_samples(self, position: int) -> int:
-        """Utterances of the training before this `position` of the epoch."""
-        return self.state.epoch * len(self.train_set.targets) + int(self.epoch.samples[position])
-
-    def _log_consensus(self, consensus: ConsensusMetrics) -> None:
+    def _synchronise(self, num_batches: int, num_frames: int, num_padded: int) -> None:
+        """All learners have ended the same steps. Raises Stopped where one was asked to stop."""
+        state = self.state
+        done = self.world.sum(num_batches, num_frames, num_padded, self.stop.requested)
+        state.samples = self._num_samples(state.batch + int(done[0]))
+        state.step += int(done[0])
+        state.batch += int(done[0])
+        state.frames += int(done[1])
+        state.padded_frames += int(done[2])
+        state.source = self.epoch.state(state.batch)
+        if done[0] and self.code and state.code[-1:] != [self.code]:
+            state.code.append(self.code)
+        consensus = self.strategy.synchronise()
         if self.world.size > 1:
-            values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
-            self._tell("learners", self.state.step, {key: value for key, value in values.items() if value is not None})
+            self.reports.report_learners(consensus)
+        if done[3]:
+            raise Stopped
 
     def _end_epoch(self) -> None:
         state = self.state
-        if self.interval.num_steps:
-            self._report(state.step, state.samples)
+        self._report(state.step, state.samples)
         with self.strategy.consensus():
-            loss = self._evaluate()
+            losses = self._evaluate()
             state.epoch += 1
             state.batch = 0
-            self._lap_s()
-            self._tell("dev", state.step, {"epoch": state.epoch, "samples": state.samples, "loss": loss})
-            logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self.settings.num_epochs, loss)
-        self._keep(Saved(state.step, loss))
+            self.epoch = Epoch(self.train_set, state.epoch, 0, state.source)
+            dev_loss = self.reports.report_dev(losses)
+        self._keep(Saved(state.step, dev_loss))
 
-    def _evaluate(self) -> float:
-        """The loss on dev in nats a token; each learner computes its part. Raises Stopped for all learners alike."""
-        batches = self.dev_set.plan_eval(self.max_frames)[self.world.rank :: self.world.size]
-        nats, normaliser, stopped = 0.0, 0, False
+    def _evaluate(self) -> Sums:
+        """The losses on dev, of which each learner computes its part. Raises Stopped for all learners alike."""
+        batches = self.dev_set.plan_eval()[self.world.rank :: self.world.size]
+        own, stopped = Sums(), False
         try:
-            nats, normaliser = sum_loss(self.model, self.dev_set, batches, self.precision, self.stop.check)
+            own = sum_loss(self.model, self.dev_set, batches, self.precision, self.stop.check)
         except Stopped:
-            self.model.train()
             stopped = True
-        total, num_all, num_stopped = self.world.sum(nats, normaliser, stopped)
-        if num_stopped:
+        of_all = self.world.gather((own, stopped))
+        if any(stopped for _, stopped in of_all):
             raise Stopped
-        return total / max(num_all, 1)
-
-    def _report(self, step: int, num_samples: int) -> None:
-        state, interval = self.state, self.interval
-        self.interval = Interval()
-        self.reported_step = step
-        rate = self.strategy.optimizer.param_groups[0]["lr"]
-        values = {"epoch": state.epoch + 1, "samples": num_samples, "lr": rate, **interval.rates()}
-        self._tell("train", step, {**values, "seconds": state.seconds})
-        left_s = state.seconds / num_samples * (self.total_samples - num_samples)
-        logging.info(
-            "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
-            values["epoch"], self.settings.num_epochs, step, values["loss"], rate, values["frames_per_s"], left_s,
-        )  # fmt: skip
-
-    def _tell(self, kind: str, step: int, values: dict[str, Any]) -> None:
-        if self.metrics:
-            self.metrics.write(kind, step, values)
+        total = Sums()
+        for sums, _ in of_all:
+            total.add(sums.total, sums.normaliser, sums.figures)
+        return total
 
     def _keep(self, new: Saved) -> None:
         """Save a checkpoint that counts among the last and the best."""
@@ -326,15 +290,33 @@ class Training:
         self._save(new)
 
     def _save(self, new: Saved) -> None:
-        """Save a checkpoint to go on from; the next one removes it unless it was kept."""
+        """Save a checkpoint to resume from; the next one removes it unless it was kept."""
         lengths = self.world.gather(self.records.num_bytes)
-        self.state.record_bytes[: len(lengths)] = lengths  # what more learners told before stays
-        if self.metrics:
-            self.state.metrics_bytes = self.metrics.num_bytes
+        self.state.record_bytes[: len(lengths)] = lengths  # what more learners recorded before stays
+        self.reports.note_length()
         self.checkpointer.save(self.model, self.strategy, self.state, new)
 
-    def _lap_s(self) -> float:
-        """Seconds since the last call, which are added to those of the training."""
-        before, self.clock = self.clock, time.perf_counter()
-        self.state.seconds += self.clock - before
-        return self.clock - before
+    def _report(self, step: int, num_samples: int) -> None:
+        self.reports.report(step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])
+
+    def _num_steps(self, position: int) -> int:
+        """Batches of the training before this `position` of the epoch."""
+        return self.state.step - self.state.batch + position
+
+    def _num_samples(self, position: int) -> int:
+        """Utterances of the training before this `position` of the epoch, which is behind the last synchronisation."""
+        return self.state.samples + self.epoch.num_samples(range(self.state.batch, position))
+
+    def _learning_rate(self, num_samples: int) -> float:
+        """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
+        rate = learning_rate(self.settings, min(num_samples, self.total_samples), self.total_samples)
+        return self.distributed.lr_scale * rate
+
+    def _divisor(self, assignment: Assignment) -> float:
+        """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""
+        return max(self.epoch.normaliser(assignment.group) / self.strategy.assignment_rule.group_size, 1)
+
+    def _what_is_bad(self, step: Step) -> str:
+        what = f"loss {step.loss:g}, gradient norm {step.grad_norm:g}"
+        num_others = self.strategy.assignment_rule.group_size - 1
+        return f"{what} with the gradients of {num_others} others" if num_others and math.isfinite(step.loss) else what

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from asrtool.corpus.batches import Batch
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.objective import Loss
-from asrtool.train.examples import ExampleBatch, Examples
+from asrtool.train.batch import TrainingBatch
 from asrtool.train.precision import Precision
+from asrtool.train.source import DevSet, Planned
 
 EMULATED_GRADIENT = 1e-3  # of every weight
 
 
-def batch_loss(model: AcousticModel, batch: ExampleBatch, precision: Precision) -> Loss:
+@dataclass
+class Sums:
+    """Losses of several batches; divided once, when reported."""
+
+    total: float = 0.0  # nats
+    normaliser: int = 0
+    figures: dict[str, float] = field(default_factory=dict)  # further sums of an objective, by name
+
+    def add(self, total: float, normaliser: int, figures: Mapping[str, float]) -> None:
+        """Count a batch, or other sums."""
+        self.total += total
+        self.normaliser += normaliser
+        for name, value in figures.items():
+            self.figures[name] = self.figures.get(name, 0.0) + value
+
+    def means(self) -> dict[str, float]:
+        """Loss in nats, and the figures, each divided by the normaliser."""
+        divisor = max(self.normaliser, 1)
+        return {"loss": self.total / divisor, **{name: value / divisor for name, value in self.figures.items()}}
+
+
+def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:
     """The loss of a batch."""
     device = precision.device
-    feats_NTF = torch.from_numpy(batch.loaded.feats_NTF).to(device)
-    feat_lens_N = torch.from_numpy(batch.loaded.feat_lens_N).to(device)
+    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device)
+    input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
     with precision.autocast():
-        return model.loss(feats_NTF, feat_lens_N, batch.targets_NU.to(device), batch.target_lens_N.to(device))
+        return model.loss(inputs_NT, input_lens_N, batch.targets_NU.to(device), batch.target_lens_N.to(device))
 
 
 class Task(nn.Module):
@@ -34,12 +56,15 @@ class Task(nn.Module):
         super().__init__()
         self.model = model
         self.precision = precision
+        self.figures: Mapping[str, float] = {}  # of the last batch
 
-    def forward(self, batch: ExampleBatch | None) -> Tensor:
+    def forward(self, batch: TrainingBatch | None) -> Tensor:
         """The loss of a batch, in nats, summed over its utterances; for None a zero that touches every parameter."""
         if batch is None:
             return zero_loss(self.model)
-        return batch_loss(self.model, batch, self.precision).total
+        loss = batch_loss(self.model, batch, self.precision)
+        self.figures = loss.figures
+        return loss.total
 
 
 class EmulatedCompute(nn.Module):
@@ -49,8 +74,9 @@ class EmulatedCompute(nn.Module):
         super().__init__()
         self.model = model
         self.compute_s = compute_ms / 1000
+        self.figures: Mapping[str, float] = {}
 
-    def forward(self, batch: ExampleBatch | None) -> Tensor:
+    def forward(self, batch: TrainingBatch | None) -> Tensor:
         """EMULATED_GRADIENT times the normaliser, as the gradient of every weight."""
         if batch is None:
             return zero_loss(self.model)
@@ -66,19 +92,20 @@ def zero_loss(model: nn.Module) -> Tensor:
 
 def sum_loss(
     model: AcousticModel,
-    examples: Examples,
-    batches: Sequence[Batch],
+    dev_set: DevSet,
+    batches: Sequence[Planned],
     precision: Precision,
     after_batch: Callable[[], None],
-) -> tuple[float, int]:
-    """Loss of `batches` in nats, and what it is divided by, without dropout; `after_batch` may raise to end it."""
-    total, normaliser = 0.0, 0
+) -> Sums:
+    """Losses of `batches`, without dropout; `after_batch` may raise to end it. The model is left in training mode."""
+    sums = Sums()
     model.eval()
-    with torch.no_grad():
-        for batch in bar(examples.load(batches), "dev", len(batches), "batch"):
-            loss = batch_loss(model, batch, precision)
-            total += float(loss.total)
-            normaliser += loss.normaliser
-            after_batch()
-    model.train()
-    return total, normaliser
+    try:
+        with torch.no_grad():
+            for batch in bar(dev_set.load(batches), "dev", len(batches), "batch"):
+                loss = batch_loss(model, batch, precision)
+                sums.add(float(loss.total), loss.normaliser, loss.figures)
+                after_batch()
+    finally:
+        model.train()
+    return sums

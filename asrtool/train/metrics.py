@@ -1,18 +1,23 @@
-"""What a training tells while it runs: `metrics.jsonl`, TensorBoard, and a line of the log."""
+"""What a training reports while it runs: `metrics.jsonl`, TensorBoard, and lines of the log."""
 
 from __future__ import annotations
 
-import io
-import json
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from asrtool.distributed.strategy import ConsensusMetrics
 from asrtool.files import disk_full
-from asrtool.train.examples import ExampleBatch
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.checkpoint import State
+from asrtool.train.loss import Sums
+from asrtool.train.records import Lines, Step
+from asrtool.train.settings import Optimisation
 
 
 @dataclass
@@ -20,29 +25,27 @@ class Interval:
     """Sums since the last report; divided once, when reported."""
 
     num_steps: int = 0
-    loss: float = 0.0  # nats
-    normaliser: int = 0
+    losses: Sums = field(default_factory=Sums)
     grad_norm: float = 0.0
     frames: int = 0
     padded_frames: int = 0
     wait_s: float = 0.0  # for data
     seconds: float = 0.0
 
-    def add(self, batch: ExampleBatch, loss: float, grad_norm: float, seconds: float) -> None:
-        """Count a batch that took `seconds`, with its loss in nats."""
+    def add(self, batch: TrainingBatch, step: Step, seconds: float) -> None:
+        """Count a batch whose step took `seconds`."""
         self.num_steps += 1
-        self.loss += loss
-        self.normaliser += batch.normaliser
-        self.grad_norm += grad_norm
+        self.losses.add(step.loss, batch.normaliser, step.figures)
+        self.grad_norm += step.grad_norm
         self.frames += batch.frames
         self.padded_frames += batch.padded_frames
         self.wait_s += batch.wait_s
         self.seconds += seconds
 
     def rates(self) -> dict[str, float]:
-        """Loss in nats a token, mean gradient norm, frames a second, fractions of padding and of waiting for data."""
+        """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting."""
         return {
-            "loss": self.loss / max(self.normaliser, 1),
+            **self.losses.means(),
             "grad_norm": self.grad_norm / self.num_steps,
             "frames_per_s": self.frames / self.seconds,
             "padding_fraction": 1 - self.frames / self.padded_frames,
@@ -50,36 +53,110 @@ class Interval:
         }
 
 
-class Metrics:
+class Curves:
     """`metrics.jsonl` and `tensorboard/` in `out`, continued from `num_bytes` and `step`: later lines are dropped."""
 
     def __init__(self, out: Path, num_bytes: int, step: int) -> None:
-        self.path = out / "metrics.jsonl"
-        self.path.touch()
-        self._file = open(self.path, "r+b")  # noqa: SIM115
-        self._file.truncate(min(num_bytes, self.path.stat().st_size))
-        self._file.seek(0, io.SEEK_END)
+        self._lines = Lines(out / "metrics.jsonl")
+        self._lines.open(num_bytes)
         self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
 
-    def __enter__(self) -> Metrics:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._file.close()
+    def close(self) -> None:
+        """Both."""
+        self._lines.close()
         self._tensorboard.close()
 
-    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """One line, and one curve a value, named `kind`/value; AsrtoolError when the disk is full."""
-        line = json.dumps({"kind": kind, "step": step, **values}) + "\n"
+        self._lines.write({"kind": kind, "step": step, **values})
         try:
-            self._file.write(line.encode())
-            self._file.flush()
             for name, value in values.items():
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
         except OSError as error:
-            raise disk_full(self.path, error) from error
+            raise disk_full(self._lines.path, error) from error
 
     @property
     def num_bytes(self) -> int:
         """How long metrics.jsonl is."""
-        return self._file.tell()
+        return self._lines.num_bytes
+
+
+class Reports:
+    """What learner 0 writes of its own steps, and logs; all learners keep the time. Opened when entered.
+
+    `state` says where to continue, and gets the seconds; `total_samples` are those of the whole training.
+    """
+
+    def __init__(self, settings: Optimisation, total_samples: int, out: Path, state: State, is_first: bool) -> None:
+        self._settings = settings
+        self._total_samples = total_samples
+        self._out = out
+        self._state = state
+        self._is_first = is_first
+        self._reported_step = state.step
+        self._interval = Interval()
+        self._curves: Curves | None = None  # of the first learner
+        self._clock = 0.0
+
+    def __enter__(self) -> Reports:
+        if self._is_first:
+            self._curves = Curves(self._out, self._state.metrics_bytes, self._state.step)
+        self._clock = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._curves:
+            self._curves.close()
+
+    def add(self, batch: TrainingBatch, step: Step) -> None:
+        """Count a step that has just ended."""
+        self._interval.add(batch, step, self._lap_s())
+
+    def is_due(self, step: int) -> bool:
+        """Whether a report is, after `step`."""
+        every = self._settings.log_every_steps
+        return step // every > self._reported_step // every
+
+    def report(self, step: int, num_samples: int, learning_rate: float) -> None:
+        """The steps since the last report, where there are any."""
+        if not self._interval.num_steps:
+            return
+        rates = self._interval.rates()
+        self._interval = Interval()
+        self._reported_step = step
+        epoch, seconds = self._state.epoch + 1, self._state.seconds
+        values = {"epoch": epoch, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
+        self._write("train", step, values)
+        left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
+        logging.info(
+            "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
+            epoch, self._settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
+        )  # fmt: skip
+
+    def report_dev(self, losses: Sums) -> float:
+        """The evaluation at the end of an epoch; the loss by its normaliser."""
+        self._lap_s()
+        state, means = self._state, losses.means()
+        self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
+        logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
+        return means["loss"]
+
+    def report_learners(self, consensus: ConsensusMetrics) -> None:
+        """How far apart the learners were when they synchronised."""
+        values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
+        self._write("learners", self._state.step, {key: value for key, value in values.items() if value is not None})
+
+    def note_length(self) -> None:
+        """Have the state say how long metrics.jsonl is."""
+        if self._curves:
+            self._state.metrics_bytes = self._curves.num_bytes
+
+    def _lap_s(self) -> float:
+        """Seconds since the last call, which are added to those of the training."""
+        before, self._clock = self._clock, time.perf_counter()
+        self._state.seconds += self._clock - before
+        return self._clock - before
+
+    def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        if self._curves:
+            self._curves.write(kind, step, values)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from asrtool.distributed.update import NamedParameters
-from asrtool.train.settings import AdamW, Sgd, Train
+from asrtool.train.settings import AdamW, Optimisation, Sgd
 
 # torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
 # Fused: one pass over the memory of a parameter.
 FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
 
 
-def build_optimizer(named_parameters: NamedParameters, settings: Train) -> torch.optim.Optimizer:
+def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -> torch.optim.Optimizer:
     """The optimizer that the settings choose, for these parameters."""
     chosen = settings.optimizer
     optimizer: torch.optim.Optimizer = chosen.load()(named_parameters, chosen.settings, settings.peak_lr)

@@ -5,52 +5,50 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
+from asrtool.distributed.strategy import StepCost
+from asrtool.distributed.work_queue import Assignment
 from asrtool.distributed.world import World
 from asrtool.files import disk_full
 from asrtool.train.assigned import Assigned
 
 
-class Records:
-    """One line a step, continued from `num_bytes`, by learner: later lines are dropped.
+@dataclass(frozen=True)
+class Step:
+    """A step of a learner."""
 
-    A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
-    learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
-    (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
-    (changes by others since the weights of the gradient) and ``bytes`` (sent).
-    """
+    number: int  # batches that all learners have trained after it, as the learning rate counts them
+    num_samples: int  # of all learners, likewise
+    loss: float  # nats, summed over the batch, before the update; 0 without a batch
+    figures: Mapping[str, float]  # further sums that the objective reports
+    grad_norm: float  # before the update and before clipping
+    begin: float  # seconds since 1970
+    compute_s: float
+    cost: StepCost  # of communication
 
-    def __init__(self, out: Path, world: World, num_bytes: list[int]) -> None:
-        self.path = _path(out, world.rank)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+class Lines:
+    """A file of JSON lines that a training continues: lines behind those it had when it was saved are dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def open(self, num_bytes: int) -> None:
+        """Continue after `num_bytes`."""
         self.path.touch()
-        if world.rank == 0:  # before, there may have been more learners
-            for path in self.path.parent.glob("*.jsonl"):
-                rank = int(path.stem)
-                if rank >= world.size:
-                    os.truncate(path, num_bytes[rank] if rank < len(num_bytes) else 0)
         self._file = open(self.path, "r+b")  # noqa: SIM115
-        before = num_bytes[world.rank] if world.rank < len(num_bytes) else 0
-        self._file.truncate(min(before, self.path.stat().st_size))
+        self._file.truncate(min(num_bytes, self.path.stat().st_size))
         self._file.seek(0, io.SEEK_END)
-        self._assigned = Assigned(out, world.rank)
 
-    def __enter__(self) -> Records:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._file.close()
-        self._assigned.close()
-
-    def write_assigned(self, epoch: int, batches: list[int]) -> None:
-        """Note the `batches` assigned to this learner and not yet trained, so that they can be named if it dies."""
-        self._assigned.write(epoch, batches)
-
-    def write(self, values: dict[str, Any]) -> None:
+    def write(self, values: Mapping[str, Any]) -> None:
         """One line; AsrtoolError when the disk is full."""
+        assert self._file, "write before open"
         try:
             self._file.write(json.dumps(values).encode() + b"\n")
             self._file.flush()
@@ -60,7 +58,82 @@ class Records:
     @property
     def num_bytes(self) -> int:
         """How long the file is."""
+        assert self._file, "asked before open"
         return self._file.tell()
+
+    def close(self) -> None:
+        """Of what is open."""
+        if self._file:
+            self._file.close()
+
+
+class Records:
+    """One line a step, continued from `num_bytes`, by learner; opened when entered.
+
+    A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
+    learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
+    (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
+    (changes by others since the weights of the gradient) and ``bytes`` (sent).
+    """
+
+    def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
+        self._out = out
+        self._world = world
+        self._lengths = num_bytes
+        self._lines = Lines(_path(out, world.rank))
+        self._assigned = Assigned(out, world.rank)
+
+    def __enter__(self) -> Records:
+        self._lines.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._world.rank == 0:  # before, there may have been more learners
+            for path in self._lines.path.parent.glob("*.jsonl"):
+                if (rank := int(path.stem)) >= self._world.size:
+                    os.truncate(path, self._length(rank))
+        self._lines.open(self._length(self._world.rank))
+        self._assigned.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._lines.close()
+        self._assigned.close()
+
+    def follow(self, epoch: int, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
+        """Pass `assignments` on, noting each until its step is written, so that it can be named if this learner dies.
+
+        `epoch` counts from 1.
+        """
+        for assignment in assignments:
+            if assignment.position is not None:
+                self._assigned.add(epoch, assignment.position)
+            yield assignment
+
+    def write(self, epoch: int, position: int, step: Step, normaliser: int, data_s: float) -> None:
+        """The line of a step that trained the batch at `position` of `epoch`; AsrtoolError when the disk is full."""
+        self._lines.write(
+            {
+                "epoch": epoch,
+                "batch": position,
+                "step": step.number,
+                "samples": step.num_samples,
+                "loss": step.loss / max(normaliser, 1),
+                "begin": round(step.begin, 6),
+                "compute_s": round(step.compute_s, 6),
+                "comm_s": round(step.cost.comm_s, 6),
+                "wait_s": round(step.cost.wait_s, 6),
+                "data_s": round(data_s, 6),
+                "staleness": step.cost.staleness,
+                "bytes": step.cost.num_bytes,
+            }
+        )
+        self._assigned.remove(epoch, position)
+
+    @property
+    def num_bytes(self) -> int:
+        """How long the file is."""
+        return self._lines.num_bytes
+
+    def _length(self, rank: int) -> int:
+        return self._lengths[rank] if rank < len(self._lengths) else 0
 
 
 def _path(out: Path, rank: int) -> Path:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from asrtool.train.settings import Halving, InverseSqrt, OneCycle, Train
+from asrtool.train.settings import Halving, InverseSqrt, OneCycle, Optimisation
 
 
-def learning_rate(train: Train, num_samples: int, total_samples: int) -> float:
+def learning_rate(settings: Optimisation, num_samples: int, total_samples: int) -> float:
     """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`."""
     assert 0 < num_samples <= total_samples, (num_samples, total_samples)
-    schedule: Any = train.schedule.load()
-    rate: float = schedule(train.schedule.settings, train.peak_lr, num_samples / total_samples, train.num_epochs)
+    schedule: Any = settings.schedule.load()
+    rate: float = schedule(
+        settings.schedule.settings, settings.peak_lr, num_samples / total_samples, settings.num_epochs
+    )
     return rate
 
 

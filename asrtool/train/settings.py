@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from asrtool.settings import Choice, at_least, between, choice, one_of, positive
 
@@ -35,12 +35,13 @@ class SpecAugment:
 
 
 @dataclass(frozen=True)
-class Train:
-    """Optimisation."""
+class Optimisation:
+    """How weights are found, whatever the model and the data."""
+
+    section: ClassVar[str] = "train"
 
     seed: int = 1  # of weights, batches, masks and dropout
     num_epochs: int = 5  # passes over the training set
-    batch_s: float = 120.0  # seconds of speech in a batch, padding included
     optimizer: Choice = choice("optimizer", "adamw")  # how gradients change the weights
     peak_lr: float = 0.002  # highest learning rate
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
@@ -51,13 +52,34 @@ class Train:
     save_every_steps: int = 100  # steps from one checkpoint to the next; one more after each epoch
     keep_last: int = 5  # checkpoints kept for their age
     keep_best: int = 2  # checkpoints kept for their loss on dev
+
+    def __post_init__(self) -> None:
+        one_of(f"{self.section}.precision", self.precision, ("auto", "fp32", "bf16"))
+        positive(self.section, self, "peak_lr", "clip_norm")
+        at_least(1, self.section, self, "num_epochs", "log_every_steps", "save_every_steps", "keep_last")
+        at_least(0, self.section, self, "seed", "num_threads", "keep_best")
+
+
+@dataclass(frozen=True)
+class Train(Optimisation):
+    """Training of the acoustic model."""
+
+    batch_s: float = 120.0  # seconds of speech in a batch, padding included
+    source: Choice = choice("source", "shards")  # where the batches of the training set come from
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("train", self, "batch_s")
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shards of features with an index, each utterance once an epoch."""
+
     cache_gib: float = 4.0  # features held in memory when they all fit
 
     def __post_init__(self) -> None:
-        one_of("train.precision", self.precision, ("auto", "fp32", "bf16"))
-        positive("train", self, "batch_s", "peak_lr", "clip_norm")
-        at_least(1, "train", self, "num_epochs", "log_every_steps", "save_every_steps", "keep_last")
-        at_least(0, "train", self, "seed", "num_threads", "keep_best", "cache_gib")
+        at_least(0, "train.shards", self, "cache_gib")
 
 
 @dataclass(frozen=True)
@@ -135,21 +157,20 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Nnlm:
-    """Word LSTM language model, for rescoring."""
+class Nnlm(Optimisation):
+    """Word language model, for rescoring, and its training."""
+
+    section: ClassVar[str] = "nnlm"
 
     enabled: bool = False  # whether it is trained, and used by method rescore
-    num_layers: int = 2  # of LSTM
-    hidden_size: int = 512  # cells of a layer, and values a word
-    dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
-    num_epochs: int = 10  # passes over the text
+    encoder: Choice = choice("word-encoder", "word-lstm")  # words to hidden rows
     batch_words: int = 2000  # in a batch, padding included
-    learning_rate: float = 0.001  # halved after an epoch that did not lower the perplexity on dev
+    num_epochs: int = 10  # passes over the text
+    peak_lr: float = 0.003  # highest learning rate
     clip_norm: float = 1.0  # gradient norm
-    seed: int = 1  # of weights, batches and dropout
+    keep_last: int = 1  # checkpoints kept for their age
+    keep_best: int = 1  # checkpoints kept for their loss on dev; the best one becomes the model
 
     def __post_init__(self) -> None:
-        at_least(1, "nnlm", self, "num_layers", "hidden_size", "num_epochs", "batch_words")
-        between("nnlm.dropout", self.dropout, 0, 0.9)
-        positive("nnlm", self, "learning_rate", "clip_norm")
-        at_least(0, "nnlm", self, "seed")
+        super().__post_init__()
+        at_least(1, "nnlm", self, "batch_words", "keep_best")

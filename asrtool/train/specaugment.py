@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from asrtool.train.batch import Augment, TrainingBatch
 from asrtool.train.settings import SpecAugment
+
+
+def masking(settings: SpecAugment) -> Augment:
+    """What masks a batch."""
+
+    def mask(batch: TrainingBatch, random: np.random.Generator) -> None:
+        mask_features(batch.inputs_NT, batch.input_lens_N, settings, random)
+
+    return mask
 
 
 def mask_features(
@@ -35,6 +45,6 @@ def _time_widths(feat_lens_N: np.ndarray, settings: SpecAugment, random: np.rand
     num_masks = settings.num_time_masks
     if num_masks == 0:
         return np.zeros((len(feat_lens_N), 0), dtype=np.int64)
-    share = (settings.max_time_fraction * feat_lens_N / num_masks).astype(np.int64)
-    widest_N = np.minimum(settings.max_time_frames, share)
+    part = (settings.max_time_fraction * feat_lens_N / num_masks).astype(np.int64)
+    widest_N = np.minimum(settings.max_time_frames, part)
     return random.integers(0, widest_N[:, None] + 1, (len(feat_lens_N), num_masks))

@@ -1,4 +1,4 @@
-"""Stopping between two steps, so that the weights of a training that is told to stop are whole."""
+"""Stopping between two steps, so that the weights of a training that is asked to stop are whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPEAT_S = 1.0  # a cluster signals all processes of a job, and the launcher pas
 
 
 class Stopped(Exception):
-    """This process, or another learner, was told to stop; raised where stopping is safe."""
+    """This process, or another learner, was asked to stop; raised where stopping is safe."""
 
 
 class Stop:
@@ -25,7 +25,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._received: int | None = None
-        self._told = False
+        self._logged = False
         self._since = 0.0
         self._before: dict[int, Any] = {}
 
@@ -46,9 +46,9 @@ class Stop:
     @property
     def requested(self) -> bool:
         """Whether a signal has come; the first answer that says so is logged as well."""
-        if self._received is not None and not self._told:
-            self._told = True
-            logging.info("told to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
+        if self._received is not None and not self._logged:
+            self._logged = True
+            logging.info("asked to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
         return self._received is not None
 
     def check(self) -> None:

@@ -16,17 +16,16 @@ from rendezvous import rendezvous_address
 from toy_task import TOY_CONFIG
 
 from asrtool.config_file import load_config
-from asrtool.corpus.reader import FeatureReader
-from asrtool.train.epoch import Epoch
-from asrtool.train.examples import Examples
+from asrtool.train.source import Epoch
+from asrtool.train.train import build_components
 
-PATIENCE_S = 120
+ANSWER_S = 120
 # Batches of two utterances, so that each learner has some of them.
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
 
 class Learners:
-    """`num` processes, each of which runs what it is told with the environment of a learner."""
+    """`num` processes, each of which runs what it gets with the environment of a learner."""
 
     def __init__(self, num: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -43,7 +42,7 @@ class Learners:
             for rank, pipe in enumerate(pipes):
                 ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(pipes), "LOCAL_WORLD_SIZE": len(pipes)}
                 pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))
-            answers = [pipe.recv() if pipe.poll(PATIENCE_S) else ("no answer", None) for pipe in pipes]
+            answers = [pipe.recv() if pipe.poll(ANSWER_S) else ("no answer", None) for pipe in pipes]
         for rank, (failed, _) in enumerate(answers):
             assert not failed, f"learner {rank}: {failed}"
         return [result for _, result in answers]
@@ -76,10 +75,7 @@ def batches_trained(out: Path) -> Counter[tuple[int, int]]:
 
 def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
     """Each (epoch, batch) of the training once."""
-    reader = FeatureReader(toy / "features" / "train", "none")
-    examples = Examples(reader, {i: [1] for i in range(len(reader.index))}, 0)
-    settings = load_config([config]).train
-    epochs = [
-        Epoch.plan(examples, int(settings.batch_s * 100), settings.seed, epoch) for epoch in range(settings.num_epochs)
-    ]
-    return Counter((number, batch) for number, epoch in enumerate(epochs, 1) for batch in range(len(epoch.batches)))
+    settings = load_config([config])
+    source = build_components(toy / "features", toy / "tokenizer", settings).train_set
+    sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(settings.train.num_epochs)]
+    return Counter((number, batch) for number, size in enumerate(sizes, 1) for batch in range(size))

@@ -12,7 +12,7 @@ import torch
 from toy_task import NUM_BINS, NUM_TOKENS
 
 from asrtool.errors import AsrtoolError
-from asrtool.models import load_model
+from asrtool.models.model_file import load_model
 from asrtool.train.average import _mean, average_checkpoints
 from asrtool.train.checkpoint import State, checkpoint_path, save_checkpoint
 
@@ -56,7 +56,7 @@ def test_those_with_the_lowest_loss_on_dev_are_averaged(trained: Path, tmp_path:
     assert_model_is(tmp_path / "model.pt", numpy_mean(trained, [int(entry["step"]) for entry in best]))
 
 
-def test_fewer_checkpoints_than_wanted_are_averaged_and_told(trained: Path, tmp_path: Path, caplog) -> None:
+def test_fewer_checkpoints_than_wanted_are_averaged_and_reported(trained: Path, tmp_path: Path, caplog) -> None:
     with caplog.at_level(logging.INFO):
         average_checkpoints(trained, tmp_path / "model.pt", "last", 9)
     steps = [int(entry["step"]) for entry in saved(trained)]

@@ -1,4 +1,4 @@
-"""Trainings of different inputs are told apart and never mixed."""
+"""Trainings of different inputs are distinguished and never mixed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.train.inputs import describe_inputs, open_training
+from asrtool.train.inputs import Inputs, describe_inputs, open_training
 
 
 @pytest.fixture
@@ -25,17 +25,19 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def describe(data: Path, *overrides: str) -> dict[str, object]:
+def describe(data: Path, *overrides: str) -> Inputs:
     return describe_inputs(data / "features", data / "tokenizer", load_config(overrides=overrides))
 
 
-@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.dropout=0.3", "specaugment.num_time_masks=1"])
+@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.lstm.dropout=0.3", "specaugment.num_time_masks=1"])
 def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:
     assert describe(data) == describe(data)
     assert describe(data, override) != describe(data)
 
 
-@pytest.mark.parametrize("override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam_sizes=9"])
+@pytest.mark.parametrize(
+    "override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam.beam_sizes=9", "train.shards.cache_gib=1"]
+)
 def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
     assert describe(data, override) == describe(data)
 
@@ -60,12 +62,12 @@ def test_missing_data_is_named(data: Path) -> None:
         describe(data)
 
 
-def opened(out: Path, inputs: dict[str, Any]) -> bool:
-    with open_training(out, inputs) as finished:
+def opened(out: Path, settings: dict[str, Any]) -> bool:
+    with open_training(out, Inputs(settings)) as finished:
         return finished
 
 
-def test_the_same_training_is_gone_on_with_until_train_json_says_it_is_finished(tmp_path: Path) -> None:
+def test_the_same_training_is_resumed_until_train_json_says_it_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "train"
     assert not opened(out, {"a": 1})
     (out / "checkpoints").mkdir()
@@ -105,7 +107,7 @@ def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path
         rf"{out}: another training is running there \(process {os.getpid()}\); wait for it, or name another folder"
     )
     assert not opened(out, {"a": 0})
-    with open_training(out, {"a": 1}):
+    with open_training(out, Inputs({"a": 1})):
         (out / "checkpoints").mkdir()
         for number in (1, 2):
             with pytest.raises(AsrtoolError, match=message):

@@ -1,4 +1,4 @@
-"""Learners as the command starts them: whichever of them ends, the others do as well, and the same command goes on."""
+"""Learners as the command starts them: whichever of them ends, the others do as well, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from learners import MANY_BATCHES, batches_trained, planned
 from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
-NUM_EPOCHS = 8  # seconds of training: enough to see how it goes before it has ended
+NUM_EPOCHS = 8  # seconds of training: enough to see it at work before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -113,9 +113,9 @@ def kill_one(start: Start, out: Path, strategy: str) -> None:
     killed = start("--strategy", strategy)
     wait_for_steps(out, 2)
     os.kill(stop_with_a_batch(out, 1), signal.SIGKILL)
-    _, told = killed.communicate(timeout=ENDED_S)
+    _, log = killed.communicate(timeout=ENDED_S)
     assert killed.returncode == 1
-    error = told.splitlines()[-1]
+    error = log.splitlines()[-1]
     assert error.startswith(f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL")
     assert "before it had trained batch" in error
     assert "run the same command again" in error
@@ -126,7 +126,7 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named(start: Start,
     kill_one(start, tmp_path / "train", "allreduce")
 
 
-def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_goes_on(
+def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
     start: Start, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
@@ -136,16 +136,16 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     stopped = start("--strategy", "adpsgd-random")
     wait_for_steps(out, 3, before)
     stopped.send_signal(signal.SIGTERM)
-    _, told = stopped.communicate(timeout=ENDED_S)
+    _, log = stopped.communicate(timeout=ENDED_S)
     assert stopped.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
-    assert "saving a checkpoint" in told
+    assert "saving a checkpoint" in log
     assert not learners_of(out)
     assert not (out / "train.json").exists()
 
     last = start("--strategy", "adpsgd-random")
-    _, told = last.communicate(timeout=ENDED_S)
-    assert last.returncode == 0, told
-    assert "resuming after step" in told
+    _, log = last.communicate(timeout=ENDED_S)
+    assert last.returncode == 0, log
+    assert "resuming after step" in log
     assert batches_trained(out) == planned(toy, toy_config)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
@@ -179,10 +179,10 @@ def test_a_learner_killed_as_it_starts_is_not_said_to_have_batches_of_an_earlier
         assert time.monotonic() < until
         time.sleep(0.01)
     os.kill(found[1], signal.SIGKILL)
-    _, told = process.communicate(timeout=ENDED_S)
+    _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
-    assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in told
-    assert "epoch 97" not in told
+    assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in log
+    assert "epoch 97" not in log
 
 
 def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> No
         signal.signal(signal.SIGHUP, before)
     wait_for_steps(tmp_path / "train", 2)
     process.send_signal(signal.SIGHUP)
-    _, told = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 0, told
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
     assert (tmp_path / "train" / "train.json").exists()
 
 
@@ -207,15 +207,17 @@ def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> No
         (("--slow", "0:nan"), "error: --slow 0:nan: expected RANK:FACTOR"),
     ],
 )
-def test_a_slow_learner_that_cannot_be_is_told(options: tuple[str, ...], message: str, start: Start) -> None:
+def test_a_slow_learner_that_cannot_be_is_reported(options: tuple[str, ...], message: str, start: Start) -> None:
     process = start("--strategy", "adpsgd-fixed", *options)
-    _, told = process.communicate(timeout=ENDED_S)
+    _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
-    assert told.startswith(message)
+    assert log.startswith(message)
 
 
-def test_what_is_wrong_is_told_before_learners_are_started(start: Start) -> None:
+def test_what_is_wrong_is_reported_before_learners_are_started(start: Start) -> None:
     process = start("--strategy", "single")
-    _, told = process.communicate(timeout=ENDED_S)
+    _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 1
-    assert told.startswith("error: train.strategy is single, dist.num_learners 3; choose another --strategy")
+    assert log.startswith(
+        "error: distributed.strategy is single, distributed.num_learners 3; choose another --strategy"
+    )

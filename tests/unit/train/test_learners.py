@@ -20,7 +20,7 @@ import pytest
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
-from asrtool.config import STRATEGIES
+from asrtool import registry
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
 from asrtool.distributed.learner import learner
@@ -31,15 +31,16 @@ from asrtool.train import loop
 from asrtool.train.assigned import read_assigned
 from asrtool.train.checkpoint import State, save_checkpoint
 from asrtool.train.checkpointer import Checkpointer
-from asrtool.train.epoch import Epoch
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
-from asrtool.train.train import _prepare, train_model
+from asrtool.train.run import prepare as prepare_job
+from asrtool.train.source import Planned
+from asrtool.train.train import acoustic_job, train_model
 
 NUM_LEARNERS = 4
-MANY = [name for name in STRATEGIES if name != "single"]
+MANY = [name for name in registry.names("strategy") if name != "single"]
 LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
-PLAIN = ("model.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
+PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +67,20 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
-    """Be one of the learners; `stop` = (rank, deals) sends that learner SIGTERM when it asks so often for a batch."""
+    """Be one of the learners; `stop` = (rank, assignments) sends that learner SIGTERM when it asks so often for a batch."""
 
     def make_queue(world: World, assignment_rule: AssignmentRule, stop_requested: Callable[[], bool]) -> WorkQueue:
-        num_deals = 0
+        num_asked = 0
 
-        def told() -> bool:
-            nonlocal num_deals
-            num_deals += 1
-            if stop == (world.rank, num_deals):
+        def requested() -> bool:
+            nonlocal num_asked
+            num_asked += 1
+            if stop == (world.rank, num_asked):
                 time.sleep(0.1)  # the others do what they can without this one
                 signal.raise_signal(signal.SIGTERM)
             return stop_requested()
 
-        return WorkQueue(world, assignment_rule, told)
+        return WorkQueue(world, assignment_rule, requested)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
@@ -114,14 +115,14 @@ def _exit(number: int, _: FrameType | None) -> None:
 def named(name: str) -> tuple[str, str]:
     """The settings of a strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
     strategy, _, outer = name.partition(" by ")
-    return f"train.strategy={strategy}", f"dist.outer={outer or 'adpsgd-random'}"
+    return f"distributed.strategy={strategy}", f"distributed.h-adpsgd.outer={outer or 'adpsgd-random'}"
 
 
 @pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
-def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
+def test_after_sigterm_to_one_learner_all_resume_and_every_batch_is_trained_once(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    overrides = (*named(name), "dist.node_size=2", "dist.block_steps=2")
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
@@ -142,18 +143,18 @@ def test_after_sigterm_to_one_learner_all_go_on_and_every_batch_is_trained_once(
 def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
-    overrides = (*named(name), "dist.node_size=1", "dist.block_steps=4")
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=1", "distributed.bmuf.block_steps=4")
     learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, num=2)
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None, num=2)
     learners.run(train, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
     assert_same_bits(last_weights(tmp_path / "train"), last_weights(tmp_path / "undisturbed"))
 
 
-def test_with_another_number_of_learners_training_goes_on_from_the_mean(
+def test_with_another_number_of_learners_training_resumes_from_the_mean(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=adpsgd-random",)
+    overrides = ("distributed.strategy=adpsgd-random",)
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     learners.run(train, toy, toy_config, out, overrides, None, num=3)
@@ -166,7 +167,7 @@ def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=allreduce",)
+    overrides = ("distributed.strategy=allreduce",)
     for num, stop in ((4, (1, 4)), (2, (1, 4)), (4, None)):
         learners.run(train, toy, toy_config, out, overrides, stop, num=num)
         if num == 2:  # as if four learners had begun after that and been killed
@@ -174,55 +175,55 @@ def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
     assert batches_trained(out) == planned(toy, toy_config)
 
 
-def test_with_other_teams_training_goes_on_from_the_mean(
+def test_with_other_sync_groups_training_resumes_from_the_mean(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=h-adpsgd", "dist.outer=adpsgd-d1")
+    overrides = ("distributed.strategy=h-adpsgd", "distributed.h-adpsgd.outer=adpsgd-d1")
     learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, (1, 3))
-    (told, *_) = learners.run(train_on_machines_of, 4, toy, toy_config, out, overrides, None)
-    assert "with 4 learners that share gradients instead of 2: from the mean of their weights" in told
+    (log, *_) = learners.run(train_on_machines_of, 4, toy, toy_config, out, overrides, None)
+    assert "with 4 learners that share gradients instead of 2: from the mean of their weights" in log
     assert batches_trained(out) == planned(toy, toy_config)
 
 
-def test_where_no_checkpoint_has_what_learners_had_training_goes_on_from_the_mean(
+def test_where_no_checkpoint_has_what_learners_had_training_resumes_from_the_mean(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
     learners.run(train, toy, toy_config, out, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     newest.write_bytes(newest.read_bytes()[:-100])
     for path in (out / "checkpoints").glob("*.learner-1.pt"):
         path.unlink()
-    (told, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
-    (line,) = [line for line in told.splitlines() if line.startswith("resuming")]
+    (log, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
+    (line,) = [line for line in log.splitlines() if line.startswith("resuming")]
     assert "in epoch 1, without what each learner had of its own: from the mean of their weights" in line
     assert newest.stem not in line
     assert batches_trained(out) == planned(toy, toy_config)
 
 
-def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_gone_on_with(
+def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_resumed(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     """As where learners were killed before that of rank 0 had written its file, which is still the one of before."""
     out, other = tmp_path / "train", tmp_path / "other"
-    overrides = ("train.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
     for folder in (out, other):
         learners.run(train, toy, toy_config, folder, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("*.learner-1.pt"))
     newest.write_bytes(max((other / "checkpoints").glob("*.learner-1.pt")).read_bytes())
-    (told, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
+    (log, *_) = learners.run(train_on_machines_of, 2, toy, toy_config, out, overrides, None, num=2)
     whole = f"{newest.name.partition('.')[0]}.pt"
-    assert f"{newest.name}: of another checkpoint than {whole}; going back to the checkpoint before" in told
+    assert f"{newest.name}: of another checkpoint than {whole}; going back to the checkpoint before" in log
     assert batches_trained(out) == planned(toy, toy_config)
 
 
 def test_machines_of_unlike_numbers_of_learners_are_refused_as_nodes(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    for told in learners.run(prepare_on_unlike_machines, toy, toy_config, ("train.strategy=h-adpsgd",), num=2):
-        assert told == "machines with 1 and 2 learners; choose a dist.node_size for all"
+    for message in learners.run(prepare_on_unlike_machines, toy, toy_config, ("distributed.strategy=h-adpsgd",), num=2):
+        assert message == "machines with 1 and 2 learners; choose a distributed.h-adpsgd.node_size for all"
 
 
 def train_on_machines_of(
@@ -249,8 +250,10 @@ def prepare_on_unlike_machines(toy: Path, config: Path, overrides: tuple[str, ..
 
 
 def test_learners_that_find_other_checkpoints_are_refused(learners: Learners, tmp_path: Path) -> None:
-    for told in learners.run(load_own_checkpoints, tmp_path, num=2):
-        assert told.endswith("learner 0 finds 0 checkpoints there, learner 1 1; name a folder that all machines share")
+    for message in learners.run(load_own_checkpoints, tmp_path, num=2):
+        assert message.endswith(
+            "learner 0 finds 0 checkpoints there, learner 1 1; name a folder that all machines share"
+        )
 
 
 def load_own_checkpoints(folder: Path) -> str:
@@ -266,7 +269,9 @@ def load_own_checkpoints(folder: Path) -> str:
 def test_a_good_batch_beside_a_bad_one_is_not_blamed(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    good, bad = learners.run(train_badly, toy, toy_config, tmp_path / "train", ("train.strategy=allreduce",), num=2)
+    good, bad = learners.run(
+        train_badly, toy, toy_config, tmp_path / "train", ("distributed.strategy=allreduce",), num=2
+    )
     assert "gradient norm nan with the gradients of 1 others" in good
     assert "loss nan, gradient norm nan; the batch of" in bad
     assert len(list((tmp_path / "train").glob("bad-batch-*.pt"))) == 2
@@ -287,7 +292,12 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
 @pytest.mark.parametrize("name", MANY)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit(train_toy, tmp_path: Path, name: str) -> None:
     expected = train_toy(tmp_path / "single")
-    found = train_toy(tmp_path / "one", f"train.strategy={name}", "dist.block_momentum=0", "dist.block_steps=2")
+    found = train_toy(
+        tmp_path / "one",
+        f"distributed.strategy={name}",
+        "distributed.bmuf.block_momentum=0",
+        "distributed.bmuf.block_steps=2",
+    )
     assert_same_bits(found, expected)
 
 
@@ -295,7 +305,7 @@ def test_gradients_averaged_over_learners_are_those_of_the_batch_of_all(
     learners: Learners, toy: Path, toy_config: Path
 ) -> None:
     """Each learner has some of its utterances, whatever their numbers of tokens."""
-    overrides = ("train.strategy=allreduce", *PLAIN)
+    overrides = ("distributed.strategy=allreduce", *PLAIN)
     found = learners.run(averaged_gradients, toy, toy_config, overrides)
     expected = gradients_of_all(toy, toy_config, overrides)
     for gradients in found:
@@ -308,31 +318,33 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
     with learner() as world:
         training = prepare(toy, config, overrides, world)
         training.strategy.start()
-        epoch = Epoch.plan(training.train_set, training.max_frames, 1, 0)
-        (batch,) = training.train_set.load([epoch.batches[world.rank]])
-        num_tokens = epoch.num_tokens(range(world.size))
+        training.epoch.extend(world.size)
+        (batch,) = training.train_set.load([training.epoch.batch(world.rank)])
+        num_tokens = training.epoch.normaliser(range(world.size))
         (training.strategy.task(batch) / (num_tokens / world.size)).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
 def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> list[np.ndarray]:
-    training = prepare(toy, config, ("train.strategy=single", *overrides[1:]), World())
-    epoch = Epoch.plan(training.train_set, training.max_frames, 1, 0)
-    merged = Batch(0, tuple(i for batch in epoch.batches[:NUM_LEARNERS] for i in batch.indices))
+    training = prepare(toy, config, ("distributed.strategy=single", *overrides[1:]), World())
+    training.epoch.extend(NUM_LEARNERS)
+    planned = [training.epoch.batch(position) for position in range(NUM_LEARNERS)]
+    indices = tuple(i for batch in planned for i in batch.content.indices)
+    merged = Planned(Batch(0, indices), len(indices), sum(batch.normaliser for batch in planned))
     (batch,) = training.train_set.load([merged])
-    (training.strategy.task(batch) / batch.num_tokens).backward()
+    (training.strategy.task(batch) / batch.normaliser).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
 def prepare(toy: Path, config: Path, overrides: tuple[str, ...], world: World) -> Training:
     settings = load_config([config], overrides)
-    return _prepare(toy / "features", toy / "tokenizer", toy / "never", settings, None, world)
+    return prepare_job(acoustic_job(toy / "features", toy / "tokenizer", toy / "never", settings), world)
 
 
 def test_learners_that_share_gradients_stay_the_same_to_the_last_bit(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    overrides = ("train.strategy=allreduce", *PLAIN)
+    overrides = ("distributed.strategy=allreduce", *PLAIN)
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
     entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
     assert {entry["consensus_distance"] for entry in entries if entry["kind"] == "learners"} == {0.0}

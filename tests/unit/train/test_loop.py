@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from toy_task import NUM_BINS, NUM_TOKENS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weights, make_texts, metric_steps, write_set
 
-from asrtool.config import Model
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import plan_epoch
 from asrtool.corpus.index import write_feature_settings
@@ -20,12 +19,14 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
-from asrtool.models import build_model
+from asrtool.models.acoustic import build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
 from asrtool.train.loop import Training
 from asrtool.train.train import train_model
 
 PLAIN = (
-    "model.dropout=0",
+    "model.lstm.dropout=0",
     "specaugment.num_freq_masks=0",
     "specaugment.num_time_masks=0",
     "train.save_every_steps=1",
@@ -35,11 +36,12 @@ PLAIN = (
 
 
 def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:
-    train_toy(tmp_path / "train", *PLAIN, "train.optimizer=sgd", "train.weight_decay=0.1")
+    train_toy(tmp_path / "train", *PLAIN, "train.optimizer=sgd", "train.sgd.weight_decay=0.1")
     found = torch.load(tmp_path / "train" / "checkpoints" / "step-00000003.pt", weights_only=True)["weights"]
 
     torch.manual_seed(1)
-    model = build_model(Model(num_layers=2, hidden_size=12, stack_frames=2, dropout=0.0), NUM_BINS, NUM_TOKENS)
+    lstm = Choice.of("encoder", "lstm", num_layers=2, hidden_size=12, stack_frames=2, dropout=0.0)
+    model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
     decayed = [p for p in model.parameters() if p.ndim == 2]
     plain = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
@@ -52,11 +54,11 @@ def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path:
         tokens = [torch.tensor(tokenizer.encode(reader.index[i].text)) for i in batch.indices]
         token_lens = torch.tensor([len(ids) for ids in tokens])
         samples += len(feats)
-        share = samples / (3 * 24)
+        fraction = samples / (3 * 24)
         for group in optimizer.param_groups:
-            fallen = (share - 0.15) / 0.85
+            fallen = (fraction - 0.15) / 0.85
             falling = 0.01 + 0.99 * (1 + np.cos(np.pi * fallen)) / 2
-            group["lr"] = 0.02 * (share / 0.15 if share < 0.15 else falling)
+            group["lr"] = 0.02 * (fraction / 0.15 if fraction < 0.15 else falling)
         log_probs, lens = model(
             torch.nn.utils.rnn.pad_sequence(feats, batch_first=True), torch.tensor([len(f) for f in feats])
         )
@@ -73,15 +75,15 @@ def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path:
 
 
 def test_the_learning_rate_of_a_strategy_is_a_multiple_of_that_of_the_schedule(train_toy, tmp_path: Path) -> None:
-    scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "dist.lr_scale=0.5")
+    scaled = train_toy(tmp_path / "scaled", *PLAIN, "train.peak_lr=0.02", "distributed.lr_scale=0.5")
     assert_same_bits(scaled, train_toy(tmp_path / "plain", *PLAIN, "train.peak_lr=0.01"))
 
 
 def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path) -> None:
     for name in ("train", "dev"):
         write_set(tmp_path / "features" / name, make_texts(4, seed=1), seed=1)
-    write_feature_settings(tmp_path / "features", load_config(overrides=["features.cmvn=none"]).features)
-    sizes = ["model.num_layers=1", "model.hidden_size=32", "model.stack_frames=2"]
+    write_feature_settings(tmp_path / "features", SETTINGS)
+    sizes = ["model.lstm.num_layers=1", "model.lstm.hidden_size=32", "model.lstm.stack_frames=2"]
     training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
     overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
     train_model(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides))
@@ -89,7 +91,7 @@ def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path
     assert final["dev_loss"] < 0.02
 
 
-def test_a_finished_training_tells_how_it_ended_and_is_left_as_it_is(train_toy, tmp_path: Path, caplog) -> None:
+def test_a_finished_training_reports_how_it_ended_and_is_left_as_it_is(train_toy, tmp_path: Path, caplog) -> None:
     out = tmp_path / "train"
     train_toy(out)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
@@ -115,7 +117,7 @@ def test_metrics_are_in_the_file_and_in_tensorboard(train_toy, tmp_path: Path) -
     assert len([step for kind, step in steps if kind == "dev"]) == 3
     curves = EventAccumulator(str(out / "tensorboard")).Reload()
     entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_share", "data_wait_share"):
+    for name in ("loss", "grad_norm", "lr", "frames_per_s", "padding_fraction", "data_wait_fraction"):
         values = [entry[name] for entry in entries if entry["kind"] == "train"]
         assert [event.value for event in curves.Scalars(f"train/{name}")] == pytest.approx(values)
     assert len(curves.Scalars("dev/loss")) == 3
@@ -156,21 +158,21 @@ def test_a_loss_that_is_not_a_number_stops_training_and_saves_the_batch(
     assert "lower train.peak_lr" in message
     assert all(utterance_id in message for utterance_id in batch["ids"][:5])
     n = batch["ids"].index("train-5")
-    assert not torch.isfinite(batch["feats_NTF"][n, 3]).any()
-    assert batch["feats_NTF"].shape[1] == batch["feat_lens_N"].max()
+    assert not torch.isfinite(batch["inputs_NT"][n, 3]).any()
+    assert batch["inputs_NT"].shape[1] == batch["input_lens_N"].max()
     assert len(batch["texts"]) == len(batch["ids"])
     assert not (out / "train.json").exists()
 
 
-def test_ctrl_c_saves_a_checkpoint_and_training_goes_on_from_it(train_toy, tmp_path: Path, monkeypatch) -> None:
+def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, tmp_path: Path, monkeypatch) -> None:
     undisturbed = train_toy(tmp_path / "undisturbed")
     out = tmp_path / "train"
     step = Training._step
 
-    def interrupted(self: Training, share: Assignment, batch: object) -> object:
-        if self.state.epoch == 0 and share.position == 4:
+    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
+        if self.state.epoch == 0 and assignment.position == 4:
             signal.raise_signal(signal.SIGINT)
-        return step(self, share, batch)
+        return step(self, assignment, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_step", interrupted)

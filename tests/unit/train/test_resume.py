@@ -1,4 +1,4 @@
-"""However a training is ended, the same command goes on and ends in the same bits."""
+"""However a training is ended, the same command resumes it and ends in the same bits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_threads_and_precision_stay_as_they_were_when_training_began(train_toy, 
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_threads"] == 1
 
 
-def test_a_full_disk_is_told_and_after_making_room_training_goes_on(train_toy, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_after_making_room_training_resumes(train_toy, tmp_path: Path) -> None:
     expected = train_toy(tmp_path / "undisturbed")
     out = tmp_path / "train"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -112,10 +112,10 @@ from asrtool.train.loop import Training
 
 step = Training._step
 
-def step_or_wait(training, share, batch):
+def step_or_wait(training, assignment, batch):
     while (training.out / "checkpoints").exists() and not training.stop.requested:
         time.sleep(0.01)
-    return step(training, share, batch)
+    return step(training, assignment, batch)
 
 Training._step = step_or_wait
 main()
@@ -134,6 +134,6 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_143(toy: Path, toy_config: Pa
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert "told to stop (SIGTERM): saving a checkpoint" in log
+    assert "asked to stop (SIGTERM): saving a checkpoint" in log
     assert not (out / "train.json").exists()
     assert_same_bits(train_toy(out), expected)

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from asrtool.config import SpecAugment
+from asrtool.train.settings import SpecAugment
 from asrtool.train.specaugment import mask_features
 
 

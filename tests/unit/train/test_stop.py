@@ -12,9 +12,9 @@ import signal
 from asrtool.train import stop
 stop.REPEAT_S = {repeat_s}
 try:
-    with stop.Stop() as told:
+    with stop.Stop() as stop_:
         signal.raise_signal(signal.SIGTERM)
-        print("first", told.requested, flush=True)
+        print("first", stop_.requested, flush=True)
         signal.raise_signal(signal.{name})
         print("second", flush=True)
 finally:
@@ -41,9 +41,9 @@ terminal = Terminal()
 stream = io.TextIOWrapper(io.BufferedWriter(terminal), line_buffering=True)  # as standard error is
 logging.basicConfig(stream=stream, format="%(message)s", level=logging.INFO)
 signal.signal(signal.SIGTERM, lambda *_: None)
-with stop.Stop() as told:
+with stop.Stop() as stop_:
     logging.info("epoch 1")
-    assert told.requested and told.requested
+    assert stop_.requested and stop_.requested
 print(terminal.shown.decode(), end="")
 """
 
@@ -72,13 +72,13 @@ def test_signals_one_right_after_the_other_are_one() -> None:
     assert run("SIGTERM", repeat_s=60) == (-15, ["first", "True", "second"])
 
 
-def test_an_error_is_told_although_a_signal_has_come() -> None:
+def test_an_error_is_reported_although_a_signal_has_come() -> None:
     ended = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr.endswith("ValueError: of a batch\n")
 
 
-def test_a_signal_in_the_middle_of_a_line_of_the_log_is_told_in_the_next() -> None:
+def test_a_signal_in_the_middle_of_a_line_of_the_log_is_logged_in_the_next() -> None:
     ended = subprocess.run([sys.executable, "-c", IN_A_LINE], capture_output=True, text=True, check=True)
-    assert ended.stdout == "epoch 1\ntold to stop (SIGTERM): saving a checkpoint\n"
+    assert ended.stdout == "epoch 1\nasked to stop (SIGTERM): saving a checkpoint\n"
     assert ended.stderr == ""

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asrtool import config
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_index
+from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import write_shard
+from asrtool.settings import Choice
 
 NUM_BINS = 8
 NUM_TOKENS = 40
-SETTINGS = config.Features(num_mel_bins=NUM_BINS, cmvn="none", speeds=(1.0,))
+SETTINGS = Features(type=Choice.of("features", "fbank", num_mel_bins=NUM_BINS), cmvn="none", speeds=(1.0,))
 LETTERS = "abcd"
 
 TOY_CONFIG = """
-[model]
+[model.lstm]
 num_layers = 2
 hidden_size = 12
 stack_frames = 2
@@ -40,7 +41,7 @@ save_every_steps = 3
 """
 
 
-def spell(text: str, random: np.random.Generator) -> np.ndarray:
+def say(text: str, random: np.random.Generator) -> np.ndarray:
     """Features (T, F) of `text`: 4 to 7 frames a letter, noise between words."""
     parts = []
     for letter in text:
@@ -60,7 +61,7 @@ def write_set(directory: Path, texts: list[str], seed: int) -> None:
     for shard, first in enumerate(range(0, len(texts), 8)):
         items = []
         for i, text in enumerate(texts[first : first + 8], first):
-            feats_TF = spell(text, random)
+            feats_TF = say(text, random)
             moments += Moments.of(feats_TF)
             name = f"{directory.name}-{i}"
             duration_s = len(feats_TF) / 100

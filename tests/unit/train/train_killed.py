@@ -1,7 +1,7 @@
 """Train, being killed over and over; run as a program: FEATURES TOKENIZER CONFIG UNDISTURBED KILLED SEED.
 
 One process imports what is needed and forks a child for every attempt. The first one trains in UNDISTURBED to its end
-and tells how long that takes; those that follow train in KILLED. Each dies at a random moment of its processor time,
+and says how long that takes; those that follow train in KILLED. Each dies at a random moment of its CPU time,
 or, every other one, in the middle of writing a checkpoint. Prints the step each died at.
 """
 
@@ -44,13 +44,13 @@ def die_in_the_middle_of_writing(number: int) -> None:
 
 
 def die_after(seconds: float) -> None:
-    """End this process at a moment of its processor time, without handlers or clean-up, as SIGKILL does."""
+    """End this process at a moment of its CPU time, without handlers or clean-up, as SIGKILL does."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def attempt(train: list[Path], out: Path, die: Callable[[], None]) -> tuple[bool, float]:
-    """Train in a child that calls `die` first: whether it came to the end, and its processor seconds."""
+    """Train in a child that calls `die` first: whether it came to the end, and its CPU seconds."""
     child = os.fork()
     if child == 0:
         die()

@@ -1,6 +1,6 @@
 """Train, being killed at every change to the files; run as a program: FEATURES TOKENIZER CONFIG OUT.
 
-The N-th training, in OUT/N, dies before it renames or removes a file for the N-th time, and is then gone on with to its
+The N-th training, in OUT/N, dies before it renames or removes a file for the N-th time, and is then resumed to its
 end. The last one, for which N is more than there are changes, is not disturbed.
 """
 

@@ -1,0 +1,77 @@
+"""A batch on its way through a step: what the model gets, its randomness, and what is kept of one that is bad.
+
+Letters in names: N utterances, T frames or words, F features of a frame, U targets of an utterance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asrtool.errors import AsrtoolError
+from asrtool.models.torch_file import write_torch
+
+NUM_NAMED = 5  # utterances named in a message
+
+
+@dataclass
+class TrainingBatch:
+    """Utterances ready for the model; a sentence of a text counts as an utterance, and a word of it as a frame."""
+
+    ids: list[str]
+    texts: list[str]
+    inputs_NT: np.ndarray  # frames (N, T, F), float32, or numbers of words (N, T), int64; padded with zeros
+    input_lens_N: np.ndarray  # int64
+    targets_NU: Tensor  # int64, padded with zeros
+    target_lens_N: Tensor
+    normaliser: int  # of the loss of the batch
+    wait_s: float = 0.0  # how long training waited for it
+
+    @property
+    def frames(self) -> int:
+        return int(self.input_lens_N.sum())
+
+    @property
+    def padded_frames(self) -> int:
+        return int(np.prod(self.inputs_NT.shape[:2]))
+
+
+Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the inputs of a batch in place
+
+
+def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
+    """Draw masks and dropout from the seed and the `number` of the batch in the training.
+
+    So they are the same after a restart, and whichever learner trains it.
+    """
+    random = np.random.default_rng((seed, number))
+    torch.manual_seed(int(random.integers(2**63)))
+    if augment:
+        augment(batch, random)
+
+
+def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, section: str) -> AsrtoolError:
+    """Save `batch`, whose loss or gradient is not a number, in `out`; returns the error to raise.
+
+    `section` of the settings is what the hint names.
+    """
+    path = out / f"bad-batch-{step:08d}.pt"
+    content = {
+        "step": step,
+        "ids": batch.ids,
+        "texts": batch.texts,
+        "inputs_NT": torch.from_numpy(batch.inputs_NT),
+        "input_lens_N": torch.from_numpy(batch.input_lens_N),
+    }
+    write_torch(path, content)
+    named = ", ".join(batch.ids[:NUM_NAMED]) + (", ..." if len(batch.ids) > NUM_NAMED else "")
+    found = "" if np.isfinite(batch.inputs_NT).all() else "; its features are not finite"
+    return AsrtoolError(
+        f"step {step}: {what}{found}; the batch of {len(batch.ids)} utterances ({named}) is saved in {path}",
+        f"remove bad utterances and make the features again, or lower {section}.peak_lr or {section}.clip_norm",
+    )

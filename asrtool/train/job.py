@@ -1,0 +1,44 @@
+"""What a training is: where, by which settings, what model, on what. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.distributed.settings import Distributed
+from asrtool.train.inputs import Inputs
+from asrtool.train.settings import Optimisation
+from asrtool.train.straggler import InjectionOptions
+
+if TYPE_CHECKING:
+    from asrtool.models.acoustic import AcousticModel
+    from asrtool.train.batch import Augment
+    from asrtool.train.checkpoint import State
+    from asrtool.train.source import BatchSource, DevSet
+
+
+@dataclass(frozen=True)
+class Components:
+    """What is trained, on what; `info` is that of its model file."""
+
+    info: dict[str, Any]
+    model: AcousticModel
+    train_set: BatchSource
+    dev_set: DevSet
+    augment: Augment | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained where, and how."""
+
+    out: Path
+    inputs: Inputs
+    optimisation: Optimisation
+    distributed: Distributed
+    build: Callable[[], Components]  # the model, drawn from the seed, and its data
+    finish: Callable[[State], dict[str, Any]] = lambda _: {}  # at the end, before train.json, which gets the result
+    injection: InjectionOptions = field(default_factory=InjectionOptions)
+    code: str = ""  # digest of the code that trains

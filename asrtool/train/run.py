@@ -1,0 +1,146 @@
+"""A training as a command starts it: here, or as several learners, in a folder that it can be resumed from at any time.
+
+In the folder: `checkpoints/step-NNNNNNNN.pt`, `metrics.jsonl`, `tensorboard/`, `learners/`, `inputs.json` (what is
+trained on what) and, last, `train.json` (how it ended). Needs no torch until it trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from asrtool.distributed.environment import check_environment, is_learner
+from asrtool.distributed.settings import Distributed
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.train.assigned import describe_assigned, forget_assigned
+from asrtool.train.inputs import FINAL, open_training
+from asrtool.train.job import Job
+from asrtool.train.stop import Stopped
+
+if TYPE_CHECKING:
+    from asrtool.distributed.world import World
+    from asrtool.train.loop import Training
+
+FINISHED = "%s: this training is finished"
+
+
+def start(job: Job, words: Sequence[str]) -> None:
+    """Train here where there is one learner, else start learners that run ``asrtool`` with the arguments `words`.
+
+    Raises AsrtoolError as `train` does, and when a learner ends before its time.
+    """
+    if is_learner():
+        check_environment()
+    num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed)
+    for rank in job.injection.slow:
+        if rank >= num_learners:
+            raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
+    if num_learners == 1 or is_learner():
+        train(job)
+        return
+    with open_training(job.out, job.inputs) as finished:
+        pass  # learner 0 opens it again
+    if finished:
+        logging.info(FINISHED, job.out)
+    else:
+        from asrtool.distributed.launch import launch_learners
+
+        forget_assigned(job.out)
+        launch_learners(words, num_learners, functools.partial(describe_assigned, job.out))
+
+
+def train(job: Job) -> None:
+    """Train in this process, which may have been started as one of several learners; resume from what is there.
+
+    A finished training of the same settings and data is left as it is, without loading torch; one of others is moved to
+    `OUT.old-N`. Raises AsrtoolError for missing or broken inputs, a full disk, and a loss that is not a number.
+    """
+    if is_learner():
+        _train_as_learner(job)
+        return
+    with open_training(job.out, job.inputs) as finished:
+        if finished:
+            logging.info(FINISHED, job.out)
+        else:
+            from asrtool.distributed.world import World
+
+            _train(job, World())
+
+
+def count_learners(distributed: Distributed) -> int:
+    """How many processes train on this machine; AsrtoolError when the strategy cannot have so many."""
+    if distributed.strategy.name == "single":
+        if distributed.num_learners > 1:
+            raise AsrtoolError(
+                f"distributed.strategy is single, distributed.num_learners {distributed.num_learners}",
+                "choose another --strategy, for example adpsgd-random",
+            )
+        return 1
+    if distributed.num_learners:
+        return distributed.num_learners
+    import torch
+
+    return torch.cuda.device_count() or os.cpu_count() or 1
+
+
+def prepare(job: Job, world: World) -> Training:
+    """The training of `job` by the learners of `world`, as far as it has come."""
+    import torch
+
+    from asrtool.train.loop import Training
+
+    torch.manual_seed(job.optimisation.seed)
+    return Training(job, job.build(), world)
+
+
+def _train_as_learner(job: Job) -> None:
+    from asrtool.distributed.learner import learner
+
+    with learner() as world, contextlib.ExitStack() as stack:
+        finished = world.gather(world.rank == 0 and stack.enter_context(open_training(job.out, job.inputs)))[0]
+        if not finished:
+            try:
+                _train(job, world)
+            except Stopped:  # by a signal to another learner
+                sys.exit(128 + signal.SIGTERM)
+
+
+def _train(job: Job, world: World) -> None:
+    training = prepare(job, world)
+    training.train()
+    if world.rank == 0:
+        training.checkpointer.remove_others(training.state.saved)  # a run killed after its last one has not
+        summary = {**_summary(training), **job.finish(training.state)}
+        write_text(job.out / FINAL, json.dumps(summary, indent=1) + "\n")
+
+
+def _summary(training: Training) -> dict[str, Any]:
+    state = training.state
+    dev_losses = [entry.dev_loss for entry in state.saved if entry.dev_loss is not None]
+    return {
+        "num_steps": state.step,
+        "num_epochs": state.epoch,
+        "num_samples": state.samples,
+        **training.train_set.describe(),
+        "seconds": state.seconds,
+        "frames_per_s": state.frames / state.seconds,
+        "padding_fraction": 1 - state.frames / state.padded_frames,
+        "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+        "dev_loss": state.saved[-1].dev_loss,
+        "best_dev_loss": min(dev_losses),
+        "strategy": training.distributed.strategy.name,
+        "num_learners": state.num_learners,
+        "num_threads": state.num_threads,
+        "precision": state.precision,
+        "code": state.code,
+        "checkpoints": [dataclasses.asdict(entry) for entry in state.saved],
+    }

@@ -1,0 +1,146 @@
+"""What a model is trained on: a source plans the batches of an epoch, and loads them.
+
+A plan is a pure function of the source, the epoch and the place in it, so all learners find the same batches without
+exchanging them, and a resumed training finds them again. It may grow: the loop asks for a few batches more at a time,
+and learns that an epoch ends when there are fewer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from asrtool.corpus.batches import load_ahead
+from asrtool.corpus.settings import Features
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel
+from asrtool.settings import Choice
+from asrtool.train.batch import TrainingBatch
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A batch of a plan."""
+
+    content: Any  # what the source reads it by
+    num_samples: int  # utterances
+    normaliser: int  # of the loss
+    state: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on behind it: numbers and texts
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of an epoch; an estimate where the source cannot count."""
+
+    num_samples: int
+    num_frames: int
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a source is built from."""
+
+    settings: Any  # of the source
+    directory: Path  # features of the set, for example features/train
+    features: Features  # the settings they were made with
+    encode: Callable[[str], list[int]]  # a text to its tokens; AsrtoolError where it has others
+    model: AcousticModel  # whose objective says what it can be trained on, and the normaliser of an utterance
+    max_frames: int  # of a batch, padding included
+    seed: int
+
+
+class BatchSource(ABC):
+    """The training set, as batches; built with a SourceContext. Learning rates follow the samples it counts."""
+
+    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, states
+
+    @abstractmethod
+    def __init__(self, context: SourceContext) -> None:
+        """Raises AsrtoolError where the set cannot be read."""
+
+    @abstractmethod
+    def size(self) -> Size:
+        """Of an epoch, always the same: a training is as many of them as it has epochs."""
+
+    @abstractmethod
+    def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
+        """The batches of `epoch` from number `batch` on; both count from 0. A pure function.
+
+        `state` is that of the batch before, of the last epoch where `batch` is 0; empty where training begins.
+        """
+
+    @abstractmethod
+    def read(self, batch: Planned) -> TrainingBatch:
+        """The batch itself; called in a thread."""
+
+    def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
+        """`batches`, read up to `prefetch` ahead."""
+        return load_ahead(self.read, batches, prefetch)
+
+    def describe(self) -> dict[str, Any]:
+        """What train.json says of the set."""
+        return {}
+
+
+class DevSet(Protocol):
+    """What a model is evaluated with."""
+
+    def plan_eval(self) -> list[Planned]:
+        """Batches, always the same."""
+
+    def load(self, batches: Iterable[Planned]) -> Iterator[TrainingBatch]:
+        """`batches`, read ahead."""
+
+
+class Epoch:
+    """The batches of an epoch from number `begin` on, as far as they are known. Positions count them from 0."""
+
+    def __init__(
+        self, source: BatchSource, number: int, begin: int = 0, state: Mapping[str, Any] | None = None
+    ) -> None:
+        self._more = source.plan(number, begin, state or {})
+        self._begin = begin
+        self._states = [dict(state or {})]  # what the source needs to plan on there
+        self._batches: list[Planned] = []
+        self._samples = [0]  # of all batches before the first, the second, ...
+        self._normalisers = [0]
+
+    def extend(self, end: int) -> int:
+        """How many batches of the epoch are known, being at least `end`; fewer where it ends before."""
+        while self._begin + len(self._batches) < end and (batch := next(self._more, None)):
+            self._batches.append(batch)
+            self._states.append(batch.state)
+            self._samples.append(self._samples[-1] + batch.num_samples)
+            self._normalisers.append(self._normalisers[-1] + batch.normaliser)
+        return self._begin + len(self._batches)
+
+    def batch(self, position: int) -> Planned:
+        """One that is known."""
+        return self._batches[position - self._begin]
+
+    def state(self, position: int) -> dict[str, Any]:
+        """What the source needs to plan on at `position`."""
+        return self._states[position - self._begin]
+
+    def num_samples(self, positions: range) -> int:
+        """Of the batches at `positions`."""
+        return self._samples[positions.stop - self._begin] - self._samples[positions.start - self._begin]
+
+    def normaliser(self, positions: range) -> int:
+        """Of the loss of the batches at `positions`."""
+        return self._normalisers[positions.stop - self._begin] - self._normalisers[positions.start - self._begin]
+
+
+def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
+    """The source of `chosen`; AsrtoolError where it has not the targets that the objective is trained on."""
+    source: type[BatchSource] = chosen.load()
+    wanted = context.model.objective.targets
+    if wanted not in source.targets:
+        raise AsrtoolError(
+            f"train.source = {chosen.name} has {', '.join(source.targets)}, but model.objective is trained on {wanted}",
+            "choose another train.source or model.objective",
+        )
+    return source(context)

@@ -1,0 +1,37 @@
+"""Slow learners and computation that only takes time, to study communication on one machine. Needs no torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class InjectionOptions:
+    """What is not as it would be by itself: options of the command, not settings."""
+
+    slow: Mapping[int, float] = field(default_factory=dict)  # learner -> how many times longer it computes
+    compute_ms: float | None = None  # emulated compute: what a step takes that computes nothing
+
+    def as_inputs(self) -> dict[str, float | None]:
+        """What has an effect on the weights."""
+        return {"compute_ms": self.compute_ms}
+
+
+class StragglerInjection:
+    """Stretches the computation of a learner by `factor`."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.last_s = 0.0  # of computation in the last step, stretched
+
+    def stretch(self, forward_s: float) -> None:
+        """Sleep before backward, which is where others wait; backward is taken to last as long as in the last step."""
+        if self.factor > 1:
+            own_s = max(forward_s, self.last_s / self.factor)
+            time.sleep((self.factor - 1) * own_s)
+
+    def note(self, compute_s: float) -> None:
+        """How long the computation of a step has taken, stretched."""
+        self.last_s = compute_s

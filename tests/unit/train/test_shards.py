@@ -1,0 +1,144 @@
+"""Utterances become batches with tokens; those that cannot be learnt from are reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
+
+from asrtool.corpus.reader import FeatureReader
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import build_model
+from asrtool.models.ctc import Ctc
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+from asrtool.train.settings import Shards as ShardsSettings
+from asrtool.train.shards import Shards
+from asrtool.train.source import Epoch, SourceContext, build_source
+
+SHARDS = Choice.of("source", "shards")
+
+
+@pytest.fixture
+def context(toy: Path) -> Callable[..., SourceContext]:
+    def make(stack_frames: int = 2) -> SourceContext:
+        lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
+        model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
+        model.encoder.subsampling = stack_frames
+        encode = Tokenizer.load(toy / "tokenizer").encode
+        return SourceContext(ShardsSettings(), toy / "features" / "train", SETTINGS, encode, model, 150, 1)
+
+    return make
+
+
+def test_an_epoch_holds_every_utterance_once_with_its_features_and_tokens(context, toy: Path) -> None:
+    source, tokenizer = Shards(context()), Tokenizer.load(toy / "tokenizer")
+    utterances = {utterance.id: (i, utterance) for i, utterance in enumerate(source.reader.index)}
+    seen = []
+    for planned in source.plan(0, 0, {}):
+        (batch,) = source.load([planned])
+        for n, name in enumerate(batch.ids):
+            seen.append(name)
+            i, utterance = utterances[name]
+            assert batch.texts[n] == utterance.text
+            ids = batch.targets_NU[n, : batch.target_lens_N[n]].tolist()
+            assert tokenizer.decode(ids) == utterance.text
+            assert (batch.targets_NU[n, batch.target_lens_N[n] :] == 0).all()
+            assert np.array_equal(batch.inputs_NT[n, : utterance.num_frames], source.reader.read(i))
+        lens = [utterances[name][1].num_frames for name in batch.ids]
+        assert batch.input_lens_N.tolist() == lens
+        assert batch.frames == sum(lens)
+        assert batch.padded_frames == len(lens) * max(lens)
+        assert batch.normaliser == planned.normaliser == int(batch.target_lens_N.sum())
+        assert planned.num_samples == len(lens)
+    assert sorted(seen) == sorted(utterances)
+    assert source.size().num_samples == len(seen)
+    assert source.size().num_frames == sum(utterance.num_frames for _, utterance in utterances.values())
+
+
+def test_a_plan_may_begin_at_any_batch(context) -> None:
+    source = Shards(context())
+    whole = list(source.plan(1, 0, {}))
+    assert whole != list(source.plan(0, 0, {}))
+    for begin in range(len(whole) + 1):
+        assert list(source.plan(1, begin, {})) == whole[begin:]
+        epoch = Epoch(source, 1, begin)
+        assert epoch.extend(begin + 2) == min(begin + 2, len(whole))
+        assert epoch.extend(10**6) == epoch.extend(begin) == len(whole)
+        rest = range(begin, len(whole))
+        assert [epoch.batch(position) for position in rest] == whole[begin:]
+        assert epoch.num_samples(rest) == sum(batch.num_samples for batch in whole[begin:])
+        assert epoch.normaliser(rest[:1]) == sum(batch.normaliser for batch in whole[begin : begin + 1])
+
+
+def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(
+    context, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        source = Shards(context(stack_frames=9))
+    num_kept = source.size().num_samples
+    assert 0 < num_kept < 24
+    assert source.describe()["num_dropped"] == 24 - num_kept
+    assert f"{24 - num_kept} of 24 utterances are too short for their text: train-" in caplog.text
+    kept = [source.reader.index[i] for i in source.targets_of]
+    for batches in (source.plan(0, 0, {}), source.plan_eval()):
+        ids = [utterance_id for batch in source.load(batches) for utterance_id in batch.ids]
+        assert sorted(ids) == sorted(utterance.id for utterance in kept)
+    assert source.describe()["hours"] * 3600 == pytest.approx(sum(utterance.duration_s for utterance in kept))
+
+
+def test_the_objective_says_what_fits_and_what_an_utterance_counts(context, monkeypatch) -> None:
+    """In rows of the encoder."""
+    monkeypatch.setattr(Ctc, "fits", lambda self, num_rows, targets: "" if num_rows % 2 else "even")
+    monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
+    source = Shards(context())
+    assert 0 < len(source.targets_of) < 24
+    for i, normaliser in source.normalisers.items():
+        assert normaliser == -(-source.reader.index[i].num_frames // 2)
+        assert normaliser % 2
+
+
+def test_a_set_of_which_nothing_is_left_is_an_error(context) -> None:
+    with pytest.raises(AsrtoolError, match=r"24 of 24 utterances are too short.*use an encoder with less subsampling"):
+        Shards(context(stack_frames=200))
+
+
+def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context, monkeypatch) -> None:
+    init = FeatureReader.__init__
+
+    def changed(self: FeatureReader, *args: object) -> None:
+        init(self, *args)
+        self.index = [dataclasses.replace(u, text="abc d7!") if u.id == "train-9" else u for u in self.index]
+
+    monkeypatch.setattr(FeatureReader, "__init__", changed)
+    with pytest.raises(AsrtoolError, match=r"utterance train-9: .*'!', '7' outside the tokenizer"):
+        Shards(context())
+
+
+def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -> None:
+    assert isinstance(build_source(SHARDS, context()), Shards)
+    monkeypatch.setattr(Ctc, "targets", "states")
+    message = (
+        r"train\.source = shards has tokens, but model\.objective is trained on states; choose another train\.source"
+    )
+    with pytest.raises(AsrtoolError, match=message):
+        build_source(SHARDS, context())
+
+
+def test_a_source_that_plans_no_batches_is_refused(context) -> None:
+    with pytest.raises(AsrtoolError, match="asrtool.models.ctc:Ctc: no source, it lacks plan, read, size"):
+        build_source(Choice("source", "asrtool.models.ctc:Ctc", None), context())
+
+
+def test_features_are_tensors_of_torch_when_they_reach_the_model(context) -> None:
+    source = Shards(context())
+    (batch,) = source.load(source.plan_eval()[:1])
+    assert torch.from_numpy(batch.inputs_NT).dtype == torch.float32
+    assert batch.targets_NU.dtype == torch.int64
