@@ -40,7 +40,12 @@ def build_section(name: str, given: Given) -> Any:
     Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
     value that the section refuses.
     """
-    return _Section(name, CLASSES[name], given).build()
+    return _Section(name, given).build()
+
+
+def build_component(key: Key, name: str, given: Given) -> Choice:
+    """The component `name`, one of those that `key` can choose, with the settings that `given` has for it."""
+    return _Section(key[0], given).component(key, name)
 
 
 def known_keys() -> Iterator[str]:
@@ -55,12 +60,12 @@ def known_keys() -> Iterator[str]:
 class _Section:
     """One section on its way from `given` to its dataclass."""
 
-    def __init__(self, name: str, section_class: Any, given: Given) -> None:
+    def __init__(self, name: str, given: Given) -> None:
         self.name = name
-        self.section_class = section_class
+        self.section_class = CLASSES[name]
         self.given = given
-        self.types = field_types(section_class)
-        self.kinds = kinds_of(section_class)
+        self.types = field_types(self.section_class)
+        self.kinds = kinds_of(self.section_class)
 
     def build(self) -> Any:
         values = {}
@@ -82,9 +87,9 @@ class _Section:
             names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
         else:
             names = to_table(self.section_class())[field_name]
-        return [self._component(key, name) for name in ([names] if isinstance(names, str) else names)]
+        return [self.component(key, name) for name in ([names] if isinstance(names, str) else names)]
 
-    def _component(self, key: Key, name: str) -> Choice:
+    def component(self, key: Key, name: str) -> Choice:
         """The component `name`, which `key` chooses."""
         kind, table = self.kinds[key[1]], table_name(name)
         settings = self._settings_class(key, kind, name)

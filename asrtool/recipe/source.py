@@ -28,7 +28,7 @@ FRAME = frozenset(
     {f"asrtool.{name}" for name in ("config", "config_file", "config_section", "config_value", "registry", "settings")}
     | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
-    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options"}
+    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options", "asrtool.recipe.source"}
 )
 
 
@@ -66,7 +66,7 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
 
 def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
     """The modules of the components that the sections or keys `names` choose."""
-    return [registry.module_of(part.kind, part.name) for part in chosen_components(config, names)]
+    return [registry.path_of(part.kind, part.name).partition(":")[0] for part in chosen_components(config, names)]
 
 
 def combined_digest(digests: Mapping[str, str]) -> str:

@@ -37,9 +37,7 @@ class Inputs:
     """Settings that have an effect on the weights, and digests of data."""
 
     settings: dict[str, Any]  # section -> key -> value
-    defaults: dict[str, Any] = field(
-        default_factory=dict
-    )  # section.key -> what stands for a missing one
+    defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one
     sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
 
     def to_json(self) -> str:
