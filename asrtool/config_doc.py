@@ -90,10 +90,8 @@ def _section(config: Config, given: Given, name: str) -> Iterator[Table]:
     """The section `name`, then the components that it chooses, each once."""
     if name == "paths":
         keys = known_paths(config.data)
-        values = [(key, config.paths.get(key, ""), title) for key, title in keys.items()]
-        yield Table(
-            name, PATHS, [Setting(key, value, _origin(given, name, key), title) for key, value, title in values]
-        )
+        rows = [Setting(key, config.paths.get(key, ""), _origin(given, name, key), keys[key]) for key in keys]
+        yield Table(name, PATHS, rows)
         return
     section = getattr(config, name)
     yield Table(name, _first_line(type(section).__doc__), _settings(section, given, name))
@@ -102,10 +100,8 @@ def _section(config: Config, given: Given, name: str) -> Iterator[Table]:
 
 
 def _component(section: str, choice: Choice, given: Given) -> Table:
-    about = _first_line(_docstring(choice.kind, choice.name))
-    return Table(
-        f"{section}.{format_key(choice.table)}", about, _settings(choice.settings, given, section, choice.table)
-    )
+    rows = _settings(choice.settings, given, section, choice.table)
+    return Table(f"{section}.{format_key(choice.table)}", _about(choice), rows)
 
 
 def _settings(settings: Any, given: Given, *key: str) -> list[Setting]:
@@ -135,7 +131,7 @@ def _origin(given: Given, *key: str) -> str:
 
 
 @functools.cache
-def meanings(settings: type[Any]) -> dict[str, str]:
+def meanings(settings: type) -> dict[str, str]:
     """Field -> the comment behind it, of a dataclass."""
     source = textwrap.dedent(inspect.getsource(settings)) if fields(settings) else ""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
@@ -145,14 +141,17 @@ def meanings(settings: type[Any]) -> dict[str, str]:
     return {field.name: comments.get(lines.get(field.name, 0), "") for field in fields(settings)}
 
 
-def _docstring(kind: str, name: str) -> str | None:
-    """That of a component, read without importing it unless it is a person's own."""
-    if ":" in name:
-        return inspect.getdoc(registry.load(kind, name))
-    module, _, attribute = registry.path_of(kind, name).partition(":")
+def _about(choice: Choice) -> str:
+    """What a component is: the first line about its settings, else about itself, else about its module."""
+    if ":" in choice.name:
+        return _first_line(inspect.getdoc(choice.load()))
+    module, _, attribute = registry.path_of(choice.kind, choice.name).partition(":")
     tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_bytes())
     parts = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute]
-    return ast.get_docstring(parts[0]) if parts else None
+    found = [ast.get_docstring(part) for part in (*parts, tree)]
+    if registry.settings_class(choice.kind, choice.name) is not registry.NoSettings:
+        found.insert(0, type(choice.settings).__doc__)
+    return next((_first_line(text) for text in found if text), "")
 
 
 def _first_line(docstring: str | None) -> str:

@@ -12,11 +12,11 @@ from asrtool.config_value import format_value
 
 HEAD = """# Settings
 
-Made by `python -m asrtool.config_page` from the classes in `asrtool/*/settings.py`; change it there. `asrtool config` prints
-the values that a recipe has, and where they come from.
+Made by `python -m asrtool.config_page` from the classes in `asrtool/*/settings.py`; change it there. `asrtool config`
+prints the values that a recipe has, and where they come from.
 
-A component is chosen by its name; its settings are a table of that name, which has no effect while another one is chosen.
-`package.module:Name` chooses one of your own ([extending](extending.md))."""
+A component is chosen by its name; its settings are a table of that name, which has no effect while another one is
+chosen. `package.module:Name` chooses one of your own ([extending](extending.md))."""
 
 
 def format_page() -> str:
