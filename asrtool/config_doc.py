@@ -6,7 +6,6 @@ Loads no torch: of the components that come with the toolkit only the sources ar
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import io
 import textwrap
@@ -130,7 +129,6 @@ def _origin(given: Given, *key: str) -> str:
     return given.origins.get(key, DEFAULT)
 
 
-@functools.cache
 def meanings(settings: type) -> dict[str, str]:
     """Field -> the comment behind it, of a dataclass."""
     source = textwrap.dedent(inspect.getsource(settings)) if fields(settings) else ""

@@ -91,12 +91,19 @@ def load(kind: str, name: str) -> Any:
     except Exception as error:  # an own module: whatever it raises is reported in one line
         hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
         raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {error}", hint) from error
-    wanted = sorted(_import(PROTOCOLS[kind]).__abstractmethods__) if kind in PROTOCOLS else ["__call__"]
-    parts = {part: getattr(found, part, None) for part in wanted}
-    missing = [part for part, value in parts.items() if value is None or getattr(value, "__isabstractmethod__", False)]
-    if missing:
+    if missing := _missing(kind, found):
         raise AsrtoolError(f"{name}: no {kind}, it lacks {', '.join(missing)}", "see docs/guide/extending.md")
     return found
+
+
+def _missing(kind: str, found: Any) -> list[str]:
+    """The methods that `found` lacks, or has as the protocol or a base of that leaves them."""
+    if kind not in PROTOCOLS:
+        return [] if callable(found) else ["__call__"]
+    protocol = _import(PROTOCOLS[kind])
+    wanted = sorted(protocol.__abstractmethods__)
+    left = {part: [getattr(base, part, None) for base in protocol.__mro__] for part in wanted}
+    return [part for part in wanted if getattr(found, part, None) in left[part]]
 
 
 def settings_class(kind: str, name: str) -> type[Any]:
