@@ -7,13 +7,13 @@ imported before it is used.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import pkgutil
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 
 
@@ -85,9 +85,9 @@ def names(kind: str) -> list[str]:
 def load(kind: str, name: str) -> Any:
     """What `name` stands for, imported now; AsrtoolError for an unknown name, and an own object that does not fit."""
     if ":" not in name:
-        return _import(_entry(kind, name)[0])
+        return pkgutil.resolve_name(_entry(kind, name)[0])
     try:
-        found = _import(name)
+        found = pkgutil.resolve_name(name)
     except Exception as error:  # an own module: whatever it raises is reported in one line
         hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
         raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {error}", hint) from error
@@ -100,7 +100,7 @@ def _missing(kind: str, found: Any) -> list[str]:
     """The methods that `found` lacks, or has as the protocol or a base of that leaves them."""
     if kind not in PROTOCOLS:
         return [] if callable(found) else ["__call__"]
-    protocol = _import(PROTOCOLS[kind])
+    protocol = pkgutil.resolve_name(PROTOCOLS[kind])
     wanted = sorted(protocol.__abstractmethods__)
     left = {part: [getattr(base, part, None) for base in protocol.__mro__] for part in wanted}
     return [part for part in wanted if getattr(found, part, None) in left[part]]
@@ -109,7 +109,7 @@ def _missing(kind: str, found: Any) -> list[str]:
 def settings_class(kind: str, name: str) -> type[Any]:
     """The dataclass of the settings of `name`; AsrtoolError for an unknown name."""
     path = _entry(kind, name)[1]
-    found: type[Any] = _import(path) if path else NoSettings
+    found: type[Any] = pkgutil.resolve_name(path) if path else NoSettings
     if ":" in name:
         found = getattr(load(kind, name), "Settings", NoSettings)
         if not is_dataclass(found):
@@ -125,9 +125,8 @@ def module_of(kind: str, name: str) -> str:
 def _entry(kind: str, name: str) -> tuple[str, str]:
     entries = {name: (name, "")} if ":" in name else _entries(kind)
     if name not in entries:
-        close = difflib.get_close_matches(name, entries, n=1, cutoff=0.0)
-        known = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
-        raise AsrtoolError(known, f"did you mean {close[0]}? One of your own is package.module:Name")
+        what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
+        raise AsrtoolError(what, f"{nearest(name, entries)} One of your own is package.module:Name")
     return entries[name]
 
 
@@ -139,8 +138,3 @@ def _entries(kind: str) -> dict[str, tuple[str, str]]:
     package, _, name = table.partition(".*")
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return {module.name: (f"{package}.{module.name}{name}", "") for module in modules}
-
-
-def _import(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)

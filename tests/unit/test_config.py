@@ -240,7 +240,10 @@ def test_a_mistake_about_an_own_component_names_key_and_place(overrides: list[st
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("size: int", "its Settings cannot be made: Settings.__init__() missing 1 required positional argument: 'size'"),
+        (
+            "size: int",
+            "its Settings cannot be made: Settings.__init__() missing 1 required positional argument: 'size'",
+        ),
         ("size: complex = 0j", "model.Net.size is a <class 'complex'>, expected one of int, float, str, bool"),
     ],
 )
@@ -392,7 +395,10 @@ def test_a_file_that_is_no_utf8_is_reported(tmp_path: Path) -> None:
     [
         (["average.num=6"], ("average.num is 6", "train.keep_last is 5")),
         (["average.by=best", "average.num=3"], ("average.num is 3", "train.keep_best is 2")),
-        (["features.fbank.num_mel_bins=8", "specaugment.max_freq_bins=9"], ("max_freq_bins is 9", "frame has 8 values")),
+        (
+            ["features.fbank.num_mel_bins=8", "specaugment.max_freq_bins=9"],
+            ("max_freq_bins is 9", "frame has 8 values"),
+        ),
         (["decode.methods=rescore"], ("decode.methods has rescore without graph",)),
         (["lm.large=true"], ("lm.large is true", "decode.methods has no rescore")),
         (["nnlm.enabled=true"], ("nnlm.enabled is true", "decode.methods has no rescore")),

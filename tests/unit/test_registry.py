@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def test_every_entry_loads_and_keeps_its_protocol(kind: str, name: str) -> None:
     found = registry.load(kind, name)
     assert callable(found)
     if kind in registry.PROTOCOLS:
-        protocol = registry._import(registry.PROTOCOLS[kind])
+        protocol = pkgutil.resolve_name(registry.PROTOCOLS[kind])
         assert inspect.isclass(found)
         assert issubclass(found, protocol)
         assert not found.__abstractmethods__
