@@ -117,9 +117,9 @@ def settings_class(kind: str, name: str) -> type[Any]:
     return found
 
 
-def module_of(kind: str, name: str) -> str:
-    """The module that `name` is in."""
-    return _entry(kind, name)[0].partition(":")[0]
+def path_of(kind: str, name: str) -> str:
+    """Where `name` lies, as ``package.module:Object``; AsrtoolError for an unknown name."""
+    return _entry(kind, name)[0]
 
 
 def _entry(kind: str, name: str) -> tuple[str, str]:
