@@ -58,7 +58,11 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
         module = waiting.pop()
         name = _file_name(module)
         if module not in FRAME and name not in digests:
-            status = (ROOT / name).stat()
+            path = ROOT / name
+            if path.suffix != ".py":
+                digests[name] = _compiled_digest(path)
+                continue
+            status = path.stat()
             digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported
     return digests
@@ -76,9 +80,6 @@ def combined_digest(digests: Mapping[str, str]) -> str:
 
 @functools.cache  # stages share most modules; a source may change while a long run goes on
 def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
-    path = ROOT / _file_name(module)
-    if path.suffix != ".py":
-        return _compiled_digest(path), ()
     tree = _parse(module)
     return _digest(tree.body), tuple(_imports(module, tree.body))
 

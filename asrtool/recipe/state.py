@@ -209,7 +209,7 @@ def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:
 
 def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
     """From now on the files of `stage` are not to be trusted, until it is marked finished; `before` is its marker."""
-    write_text(_marker_file(work, stage), json.dumps({**(before or {}), **STARTED}, indent=1))
+    write_text(_marker_file(work, stage), json.dumps({**(before or {}), **STARTED}))
 
 
 def digests_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
