@@ -59,7 +59,8 @@ def describe(config: Config, given: Given, name: str = "") -> list[Table]:
         return [table for each in ([section] if section else SECTIONS) for table in _section(config, given, each)]
     found = list(_named(config, given, section, key)) if section in SECTIONS else []
     if not found:
-        known = [*SECTIONS, *known_keys(), *(f"paths.{path}" for path in known_paths(config.data))]
+        keys = [*known_keys(), *(f"paths.{path}" for path in known_paths(config.data))]
+        known = dict.fromkeys([*(key.rpartition(".")[0] for key in keys), *keys])
         raise AsrtoolError(f"{name}: no such section or setting", nearest(name, known))
     return found
 
