@@ -77,27 +77,30 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def with_defaults(config: Config) -> Config:
-    """The same components with the defaults of all their settings: what a key that is missing somewhere stands for."""
+def defaults_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
+    """``section.key`` or ``section.table.key`` -> default, of the sections or keys `names`.
+
+    It is what a key stands for that is missing in a file written before the key was there. Components are those of
+    `config`, but for the keys that name them.
+    """
+    names = tuple(names)
     sections = {}
     for name in SECTIONS[1:]:
         section = getattr(config, name)
-        chosen = {
-            item.name: _with_defaults(getattr(section, item.name))
-            for item in dataclasses.fields(section)
-            if "kind" in item.metadata
-        }
-        sections[name] = type(section)(**chosen)
-    return Config(**sections)
+        keys = [item.name for item in dataclasses.fields(section) if "kind" in item.metadata]
+        sections[name] = type(section)(**{key: _with_defaults(getattr(section, key)) for key in keys})
+    return {**flatten(select(Config(**sections), names)), **flatten(select(Config(), names))}
 
 
 def chosen_components(config: Config, names: Iterable[str]) -> Iterator[Choice]:
-    """The components that the sections or keys `names` choose."""
+    """The components that the sections or keys `names` choose, and those that settings of these name."""
     for name in names:
         section, _, key = name.partition(".")
         values = vars(getattr(config, section)) if section != "paths" else {}
         for value in [values[key]] if key else values.values():
-            yield from _choices(value)
+            for chosen in _choices(value):
+                yield chosen
+                yield from _named_by(chosen.settings)
 
 
 def check_conflicts(config: Config) -> None:
@@ -121,12 +124,16 @@ def _choices(value: Any) -> tuple[Choice, ...]:
     return tuple(item for item in value if isinstance(item, Choice)) if isinstance(value, tuple) else ()
 
 
+def _named_by(settings: Any) -> Iterator[Choice]:
+    for item in dataclasses.fields(settings):
+        if "kind" in item.metadata:
+            yield Choice.of(item.metadata["kind"], getattr(settings, item.name))
+
+
 def _names(value: Any) -> Any:
-    if isinstance(value, Choice):
-        return value.name
-    return (
-        tuple(item.name if isinstance(item, Choice) else item for item in value) if isinstance(value, tuple) else value
-    )
+    if isinstance(value, tuple):
+        return tuple(map(_names, value))
+    return value.name if isinstance(value, Choice) else value
 
 
 def _with_defaults(value: Any) -> Any:

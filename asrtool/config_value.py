@@ -64,6 +64,11 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise _wrong_type(value, f"a list, each item {KINDS[item_kind]}", where)
         return tuple(convert(item, item_kind, where) for item in value)
+    if kind not in KINDS:
+        raise AsrtoolError(
+            f"{where} is a {kind}, expected one of {', '.join(known.__name__ for known in KINDS)} or a tuple of it",
+            "change the type in the Settings class",
+        )
     if isinstance(value, TextValue):
         return _from_text(value, kind, where)
     if kind is float and type(value) is int:

@@ -1,18 +1,19 @@
 """Everything that settings choose by name: what the name loads, and the class of its settings.
 
-A name is one of TABLE, or ``package.module:Object``, a person's own. An own class brings its settings as a dataclass
-``Settings``; those of TABLE lie in modules that load no torch. Nothing is imported before it is used.
+A name is one of TABLE, or ``package.module:Object``, a person's own; its attribute ``Settings``, a dataclass in which
+everything has a default, is the class of its settings. Those of TABLE lie in modules that load no torch. Nothing is
+imported before it is used.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 
 
@@ -64,7 +65,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
     },
 }
-# kind -> the abstract class whose abstract methods an own class must have; of other kinds any callable will do
+# kind -> the class whose abstract methods an own one must have; of other kinds anything that can be called will do
 PROTOCOLS = {
     "features": "asrtool.corpus.feature_type:FeatureType",
     "corpus": "local.corpus:Corpus",
@@ -84,50 +85,48 @@ def names(kind: str) -> list[str]:
 def load(kind: str, name: str) -> Any:
     """What `name` stands for, imported now; AsrtoolError for an unknown name, and an own object that does not fit."""
     if ":" not in name:
-        return _import(_entry(kind, name)[0], name)
-    found = _import(name, name)
-    wanted = sorted(_import(PROTOCOLS[kind], kind).__abstractmethods__) if kind in PROTOCOLS else ["__call__"]
-    parts = {part: getattr(found, part, None) for part in wanted}
-    missing = [part for part, value in parts.items() if value is None or getattr(value, "__isabstractmethod__", False)]
-    if missing:
+        return pkgutil.resolve_name(_entry(kind, name)[0])
+    try:
+        found = pkgutil.resolve_name(name)
+    except Exception as error:  # an own module: whatever it raises is reported in one line
+        hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
+        raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {error}", hint) from error
+    if missing := _missing(kind, found):
         raise AsrtoolError(f"{name}: no {kind}, it lacks {', '.join(missing)}", "see docs/guide/extending.md")
     return found
 
 
+def _missing(kind: str, found: Any) -> list[str]:
+    """The methods that `found` lacks, or has as the protocol or a base of that leaves them."""
+    if kind not in PROTOCOLS:
+        return [] if callable(found) else ["__call__"]
+    protocol = pkgutil.resolve_name(PROTOCOLS[kind])
+    wanted = sorted(protocol.__abstractmethods__)
+    left = {part: [getattr(base, part, None) for base in protocol.__mro__] for part in wanted}
+    return [part for part in wanted if getattr(found, part, None) in left[part]]
+
+
 def settings_class(kind: str, name: str) -> type[Any]:
     """The dataclass of the settings of `name`; AsrtoolError for an unknown name."""
-    if ":" in name:
-        own: type[Any] = getattr(load(kind, name), "Settings", NoSettings)
-        return own
     path = _entry(kind, name)[1]
-    found: type[Any] = _import(path, name) if path else NoSettings
+    found: type[Any] = pkgutil.resolve_name(path) if path else NoSettings
+    if ":" in name:
+        found = getattr(load(kind, name), "Settings", NoSettings)
+        if not is_dataclass(found):
+            raise AsrtoolError(f"{name}: its Settings is no dataclass", "put @dataclass(frozen=True) above it")
     return found
 
 
-def module_of(kind: str, name: str) -> str:
-    """The module that `name` is in."""
-    return (name if ":" in name else _entry(kind, name)[0]).partition(":")[0]
-
-
-def table_name(name: str) -> str:
-    """How the table of the settings of `name` is called: an own class by its name without package and module."""
-    return name.rpartition(":")[2]
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raises AsrtoolError for a name that is neither known nor ``package.module:Object``."""
-    if ":" not in name:
-        _entry(kind, name)
+def path_of(kind: str, name: str) -> str:
+    """Where `name` lies, as ``package.module:Object``; AsrtoolError for an unknown name."""
+    return _entry(kind, name)[0]
 
 
 def _entry(kind: str, name: str) -> tuple[str, str]:
-    entries = _entries(kind)
+    entries = {name: (name, "")} if ":" in name else _entries(kind)
     if name not in entries:
-        close = difflib.get_close_matches(name, entries, n=1, cutoff=0.0)
-        raise AsrtoolError(
-            f"unknown {kind} {name!r}, expected one of {', '.join(entries)}",
-            f"did you mean {close[0]}? One of your own is package.module:Name",
-        )
+        what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
+        raise AsrtoolError(what, f"{nearest(name, entries)} One of your own is package.module:Name")
     return entries[name]
 
 
@@ -139,11 +138,3 @@ def _entries(kind: str) -> dict[str, tuple[str, str]]:
     package, _, name = table.partition(".*")
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return {module.name: (f"{package}.{module.name}{name}", "") for module in modules}
-
-
-def _import(path: str, name: str) -> Any:
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise AsrtoolError(f"{name}: {path} cannot be loaded: {error}", "check the name, and PYTHONPATH") from error

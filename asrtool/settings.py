@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asrtool import registry
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,12 @@ class Choice:
     @property
     def table(self) -> str:
         """The name of the table of its settings."""
-        return registry.table_name(self.name)
+        return table_name(self.name)
+
+
+def table_name(name: str) -> str:
+    """The name of the table of the settings of `name`: an own object's is its name without package and module."""
+    return name.rpartition(":")[2]
 
 
 def choice(kind: str, default: str) -> Any:
@@ -44,6 +52,11 @@ def choice(kind: str, default: str) -> Any:
 def choices(kind: str, *defaults: str) -> Any:
     """A field that holds a tuple of Choice."""
     return field(default_factory=lambda: tuple(Choice.of(kind, name) for name in defaults), metadata={"kind": kind})
+
+
+def named(kind: str, default: str) -> Any:
+    """A field, in the settings of a component, that holds the name of another one, which has no settings."""
+    return field(default=default, metadata={"kind": kind})
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -71,6 +84,12 @@ def positive(table: str, settings: object, *names: str) -> None:
     for name in names:
         if not getattr(settings, name) > 0:
             raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
+
+
+def used_by_rescore(name: str, enabled: bool, config: Config) -> None:
+    """Raises ValueError where `name` is true and nothing would use what it turns on."""
+    if enabled and "rescore" not in [method.name for method in config.decode.methods]:
+        raise ValueError(f"{name} is true but decode.methods has no rescore, which uses it: add rescore")
 
 
 def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from asrtool.log import setup_logging
 
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
+    "config": ("asrtool.cli.config:config", "Print the settings of a recipe, and what they mean."),
     "corpus": ("asrtool.cli.corpus:corpus", "Link the configured corpora, or make the mini corpus."),
     "prepare": (
         "asrtool.cli.prepare:prepare",

@@ -11,6 +11,26 @@ import click
 
 from asrtool.config_file import load_config
 
+
+def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--recipe``, ``--config NAME`` and ``--set``; the command receives `recipe`, `configs` and `overrides`."""
+    for add in (
+        click.option(
+            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value."
+        ),
+        click.option(
+            "--config",
+            "configs",
+            metavar="NAME|FILE",
+            multiple=True,
+            help="Settings: a name in the recipe's conf/, or a TOML file; of several, later ones win.",
+        ),
+        click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]"),
+    ):
+        command = add(command)
+    return command
+
+
 # options of a command that stand for a key
 SHORT = {"strategy": "distributed.strategy", "num_learners": "distributed.num_learners"}
 

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.options import recipe_options
+
 
 @click.command()
-@click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]")
-@click.option(
-    "--config",
-    "configs",
-    metavar="NAME|FILE",
-    multiple=True,
-    help="Settings: a name in the recipe's conf/, or a TOML file; of several, later ones win.",
-)
+@recipe_options
 @click.option("--stage", metavar="N|NAME", help="First stage.")
 @click.option("--stop-stage", metavar="M|NAME", help="Last stage.")
 @click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
@@ -27,7 +22,6 @@ import click
     help="Prove without data that every link of the recipe, and this command line, holds; run nothing.",
 )
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value.")
 @click.option(
     "--work",
     type=click.Path(path_type=Path),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, at_least, between, choice, choices, one_of
 
 
@@ -87,6 +87,8 @@ class Features:
 
     @property
     def num_features(self) -> int:
-        """Values a frame."""
-        settings: Any = self.type.settings
-        return int(settings.num_features)
+        """Values a frame. Raises AsrtoolError where the settings of the type do not say it."""
+        num: int | None = getattr(self.type.settings, "num_features", None)
+        if num is None:
+            raise AsrtoolError(f"features.type is {self.type.name}: its Settings lacks num_features", "add a property")
+        return num

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asrtool.settings import Choice, at_least, between, choice, one_of, positive
+from asrtool.settings import Choice, at_least, between, choice, named, one_of, positive
 
 MESSAGE_TYPES = ("fp32", "bf16")
 
@@ -36,7 +36,7 @@ class Gossip:
 class AdPsgd:
     """Asynchronous decentralised SGD on any ring."""
 
-    ring: str = "random"  # fixed, random, or package.module:function
+    ring: str = named("ring", "random")  # fixed, random, or package.module:function
     message_type: str = "fp32"  # or bf16: weights that learners exchange
 
     def __post_init__(self) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from asrtool.settings import at_least, between, one_of
+from asrtool.settings import at_least, between, one_of, used_by_rescore
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class Lm:
             raise ValueError(f"lm.weights is {self.weights} but lm.mix is false, expected one of them")
         between("lm.prune", self.prune, 0, 1)
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
+
+    def check(self, config: Config) -> None:
+        """Only rescoring uses the large model."""
+        used_by_rescore("lm.large", self.large, config)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -9,7 +10,8 @@ import logging
 import platform
 import shlex
 import time
-from typing import BinaryIO
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 from asrtool.config_file import format_toml
 from asrtool.errors import AsrtoolError
@@ -21,8 +23,10 @@ from asrtool.recipe.stage import Stage, number_stages
 from asrtool.recipe.state import (
     DONE,
     OFF,
-    STARTED,
+    Fingerprint,
     Run,
+    changed_code,
+    digests_of_outputs,
     fingerprint,
     mark_finished,
     mark_started,
@@ -77,21 +81,37 @@ def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
     logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
     _check_needs(run, stage)
     made_of = fingerprint(run, stage)
-    mark_started(run.work, stage)
+    before = read_marker(run.work, stage)
+    mark_started(run.work, stage, before)
     if force and stage.resumes:
         _start_afresh(run, stage)
     start = time.monotonic()
     _run_lines(run, number, stage)
+    _check_outputs(run, title, stage)
+    seconds = time.monotonic() - start
+    mark_finished(run.work, stage, _with_code_of(run, title, stage, before, made_of), seconds)
+    logging.info("%s: finished in %.1f s", title, seconds)
+    return True
+
+
+def _check_outputs(run: Run, title: str, stage: Stage) -> None:
     missing = [path for path in stage.makes if not (run.work / path).exists()]
     if missing:
         raise AsrtoolError(
             f"{title} ended without an error but {run.work / missing[0]} is missing",
             f"correct `makes` or the command in {run.recipe.folder / 'recipe.py'}",
         )
-    seconds = time.monotonic() - start
-    mark_finished(run.work, stage, made_of, seconds)
-    logging.info("%s: finished in %.1f s", title, seconds)
-    return True
+
+
+def _with_code_of(
+    run: Run, title: str, stage: Stage, before: Mapping[str, Any] | None, made_of: Fingerprint
+) -> Fingerprint:
+    """`made_of` with the code of the marker `before` where the command left alone what that code had made."""
+    if not before or before.get("makes") != digests_of_outputs(run.work, stage):
+        return made_of
+    if changed := changed_code(run, stage, before["code"]):
+        logging.info("%s: left as it is, made by other code (%s changed); --force makes it again", title, changed)
+    return dataclasses.replace(made_of, code=before["code"])
 
 
 def _start_afresh(run: Run, stage: Stage) -> None:
@@ -105,7 +125,8 @@ def _check_needs(run: Run, stage: Stage) -> None:
         maker = maker_of(run.recipe.stages, need)
         if maker is None:
             raise AsrtoolError(f"stage {stage.name} needs {need}, which no stage makes", "see: asrtool run --check")
-        if read_marker(run.work, maker) == STARTED:
+        marker = read_marker(run.work, maker)
+        if marker and not marker["finished"]:
             what = f"stage {stage.name} needs {run.work / need}, but stage {maker.name}, which makes it, did not finish"
         elif not (run.work / need).exists():
             what = f"stage {stage.name} needs {run.work / need}, which stage {maker.name} makes and has not yet"

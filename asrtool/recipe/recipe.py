@@ -7,6 +7,7 @@ site wants one, ``paths.toml`` (where its corpora lie; not under version control
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import traceback
@@ -17,8 +18,9 @@ from types import ModuleType
 
 import asrtool
 from asrtool.config import Config, check_conflicts
-from asrtool.config_file import load_config
-from asrtool.config_value import nearest, read_toml
+from asrtool.config_file import OVERRIDE, build, read_given
+from asrtool.config_section import Given
+from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
 
@@ -123,18 +125,21 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
     path that a configuration sets to nothing is not configured, whatever the site has.
     Raises AsrtoolError for an unknown configuration, what load_config refuses, and settings that do not go together.
     """
+    return build_settings(read_settings(recipe, configs, overrides))
+
+
+def read_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Given:
+    """What ``paths.toml``, the configuration files and ``--set`` give, as load_settings reads them."""
     files = [_config_file(recipe, config) for config in configs or [recipe.default_config]]
-    if recipe.site_paths.is_file():
-        files.insert(0, recipe.site_paths)
-    load_config(files, overrides)  # which says in what file a fault is, as long as they are whole
-    from_files: dict[str, str] = {}
-    for file in files:
-        paths = read_toml(file).get("paths", {})
-        from_files |= {key: _absolute_or_empty(path, file.parent) for key, path in paths.items()}
-    absolute = [f"paths.{key}={value}" for key, value in from_files.items()]
-    loaded = load_config(files, [*absolute, *(_absolute_override(override) for override in overrides)])
-    check_conflicts(loaded)
-    return loaded
+    return read_given([recipe.site_paths, *files] if recipe.site_paths.is_file() else files, overrides)
+
+
+def build_settings(given: Given) -> Config:
+    """The settings that `given` stands for, paths absolute; raises AsrtoolError as load_settings does."""
+    config = build(given)
+    check_conflicts(config)
+    paths = {key: _absolute(path, given.origins["paths", key]) for key, path in config.paths.items()}
+    return dataclasses.replace(config, paths=paths)
 
 
 def _config_file(recipe: Recipe, config: str) -> Path:
@@ -147,16 +152,7 @@ def _config_file(recipe: Recipe, config: str) -> Path:
     raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
 
 
-def _absolute_override(override: str) -> str:
-    key, equals, value = override.partition("=")
-    if not key.strip().startswith("paths.") or not value.strip():
-        return override
-    return f"{key}{equals}{_absolute(value.strip(), Path.cwd())}"
-
-
-def _absolute_or_empty(path: str, start: Path) -> str:
-    return _absolute(path, start) if path else ""
-
-
-def _absolute(path: str, start: Path) -> str:
-    return os.path.normpath(start / Path(path).expanduser())
+def _absolute(path: str, origin: str) -> str:
+    """`path` as its `origin`, a file or an override, means it; an empty one is none."""
+    start = Path.cwd() if origin.startswith(OVERRIDE) else Path(origin).parent
+    return os.path.normpath(start / Path(path).expanduser()) if path else ""

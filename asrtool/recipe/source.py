@@ -12,20 +12,23 @@ import ast
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import asrtool
+from asrtool import registry
+from asrtool.config import Config, chosen_components
 from asrtool.errors import AsrtoolError
 
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool", "local", "utils")
 FRAME = frozenset(
-    {"asrtool.config", "asrtool.config_file", "asrtool.config_value", "asrtool.registry", "asrtool.settings"}
+    {f"asrtool.{name}" for name in ("config", "config_file", "config_section", "config_value", "registry", "settings")}
     | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
-    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options"}
+    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options", "asrtool.recipe.source"}
 )
 
 
@@ -40,9 +43,9 @@ class Entry:
 def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[str, str]:
     """Source file, relative to ROOT -> digest, of all that the commands at `entries` and the `modules` can import.
 
-    `modules` are those of components chosen by name, which no import statement shows; one outside this project counts
-    by itself. Of the entry modules only what the functions refer to counts: a command does not change with its
-    neighbours. Raises AsrtoolError for an import of a module that does not exist.
+    `modules` are those of components chosen by name, which no import statement shows; of one outside this project the
+    imports of its own package are followed, too. Of the entry modules only what the functions refer to counts: a
+    command does not change with its neighbours. Raises AsrtoolError for an import of a module that does not exist.
     """
     digests: dict[str, str] = {}
     waiting = list(modules)
@@ -56,13 +59,23 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
         name = _file_name(module)
         if module not in FRAME and name not in digests:
             path = ROOT / name
-            if path.suffix == ".cpp":
+            if path.suffix != ".py":
                 digests[name] = _compiled_digest(path)
                 continue
             status = path.stat()
             digests[name], imported = _module(module, (status.st_size, status.st_mtime_ns))
             waiting += imported
     return digests
+
+
+def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
+    """The modules of the components that the sections or keys `names` choose."""
+    return [registry.path_of(part.kind, part.name).partition(":")[0] for part in chosen_components(config, names)]
+
+
+def combined_digest(digests: Mapping[str, str]) -> str:
+    """One digest of those of many sources, whatever folder they lie in."""
+    return hashlib.sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()[:16]
 
 
 @functools.cache  # stages share most modules; a source may change while a long run goes on
@@ -93,14 +106,22 @@ def _file_name(module: str) -> str:
 
 
 def _find(module: str) -> str | None:
+    """The file of `module`: relative to ROOT, or a whole path if it is a person's own."""
     if module.split(".")[0] not in PACKAGES:
-        found = importlib.util.find_spec(module)
-        return found.origin if found else None
+        return _find_own(module)
     stem = module.replace(".", "/")
     for name in (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.cpp"):
         if (ROOT / name).is_file():
             return name
     return None
+
+
+def _find_own(module: str) -> str | None:
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # what should hold it is no package
+        return None
+    return found.origin if found else None
 
 
 def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
@@ -109,20 +130,30 @@ def _imports(module: str, parts: Iterable[ast.stmt]) -> Iterator[str]:
         for node in ast.walk(part):
             for name in _imported(module, node):
                 packages = name.split(".")
-                yield from (".".join(packages[:length]) for length in range(1, len(packages) + 1))
+                holding = (".".join(packages[:length]) for length in range(1, len(packages) + 1))
+                yield from (name for name in holding if packages[0] in PACKAGES or _find(name))
 
 
 def _imported(module: str, node: ast.AST) -> list[str]:
+    followed = (*PACKAGES, module.split(".")[0])
     if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES]
+        return [alias.name for alias in node.names if alias.name.split(".")[0] in followed]
     if not isinstance(node, ast.ImportFrom):
         return []
-    assert node.level == 0, f"{module}: relative imports are not followed"
-    base = node.module or ""
-    if base.split(".")[0] not in PACKAGES:
+    base = _absolute(module, node)
+    if base.split(".")[0] not in followed:
         return []
     # `from package import name` may name a module of the package or something defined in it.
     return [base, *(f"{base}.{alias.name}" for alias in node.names if _find(f"{base}.{alias.name}"))]
+
+
+def _absolute(module: str, node: ast.ImportFrom) -> str:
+    """The module that `node` of `module` imports from. Relative imports are those of own packages."""
+    if not node.level:
+        return node.module or ""
+    is_package = Path(_file_name(module)).name == "__init__.py"
+    package = module if is_package else module.rpartition(".")[0]
+    return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
 
 
 def _reachable(tree: ast.Module, functions: set[str]) -> list[ast.stmt]:

@@ -10,16 +10,15 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool import registry
-from asrtool.config import SECTIONS, Config, chosen_components, flatten, select, with_defaults
+from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, flatten, select
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
-from asrtool.recipe.source import ROOT, Entry, code_digests
+from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
 from asrtool.settings import changed_key
 
@@ -116,10 +115,8 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
             return f"{path} missing"
     if run.lines(stage) != marker["commands"]:
         return "command changed"
-    settings, defaults = _settings(run.config, stage), _settings(with_defaults(run.config), stage)
-    if key := changed_key(marker["settings"], settings, defaults):
-        before = marker["settings"].get(key, defaults.get(key))
-        return f"{key} {json.dumps(before)} -> {json.dumps(settings[key])}"
+    if why := _changed_setting(run.config, stage, marker["settings"]):
+        return why
     needs = run.needs(stage)
     for path in needs:
         if files_digest(run.work / path) != marker["needs"].get(path):
@@ -127,8 +124,7 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
     for path in marker["needs"]:
         if path not in needs:
             return f"{path} is not read any more"
-    changed = _changed_code(run, stage, marker["code"])
-    if changed:
+    if changed := changed_code(run, stage, marker["code"]):
         return f"code changed: {changed}"
     for path in stage.makes:
         if files_digest(run.work / path) != marker["makes"].get(path):
@@ -136,7 +132,16 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
     return ""
 
 
-def _changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:
+def _changed_setting(config: Config, stage: Stage, before: Mapping[str, Any]) -> str:
+    """The first setting that is another than `before`, with both values; '' for none."""
+    now, defaults = _settings(config, stage), defaults_of(config, stage.settings)
+    unset = {key: "" for key in (*before, *now) if key.startswith("paths.")}  # a path that nothing gives is empty
+    now, defaults = {**unset, **now}, {**defaults, **unset}
+    key = changed_key(before, now, defaults)
+    return f"{key} {json.dumps(before.get(key, defaults.get(key)))} -> {json.dumps(now[key])}" if key else ""
+
+
+def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:
     """The first source that differs from the `recorded` ones, '' for none."""
     if all(_size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
         return ""  # no need to read any source
@@ -160,11 +165,6 @@ def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
     """Of the commands, and of the components that their settings choose."""
     entries = [run.find_entry(run.words(stage, line)) for line in run.lines(stage)]
     return code_digests(entries, chosen_modules(run.config, stage.settings))
-
-
-def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
-    """The modules of the components that the sections or keys `names` choose."""
-    return [registry.module_of(part.kind, part.name) for part in chosen_components(config, names)]
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
@@ -207,14 +207,19 @@ def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:
     return marker if marker == STARTED or expected <= marker.keys() else None
 
 
-def mark_started(work: Path, stage: Stage) -> None:
-    """From now on the files of `stage` are not to be trusted, until it is marked finished."""
-    write_text(_marker_file(work, stage), json.dumps(STARTED))
+def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
+    """From now on the files of `stage` are not to be trusted, until it is marked finished; `before` is its marker."""
+    write_text(_marker_file(work, stage), json.dumps({**(before or {}), **STARTED}))
+
+
+def digests_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
+    """What `stage` makes -> digest."""
+    return {path: files_digest(work / path) for path in stage.makes}
 
 
 def mark_finished(work: Path, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
     """Record that `stage`, `made_of` this, is complete and took `seconds`."""
-    makes = {path: files_digest(work / path) for path in stage.makes}
+    makes = digests_of_outputs(work, stage)
     marker = {"finished": True, "seconds": round(seconds, 1), **asdict(made_of), "makes": makes}
     write_text(_marker_file(work, stage), json.dumps(marker, indent=1))
 

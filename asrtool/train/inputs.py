@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config, flatten, select, with_defaults
+from asrtool.config import Config, defaults_of, flatten, select
 from asrtool.errors import AsrtoolError
 from asrtool.files import move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
@@ -34,10 +34,10 @@ FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.j
 
 @dataclass(frozen=True)
 class Inputs:
-    """Settings that have an effect on the weights, what stands for those that a file does not have, digests of data."""
+    """Settings that have an effect on the weights, and digests of data."""
 
-    settings: dict[str, Any]
-    defaults: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]  # section -> key -> value
+    defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one
     sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
 
     def to_json(self) -> str:
@@ -49,7 +49,7 @@ class Inputs:
         if not path.exists():
             return False
         found = json.loads(path.read_text(encoding="utf-8"))
-        changed = changed_key(flatten(found["settings"]), flatten(self.settings), flatten(self.defaults))
+        changed = changed_key(flatten(found["settings"]), flatten(self.settings), self.defaults)
         return not changed and found["sha256"] == self.sha256
 
 
@@ -69,7 +69,7 @@ def inputs_of(
     """Of a training by these `sections`, on `files`, which inputs.json gives these names."""
     return Inputs(
         {**_with_effect(config, sections), "emulation": injection.as_inputs()},
-        {**_with_effect(with_defaults(config), sections), "emulation": InjectionOptions().as_inputs()},
+        defaults_of(config, sections) | flatten({"emulation": InjectionOptions().as_inputs()}),
         {name: _digest(path) for name, path in files.items()},
     )
 

@@ -1,9 +1,10 @@
-"""Settings: what is read back is what was written, and mistakes are told with the nearest key."""
+"""Settings: what is read back is what was written, tables of alternatives, and mistakes with the nearest key."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.config import Config, Paths, check_conflicts
-from asrtool.config_file import SECTIONS, format_toml, load_config
+from asrtool import registry
+from asrtool.config import (
+    SECTIONS,
+    Config,
+    check_conflicts,
+    chosen_components,
+    defaults_of,
+    flatten,
+    select,
+    to_table,
+)
+from asrtool.config_file import format_toml, known_paths, load_config, load_section
+from asrtool.config_section import CLASSES, field_types, kinds_of, known_keys
+from asrtool.config_value import format_value
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice, changed_key
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
-KEYS = [
-    (section, key, kind)
-    for section, section_kind in typing.get_type_hints(Config).items()
-    for key, kind in typing.get_type_hints(section_kind).items()
-]
+OWN = """
+import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    size: int = 8  # channels
+    rates: tuple[float, ...] = (0.5,)
+    name: str = "x"
+
+class Net:
+    Settings = Settings
+    def forward(self, feats_NTF, feat_lens_N): ...
+
+class Empty(Net):
+    forward = None
+
+def adagrad(parameters, settings): ...
+"""
 
 
 def message(*overrides: str, file: Path | None = None) -> str:
@@ -30,22 +57,105 @@ def message(*overrides: str, file: Path | None = None) -> str:
     return str(caught.value)
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "conf.toml"
+def written(folder: Path, text: str, name: str = "conf.toml") -> Path:
+    path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_the_defaults_are_read_back_and_do_not_conflict(tmp_path: Path) -> None:
-    assert load_config([written(tmp_path, format_toml(Config()))]) == Config()
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The module of a person's own components."""
+    name = f"own_{tmp_path.name}"
+    written(tmp_path, OWN, f"{name}.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def values_of(config: Config) -> dict[str, Any]:
+    return flatten(select(config, SECTIONS))
+
+
+def components() -> Iterator[tuple[str, str, bool, str]]:
+    """Section, key, whether it is a list, and name, of everything that can be chosen."""
+    for section, section_class in CLASSES.items():
+        for key, kind in kinds_of(section_class).items():
+            is_list = typing.get_origin(field_types(section_class)[key]) is tuple
+            yield from ((section, key, is_list, name) for name in registry.names(kind))
+
+
+def chosen(section: str, key: str, is_list: bool, name: str) -> Config:
+    """The defaults, but for one key that chooses `name`."""
+    return load_config(overrides=[f"{section}.{key}={f'[{name}]' if is_list else name}"])
+
+
+COMPONENTS = list(components())
+CONFIGS = [Config(), *(chosen(*component) for component in COMPONENTS)]
+# value of every key -> another one that the checks accept; numbers are moved a little unless they are named here
+OTHERS: dict[str, Any] = {
+    "train.precision": "bf16", "average.by": "best", "features.cmvn": "none", "features.storage": "shar",
+    "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2", "lm.weights": [0.25, 0.75],
+    "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
+    "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
+    "data.test": ["own"],
+}  # fmt: skip
+
+
+def other(key: str, value: Any) -> Any:
+    """Another value of `key` than `value`."""
+    if key in OTHERS:
+        return OTHERS[key]
+    if key.endswith("message_type"):
+        return "bf16"
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, list):
+        return [number * 0.5 if isinstance(number, float) else number + 1 for number in value]
+    return value * 0.5 + 0.001 if isinstance(value, float) else value + 1
+
+
+def changed_keys() -> Iterator[tuple[str, Any, str]]:
+    """Every key, another value, and the override that chooses the component whose key it is."""
+    for config, choice in zip(CONFIGS, ["", *COMPONENTS], strict=True):
+        chooses = "" if not choice else f"{choice[0]}.{choice[1]}={f'[{choice[3]}]' if choice[2] else choice[3]}"
+        for key, value in values_of(config).items():
+            section, *inner = key.split(".")
+            if len(inner) == 2 if choice else inner[0] not in kinds_of(CLASSES[section]):
+                yield key, other(key, value), chooses
+
+
+CHANGES = sorted({key: (key, value, chooses) for key, value, chooses in changed_keys()}.values())
+
+
+def test_every_key_is_changed_once() -> None:
+    names = {f"{section}.{key}" for section, section_class in CLASSES.items() for key in kinds_of(section_class)}
+    assert {key for key, _, _ in CHANGES} == set(known_keys()) - names
+
+
+@pytest.mark.parametrize(("key", "value", "chooses"), CHANGES)
+def test_every_key_is_read_back_from_a_file_and_from_set(key: str, value: Any, chooses: str, tmp_path: Path) -> None:
+    text = format_value(tuple(value) if isinstance(value, list) else value)
+    section, *tables, name = key.split(".")
+    file = written(tmp_path, f"[{'.'.join([section, *tables])}]\n{name} = {text}\n")
+    from_set = load_config([], [*([chooses] if chooses else []), f"{key}={text}"])
+    assert load_config([file], [chooses] if chooses else []) == from_set
+    assert values_of(from_set)[key] == value
+    assert load_config([written(tmp_path, format_toml(from_set), "again.toml")]) == from_set
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_choice_is_read_back_as_it_was(config: Config, tmp_path: Path) -> None:
+    assert load_config([written(tmp_path, format_toml(config))]) == config
+
+
+def test_the_defaults_do_not_conflict() -> None:
     check_conflicts(Config())
 
 
 @given(values=st.lists(TEXTS, min_size=12, max_size=12))
 @settings(max_examples=50)
 def test_any_text_is_read_back_as_it_was(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    names = [field.name for field in dataclasses.fields(Paths)]
-    config = Config(paths=Paths(**dict(zip(names, values, strict=True))))
+    config = Config(paths=dict(zip(known_paths(Config().data), values, strict=False)))
     assert load_config([written(tmp_path_factory.mktemp("conf"), format_toml(config))]) == config
 
 
@@ -62,23 +172,96 @@ def test_any_number_is_read_back_as_it_was(
     config = dataclasses.replace(
         before,
         mini=dataclasses.replace(before.mini, train_hours=max_hours, seed=seed),
-        decode=dataclasses.replace(before.decode, graph_beams=tuple(beams)),
+        decode=dataclasses.replace(before.decode, methods=(Choice.of("search", "graph", beams=tuple(beams)),)),
     )
     assert load_config([written(tmp_path_factory.mktemp("conf"), format_toml(config))]) == config
 
 
 def test_only_the_named_sections_and_keys_are_written() -> None:
-    text = format_toml(Config(), ("average", "data.train", "data.dev_minutes"))
-    assert text == '[average]\nby = "last"\nnum = 3\n\n[data]\ntrain = ["swbd", "fisher"]\ndev_minutes = 5.0\n'
+    text = format_toml(Config(), ("average", "data.train", "data.dev_minutes", "model"))
+    assert text == (
+        '[average]\nby = "last"\nnum = 3\n\n[data]\ntrain = ["swbd", "fisher"]\ndev_minutes = 5.0\n\n'
+        '[model]\nencoder = "lstm"\nobjective = "ctc"\n\n'
+        "[model.lstm]\nnum_layers = 3\nhidden_size = 256\nstack_frames = 3\ndropout = 0.1\n"
+    )
+
+
+def test_a_single_key_brings_the_table_of_what_it_chooses() -> None:
+    assert select(Config(), ["model.encoder"])["model"].keys() == {"encoder", "lstm"}
+    assert select(Config(), ["train.optimizer", "train.seed"])["train"].keys() == {"optimizer", "adamw", "seed"}
 
 
 def test_later_files_and_then_set_win(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
-    first.write_text("[lm]\norder = 2\nmin_counts = [7]\n")
-    second.write_text("[lm]\norder = 4\n")
+    first = written(tmp_path, "[lm]\norder = 2\nmin_counts = [7]\n", "a.toml")
+    second = written(tmp_path, "[lm]\norder = 4\n", "b.toml")
     assert load_config([first, second]).lm.order == 4
     assert load_config([first, second], ["lm.order=5", "lm.order=6"]).lm.order == 6
     assert load_config([first, second]).lm.min_counts == (7,)
+
+
+def test_a_table_counts_only_where_its_component_is_chosen(tmp_path: Path) -> None:
+    base = written(tmp_path, "[train.sgd]\nmomentum = 0.5\n[train.adamw]\nweight_decay = 0.2\n", "base.toml")
+    sgd = written(tmp_path, '[train]\noptimizer = "sgd"\n', "sgd.toml")
+    assert load_config([base]).train.optimizer == Choice.of("optimizer", "adamw", weight_decay=0.2)
+    assert load_config([base, sgd]).train.optimizer == Choice.of("optimizer", "sgd", momentum=0.5)
+    assert load_config([sgd, base], ["train.sgd.momentum=0"]).train.optimizer.settings.momentum == 0
+    assert "sgd" not in to_table(load_config([base]).train)
+
+
+def test_an_own_component_brings_its_settings(own: str, tmp_path: Path) -> None:
+    text = f'[model]\nencoder = "{own}:Net"\n[model.Net]\nsize = 3\nrates = [1.0, 2.0]\n[model.lstm]\nnum_layers = 1\n'
+    file = written(tmp_path, text)
+    loaded = load_config([file])
+    assert loaded.model.encoder.name == f"{own}:Net"
+    assert to_table(loaded.model.encoder.settings) == {"size": 3, "rates": (1.0, 2.0), "name": "x"}
+    assert load_config([written(tmp_path, format_toml(loaded), "again.toml")]) == loaded
+    assert load_config([file], ["model.Net.size=5"]).model.encoder.settings.size == 5
+    assert load_config([file], ["model.encoder=lstm"]).model.encoder == Choice.of("encoder", "lstm", num_layers=1)
+    # settings of its own or not, an optimizer is anything that can be called
+    assert load_config(overrides=[f"train.optimizer={own}:adagrad"]).train.optimizer.settings == registry.NoSettings()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model.encoder={own}:Nte"], "model.encoder: {own}:Nte cannot be loaded: AttributeError"),
+        (["model.encoder=no_such:Net"], "model.encoder: no_such:Net cannot be loaded: ModuleNotFoundError"),
+        (["model.encoder={own}:Empty"], "model.encoder: {own}:Empty: no encoder, it lacks forward"),
+        (["model.encoder={own}:Net", "model.Net.sise=3"], "unknown key model.Net.sise; did you mean model.Net.size?"),
+        (["model.encoder={own}:Net", "model.Net.size=x"], "model.Net.size is 'x', expected a whole number"),
+        (["model.encoder={own}:Net", "model.net.size=3"], "unknown key model.net.size"),
+        (["model.Net.size=3"], "unknown key model.Net.size"),
+    ],
+)
+def test_a_mistake_about_an_own_component_names_key_and_place(overrides: list[str], expected: str, own: str) -> None:
+    assert expected.format(own=own) in message(*(override.format(own=own) for override in overrides))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "size: int",
+            "its Settings cannot be made: Settings.__init__() missing 1 required positional argument: 'size'",
+        ),
+        ("size: complex = 0j", "model.Net.size is a <class 'complex'>, expected one of int, float, str, bool"),
+    ],
+)
+def test_own_settings_that_no_file_can_hold_are_refused(
+    line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"odd_{tmp_path.name}"
+    written(tmp_path, OWN.replace("size: int = 8", line), f"{module}.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = [f"model.encoder={module}:Net", *(["model.Net.size=1"] if "0j" in line else [])]
+    assert expected in message(*overrides)
+
+
+def test_settings_that_are_no_dataclass_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"plain_{tmp_path.name}"
+    written(tmp_path, OWN.replace("@dataclasses.dataclass(frozen=True)", ""), f"{module}.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "its Settings is no dataclass; put @dataclass" in message(f"model.encoder={module}:Net")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +270,10 @@ def test_later_files_and_then_set_win(tmp_path: Path) -> None:
         ("train.num_epochs=3", 3),
         ("train.peak_lr=1e-3", 0.001),
         ("train.peak_lr=2", 2.0),
-        ("paths.an4=/with space/an4", "/with space/an4"),
-        ("paths.an4='quoted'", "quoted"),
-        ("paths.an4=a=b", "a=b"),
-        ("data.train=swbd", ("swbd",)),
-        ("data.train=swbd, fisher", ("swbd", "fisher")),
-        ('data.train=["swbd", "fisher"]', ("swbd", "fisher")),
+        ("nnlm.enabled=true", True),
+        ("graph.backend='kaldifst'", "kaldifst"),
         ("features.speeds=[1.0]", (1.0,)),
+        ("features.speeds=1, 1.1", (1.0, 1.1)),
     ],
 )
 def test_a_text_becomes_the_type_of_its_key(override: str, value: Any) -> None:
@@ -102,31 +282,71 @@ def test_a_text_becomes_the_type_of_its_key(override: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("override", "value"),
+    [("an4=/with space/an4", "/with space/an4"), ("an4='quoted'", "quoted"), ("an4=a=b", "a=b")],
+)
+def test_a_path_is_taken_as_it_is(override: str, value: str) -> None:
+    assert load_config([], [f"paths.{override}"]).paths == {"an4": value}
+
+
+@pytest.mark.parametrize("text", ["swbd, an4", '["swbd", "an4"]', "[swbd,an4]"])
+def test_components_are_named_in_a_list(text: str) -> None:
+    assert [corpus.name for corpus in load_config([], [f"data.train={text}"]).data.train] == ["swbd", "an4"]
+
+
+@pytest.mark.parametrize(
     ("override", "expected"),
     [
         ("train.num_epoch=3", "--set train.num_epoch=3: unknown key train.num_epoch; did you mean train.num_epochs?"),
-        ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean train.num_epochs?"),
+        ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean nnlm.num_epochs?"),
+        ("train.strategy=bmuf", "unknown key train.strategy; did you mean distributed.strategy?"),
         ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train?"),
+        ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean an4?"),
         ("num_epochs=3", "--set num_epochs=3: expected section.key=value; for example --set train.num_epochs=3"),
         ("train.num_epochs", "--set train.num_epochs: expected section.key=value; for example"),
+        ("a.b.c.d=1", "--set a.b.c.d=1: expected section.key=value"),
         ("train.num_epochs=3.5", "train.num_epochs is '3.5', expected a whole number"),
         ("train.num_epochs=", "train.num_epochs is '', expected a whole number"),
         ("train.peak_lr=fast", "train.peak_lr is 'fast', expected a number"),
         ("train.peak_lr=nan", "train.peak_lr is nan, expected a finite number"),
-        ("decode.lm_weights=0.5,x", "decode.lm_weights is 'x', expected a number"),
-        ("decode.lm_weights=0.5,1e-300", "decode.lm_weights is 1e-300, expected 0.001 to 1000"),
-        ("decode.lm_weights=1e300", "decode.lm_weights is 1e+300, expected 0.001 to 1000"),
-        ("decode.max_active=2147483648", "decode.max_active is 2147483648, expected 2147483647 or less"),
+        ("nnlm.enabled=yes", "nnlm.enabled is 'yes', expected true or false"),
+        ("decode.beam.lm_weights=0.5,x", "decode.beam.lm_weights is 'x', expected a number"),
+        ("decode.beam.lm_weights=0.5,1e-300", "decode.beam.lm_weights is 1e-300, expected 0.001 to 1000"),
+        ("decode.graph.lm_weights=1e300", "decode.graph.lm_weights is 1e+300, expected 0.001 to 1000"),
+        ("decode.graph.max_active=2147483648", "max_active is 2147483648, expected 2147483647 or less"),
         ("decode.batch_s=-1", "decode.batch_s is -1.0, expected more than 0"),
         ("train.num_epochs=0", "train.num_epochs is 0, expected 1 or more"),
-        ("train.optimizer=adam", "train.optimizer is 'adam', expected one of adamw, sgd"),
-        ("model.dropout=1", "model.dropout is 1.0, expected 0 to 0.9"),
+        ("model.lstm.dropout=1", "model.lstm.dropout is 1.0, expected 0 to 0.9"),
         ("data.train=", "data.train is empty"),
-        ("data.train=swbd,timit", "data.train is 'timit', expected one of swbd, fisher, an4, own"),
+        ("decode.methods=", "decode.methods is empty"),
+        # components by name
+        (
+            "train.optimizer=adam",
+            "--set train.optimizer=adam: train.optimizer: unknown optimizer 'adam', expected one of adamw, sgd;"
+            " did you mean adamw? One of your own is package.module:Name",
+        ),
+        ("data.train=swbd,timit", "data.train: unknown corpus 'timit', expected one of "),
+        (
+            "model.lstm=3",
+            "--set model.lstm=3: model.lstm is a table, expected one of its keys; for example model.lstm.num_layers",
+        ),
+        ("distributed.single=3", "distributed.single is a table, expected one of its keys; it has none"),
+        ("train.adam.weight_decay=1", "unknown key train.adam.weight_decay; did you mean train.adamw.weight_decay?"),
+        ("train.adamw.wd=1", "unknown key train.adamw.wd; did you mean train.adamw.weight_decay?"),
+        ("model.adamw.weight_decay=1", "unknown key model.adamw.weight_decay; did you mean train.adamw.weight_decay?"),
+        ("lm.lstm.num_layers=1", "unknown key lm.lstm.num_layers; did you mean model.lstm.num_layers?"),
+        # tables that are not chosen are checked as well
+        ("train.sgd.momentum=x", "train.sgd.momentum is 'x', expected a number"),
+        ("train.sgd.momentun=0", "unknown key train.sgd.momentun; did you mean train.sgd.momentum?"),
     ],
 )
-def test_a_mistake_in_set_is_told_with_the_key(override: str, expected: str) -> None:
+def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str) -> None:
     assert expected in message(override)
+
+
+def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
+    told = message("distributed.strategy=adpsgd", "distributed.adpsgd.ring=star")
+    assert "distributed.adpsgd.ring: unknown ring 'star', expected one of fixed, random" in told
 
 
 @pytest.mark.parametrize(
@@ -137,30 +357,35 @@ def test_a_mistake_in_set_is_told_with_the_key(override: str, expected: str) -> 
         ("[train]\nnum_epochs = true\n", "train.num_epochs is True, expected a whole number"),
         ('[train]\nnum_epochs = "3"\n', "train.num_epochs is '3', expected a whole number"),
         ("[train]\npeak_lr = inf\n", "train.peak_lr is inf, expected a finite number"),
+        ("[train]\noptimizer = 3\n", "train.optimizer is 3, expected a text"),
+        ("[train.optimizer]\nsgd = 3\n", "unknown key train.optimizer.sgd"),
         ("[data]\ntrain = 'swbd'\n", "data.train is 'swbd', expected a list, each item a text"),
         ("[features]\nspeeds = ['fast']\n", "features.speeds is 'fast', expected a number"),
+        ("[model.lstn]\nnum_layers = 1\n", "unknown key model.lstn.num_layers; did you mean model.lstm.num_layers?"),
+        ("[model.lstm.deep]\nx = 1\n", "unknown key model.lstm.deep"),
+        ("[model.lstm.num_layers]\nx = 1\n", "model.lstm.num_layers is {'x': 1}, expected a whole number"),
         ("train = 3\n", "train is a value, expected a table"),
         ("[train\n", "not TOML: "),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_the_file(text: str, expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_file_is_reported_with_the_file(text: str, expected: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
     told = message(file=path)
     assert told.startswith(f"{path}: ")
     assert expected in told
 
 
-def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_broken_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     assert "line 3" in message(file=written(tmp_path, "[train]\nnum_epochs = 3\npeak_lr = \n"))
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "folder"])
-def test_a_file_that_cannot_be_read_is_told(name: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert message(file=tmp_path / name).startswith(f"{tmp_path / name}: no readable configuration file")
 
 
-def test_a_file_that_is_no_utf8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_utf8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'[paths]\nan4 = "\xe9"\n')
     assert "no readable configuration file" in message(file=tmp_path / "latin.toml")
 
@@ -170,17 +395,71 @@ def test_a_file_that_is_no_utf8_is_told(tmp_path: Path) -> None:
     [
         (["average.num=6"], ("average.num is 6", "train.keep_last is 5")),
         (["average.by=best", "average.num=3"], ("average.num is 3", "train.keep_best is 2")),
-        (["features.num_mel_bins=8", "specaugment.max_freq_bins=9"], ("max_freq_bins is 9", "num_mel_bins is 8")),
+        (
+            ["features.fbank.num_mel_bins=8", "specaugment.max_freq_bins=9"],
+            ("max_freq_bins is 9", "frame has 8 values"),
+        ),
+        (["decode.methods=rescore"], ("decode.methods has rescore without graph",)),
+        (["lm.large=true"], ("lm.large is true", "decode.methods has no rescore")),
+        (["nnlm.enabled=true"], ("nnlm.enabled is true", "decode.methods has no rescore")),
+        (["tokenizer.unit=phone"], ("decode.methods names greedy", "tokenizer.unit is phone")),
     ],
 )
-def test_a_conflict_names_both_keys(overrides: list[str], keys: tuple[str, str]) -> None:
+def test_a_conflict_names_both_keys(overrides: list[str], keys: tuple[str, ...]) -> None:
     with pytest.raises(AsrtoolError) as caught:
         check_conflicts(load_config([], overrides))
     assert all(key in str(caught.value) for key in keys)
 
 
-def test_every_key_is_a_number_a_text_a_switch_or_a_list_of_these() -> None:
-    for section, key, kind in KEYS:
-        item = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
-        assert item in (int, float, str, bool), f"{section}.{key}"
-    assert {section for section, _, _ in KEYS} == set(SECTIONS)
+def test_every_key_is_a_number_a_text_a_switch_a_component_or_a_list_of_these() -> None:
+    for section, section_class in CLASSES.items():
+        for key, kind in field_types(section_class).items():
+            item = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+            assert item in (int, float, str, bool, Choice), f"{section}.{key}"
+            assert (item is Choice) == (key in kinds_of(section_class)), f"{section}.{key}"
+
+
+def test_a_stored_section_is_read_back_and_a_missing_key_is_its_default() -> None:
+    model = load_config(overrides=["model.lstm.num_layers=7"]).model
+    assert load_section("model", to_table(model), "model.pt") == model
+    assert load_section("model", {"encoder": "lstm"}, "model.pt") == Config().model
+    with pytest.raises(AsrtoolError, match=r"^model\.pt: unknown key model\.lstm\.width"):
+        load_section("model", {"lstm": {"width": 7}}, "model.pt")
+
+
+# Whether something is made of the same settings
+
+
+def change(before: dict[str, Any], *overrides: str) -> str:
+    config = load_config(overrides=overrides)
+    return changed_key(before, flatten(select(config, SECTIONS)), defaults_of(config, SECTIONS))
+
+
+def test_a_missing_key_is_its_default() -> None:
+    before = flatten(select(Config(), SECTIONS))
+    assert change(before) == ""
+    for key in before:
+        assert change({name: value for name, value in before.items() if name != key}) == "", key
+    del before["train.peak_lr"], before["model.lstm.dropout"], before["train.optimizer"]
+    assert change(before, "train.peak_lr=1") == "train.peak_lr"
+    assert change(before, "model.lstm.dropout=0") == "model.lstm.dropout"
+
+
+def test_a_missing_name_of_a_component_is_the_default_one() -> None:
+    before = flatten(select(Config(), SECTIONS))
+    del before["train.optimizer"]
+    assert change(before, "train.optimizer=adamw") == ""
+    assert change(before, "train.optimizer=sgd") == "train.optimizer"
+
+
+def test_only_the_tables_of_chosen_components_count() -> None:
+    before = flatten(select(Config(), SECTIONS))
+    assert change(before, "train.sgd.momentum=0.5", "distributed.bmuf.block_steps=3") == ""
+    assert change(before, "train.adamw.weight_decay=0.5") == "train.adamw.weight_decay"
+    assert change({**before, "train.sgd.momentum": 0.3}) == ""
+
+
+def test_components_that_settings_name_are_among_those_chosen() -> None:
+    config = load_config(overrides=["distributed.strategy=adpsgd", "distributed.adpsgd.ring=fixed"])
+    found = [(part.kind, part.name) for part in chosen_components(config, ["distributed"])]
+    assert found == [("strategy", "adpsgd"), ("ring", "fixed")]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from asrtool.models.ctc import Ctc, frames_needed
+from asrtool.models.ctc import Ctc
+from asrtool.models.ctc_topology import CtcTopology
 from asrtool.models.settings import Ctc as CtcSettings
 
 NUM_TOKENS = 3
@@ -59,7 +60,7 @@ def test_an_utterance_without_text_is_all_blank() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, NUM_TOKENS - 1), max_size=4))
 def test_the_loss_is_finite_exactly_from_the_frames_needed_on(tokens: list[int]) -> None:
-    needed = frames_needed(tokens)
+    needed = CtcTopology().rows_needed(tokens)
     for num_frames in (needed - 1, needed):
         if num_frames < 1:
             continue

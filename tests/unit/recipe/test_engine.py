@@ -155,7 +155,7 @@ def test_a_failing_stage_names_its_log_and_the_command_to_resume(tmp_path: Path,
     log = run.work / "logs" / "00-bad.log"
     assert str(caught.value) == (
         f"stage 0 bad failed with exit code 3, see {log};"
-        " mend the cause, then resume with: asrtool run --recipe toy --stage bad"
+        " fix the cause, then resume with: asrtool run --recipe toy --stage bad"
     )
     assert "no such thing\n" in log.read_text()
     assert "exit code 3\n" in log.read_text()

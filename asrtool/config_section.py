@@ -1,0 +1,167 @@
+"""One section of the settings, from what files and overrides give for it to its dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asrtool import registry
+from asrtool.config import Config, to_table
+from asrtool.config_value import convert, nearest
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice, table_name
+
+CLASSES: dict[str, Any] = {name: kind for name, kind in typing.get_type_hints(Config).items() if name != "paths"}
+Key = tuple[str, ...]  # section and key, or section, table and key
+
+
+@dataclass
+class Given:
+    """What files and overrides say: values as they stand there, with the file or override of each; later ones win."""
+
+    values: dict[Key, Any] = field(default_factory=dict)
+    origins: dict[Key, str] = field(default_factory=dict)
+    named: dict[str, set[str]] = field(default_factory=dict)  # section -> own components that any of them names
+
+    def add(self, key: Key, value: Any, origin: str) -> None:
+        """`value` of `key`, which `origin` gives."""
+        self.values[key], self.origins[key] = value, origin
+        for name in value if isinstance(value, list) else str(value).split(","):
+            if ":" in str(name):
+                self.named.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
+
+
+def build_section(name: str, given: Given) -> Any:
+    """The section `name` as `given` has it, a key that is missing being its default.
+
+    Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
+    value that the section refuses.
+    """
+    return _Section(name, given).build()
+
+
+def build_component(key: Key, name: str, given: Given) -> Choice:
+    """The component `name`, one of those that `key` can choose, with the settings that `given` has for it."""
+    return _Section(key[0], given).component(key, name)
+
+
+def known_keys() -> Iterator[str]:
+    """Every key of the sections and of the components that come with the toolkit."""
+    for section, section_class in CLASSES.items():
+        yield from (f"{section}.{name}" for name in field_types(section_class))
+        for kind in kinds_of(section_class).values():
+            for name in registry.names(kind):
+                yield from (f"{section}.{name}.{inner}" for inner in field_types(registry.settings_class(kind, name)))
+
+
+class _Section:
+    """One section on its way from `given` to its dataclass."""
+
+    def __init__(self, name: str, given: Given) -> None:
+        self.name = name
+        self.section_class = CLASSES[name]
+        self.given = given
+        self.types = field_types(self.section_class)
+        self.kinds = kinds_of(self.section_class)
+
+    def build(self) -> Any:
+        values = {}
+        for key in self._keys(2):
+            if key[1] not in self.types:
+                raise self._unknown(key)
+            if key[1] not in self.kinds:
+                values[key[1]] = self._convert(key, self.types[key[1]])
+        chosen = {name: self._choose(name) for name in self.kinds}
+        self._check_tables({item.table: item for items in chosen.values() for item in items})
+        for name, items in chosen.items():
+            values[name] = tuple(items) if self._is_list(name) else items[0]
+        return self.section_class(**values)
+
+    def _choose(self, field_name: str) -> list[Choice]:
+        """The components of a field, with the settings of their tables."""
+        key = (self.name, field_name)
+        if key in self.given.values:
+            names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
+        else:
+            names = to_table(self.section_class())[field_name]
+        return [self.component(key, name) for name in ([names] if isinstance(names, str) else names)]
+
+    def component(self, key: Key, name: str) -> Choice:
+        """The component `name`, which `key` chooses."""
+        kind, table = self.kinds[key[1]], table_name(name)
+        settings = self._settings_class(key, kind, name)
+        values = self._table(table, settings)
+        for inner, inner_kind in kinds_of(settings).items():
+            if inner in values:
+                self._settings_class((self.name, table, inner), inner_kind, values[inner])
+        try:
+            return Choice(kind, name, settings(**values))
+        except TypeError as error:  # of an own class
+            raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
+
+    def _settings_class(self, key: Key, kind: str, name: str) -> Any:
+        try:
+            return registry.settings_class(kind, name)
+        except AsrtoolError as error:
+            raise AsrtoolError(f"{self._place(key)}: {error.what}", error.hint) from error
+
+    def _table(self, table: str, settings: Any) -> dict[str, Any]:
+        """The values that are given for the table of a component with these `settings`."""
+        types = field_types(settings)
+        values = {}
+        for key in self._keys(3):
+            if key[1] == table:
+                if key[2] not in types:
+                    raise self._unknown(key, [f"{self.name}.{table}.{name}" for name in types])
+                values[key[2]] = self._convert(key, types[key[2]])
+        return values
+
+    def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
+        """Tables of components that are not chosen may be there, and must be right where they are known here."""
+        known = self._known_tables()
+        for table, key in {key[1]: key for key in self._keys(3)}.items():
+            if table in chosen or table in self.given.named.get(self.name, ()):
+                continue
+            if table not in known:
+                raise self._unknown(key)
+            self._table(table, registry.settings_class(known[table], table))
+
+    def _known_tables(self) -> dict[str, str]:
+        """Table -> kind, of the components that come with the toolkit."""
+        return {name: kind for kind in dict.fromkeys(self.kinds.values()) for name in registry.names(kind)}
+
+    def _is_list(self, field_name: str) -> bool:
+        return typing.get_origin(self.types[field_name]) is tuple
+
+    def _keys(self, length: int) -> list[Key]:
+        return [key for key in self.given.values if key[0] == self.name and len(key) == length]
+
+    def _convert(self, key: Key, kind: Any) -> Any:
+        return convert(self.given.values[key], kind, self._place(key))
+
+    def _place(self, key: Key) -> str:
+        return f"{self.given.origins.get(key, 'default')}: {'.'.join(key)}"
+
+    def _unknown(self, key: Key, more: Iterable[str] = ()) -> AsrtoolError:
+        full = ".".join(key)
+        known = [*known_keys(), *more]
+        if len(key) == 2 and key[1] in self._known_tables():
+            keys = [name for name in known if name.startswith(f"{full}.")]
+            what = f"{self._place(key)} is a table, expected one of its keys"
+            return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
+        same_name = [name for name in known if name.rpartition(".")[2] == key[-1]]
+        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", nearest(full, same_name or known))
+
+
+def field_types(settings: Any) -> dict[str, Any]:
+    """Field -> type of a dataclass; class variables are none."""
+    types = typing.get_type_hints(settings)
+    return {item.name: types[item.name] for item in dataclasses.fields(settings)}
+
+
+def kinds_of(settings: Any) -> dict[str, str]:
+    """Field -> kind of the components that it chooses."""
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
