@@ -108,7 +108,7 @@ def _tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
         except AsrtoolError as error:
             return error.what
         if not tokens:
-            return f"{word!r}: no token spells it"
+            return f"{word!r}: the tokenizer has no tokens for it"
         tokenized.append((word, tokens))
     return tokenized
 

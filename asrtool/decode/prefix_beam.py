@@ -7,7 +7,7 @@ ranked by
     ln p(prefix | speech) + lm_weight * ln p(closed words)
 
 A word is closed when a piece opens the next one; after the last frame the last word and the end of the sentence follow.
-A word outside the vocabulary is ``<unk>`` spelled by a uniform draw of its pieces, p(<unk>) / V ** pieces, and pays for
+A word outside the vocabulary is ``<unk>`` with pieces drawn uniformly, p(<unk>) / V ** pieces, and pays for
 them as soon as no word of the vocabulary begins so. Without that, gluing words together would be the cheapest reading.
 """
 
@@ -58,7 +58,7 @@ class Prefix:
     def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
         self.parent = parent
         self.token = token
-        self.word = ""  # the open word, as spelled so far
+        self.word = ""  # the open word, as far as it goes
         self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
         self.lm = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
         self.lm_state = lm_state

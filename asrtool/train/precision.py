@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from asrtool.models.device import choose_device
+
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
@@ -26,7 +28,7 @@ class Precision:
 
 def choose_precision(name: str) -> Precision:
     """`fp32`, `bf16`, or with `auto` bf16 where the device computes it; on a GPU when torch sees one."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device()
     if name == "auto":
         name = "bf16" if _has_bf16(device) else "fp32"
     return Precision(device, name)

@@ -158,7 +158,7 @@ def test_an_utterance_whose_words_cannot_be_spelled_is_set_aside_and_listed(
     run(tokenizer, Reader(["so", "caf\u00e9", "so \u2581", "the <unk>", "sea"]), tmp_path / "out", monkeypatch)
     assert (tmp_path / "out" / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
         "u-1\t'caf\u00e9': '\u00e9' outside the tokenizer",
-        "u-2\t'\u2581': no token spells it",
+        "u-2\t'\u2581': the tokenizer has no tokens for it",
         "u-3\t'<unk>': '<', '>' outside the tokenizer",
     ]
     assert [line.split()[4] for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()] == ["so", "sea"]
