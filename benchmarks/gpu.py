@@ -120,12 +120,12 @@ class Copies:
 def made_up_batch() -> Any:
     """What a Task reads of a batch: random features and texts of equal lengths."""
     rng = np.random.default_rng(1)
-    loaded = SimpleNamespace(
-        feats_NTF=rng.standard_normal((NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES), dtype=np.float32),
-        feat_lens_N=np.full(NUM_UTTERANCES, NUM_FRAMES),
+    return SimpleNamespace(
+        inputs_NT=rng.standard_normal((NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES), dtype=np.float32),
+        input_lens_N=np.full(NUM_UTTERANCES, NUM_FRAMES),
+        targets_NU=torch.from_numpy(rng.integers(1, NUM_TOKENS, (NUM_UTTERANCES, LEN_TEXT))),
+        target_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT),
     )
-    targets_NU = torch.from_numpy(rng.integers(1, NUM_TOKENS, (NUM_UTTERANCES, LEN_TEXT)))
-    return SimpleNamespace(loaded=loaded, targets_NU=targets_NU, target_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT))
 
 
 def train(strategy: LocalReplica, batch: Any) -> float:
