@@ -25,13 +25,14 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import torch
-from asrtool.decode.path import find_spans
-from asrtool.decode.trial import Trial
 
-from asrtool.config import Decode, Lm
-from asrtool.decode.forward import Posteriors, compute_posteriors
-from asrtool.decode.inputs import AcousticModel, load_acoustic_model, load_search, open_features
-from asrtool.decode.search import Search
+from asrtool.config import Config, Decode, Lm
+from asrtool.decode.forward import Scored, compute_scores
+from asrtool.decode.graph import Graph
+from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
+from asrtool.decode.method import SearchMethod, make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import FOLDERS, Resources
 from asrtool.decode.tune import count_errors
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.lexicon import build_lang
@@ -39,15 +40,18 @@ from asrtool.lang.lm import build_lm
 from asrtool.lang.symbols import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.score.result import total
+from asrtool.settings import Choice
 
 BATCH_FRAMES = 20_000
-SETTINGS = Decode(methods=("greedy", "beam", "graph", "rescore"))
-LM_WEIGHT, GRAPH_BEAM, BEAM_SIZE = 0.5, 14.0, 16
-TRIALS = [
-    Trial("greedy"),
-    Trial("beam", LM_WEIGHT, 0.0, BEAM_SIZE),
-    Trial("graph", LM_WEIGHT, 0.0, GRAPH_BEAM),
-    Trial("rescore", LM_WEIGHT, 0.0, GRAPH_BEAM),
+CONFIG = Config(decode=Decode(methods=tuple(Choice.of("search", n) for n in ("greedy", "beam", "graph", "rescore"))))
+LM_WEIGHT, GRAPH_BEAM, BEAM_SIZE, MAX_ACTIVE = 0.5, 14.0, 16, 3000
+WEIGHTS = {"lm_weight": LM_WEIGHT, "word_penalty": 0.0}
+GRAPH = DecodingParameters.of("graph", **WEIGHTS, beam=GRAPH_BEAM)
+PARAMETERS = [
+    DecodingParameters("greedy"),
+    DecodingParameters.of("beam", **WEIGHTS, beam=BEAM_SIZE),
+    GRAPH,
+    DecodingParameters.of("rescore", GRAPH, **WEIGHTS, beam=GRAPH_BEAM, nnlm_weight=0.0),
 ]
 NUM_SENTENCES = 40_000
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "er", "is", "on", "ut")]
@@ -60,7 +64,7 @@ Found = list[str] | list[int] | None  # words, or a path of one token a frame
 class Measured:
     """What one method took in each round, and found in the last one."""
 
-    run: Callable[[Posteriors], Found]
+    run: Callable[[Scored], Found]
     seconds: list[float] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
 
@@ -74,7 +78,7 @@ def main() -> None:
     torch.set_num_threads(1)
     acoustic = load_acoustic_model(options.work / "average" / "model.pt")
     reader = open_features(options.work / "features" / "dev", acoustic)
-    dev = list(compute_posteriors(acoustic.model, reader, BATCH_FRAMES))
+    dev = list(compute_scores(acoustic.model, reader, BATCH_FRAMES))
     measure("mini corpus", options.work, acoustic, dev, options.rounds)
     with tempfile.TemporaryDirectory() as folder:
         large = make_large(options.work, Path(folder), options.words)
@@ -97,62 +101,65 @@ def make_large(work: Path, folder: Path, num_words: int) -> Path:
     return folder
 
 
-def measure(name: str, work: Path, acoustic: AcousticModel, dev: list[Posteriors], rounds: int) -> None:
+def measure(name: str, work: Path, acoustic: AcousticModel, dev: list[Scored], rounds: int) -> None:
     """Search `dev` with all methods in turn, and print a table."""
-    search = load_search(work, SETTINGS, acoustic)
-    methods = {trial.method: Measured(run_trial(search, trial)) for trial in TRIALS}
-    methods["graph, path alone"] = Measured(find_path(search))
+    resources = Resources(acoustic, {folder: work / folder for folder in FOLDERS}, CONFIG)
+    searches = make_methods(CONFIG.decode, resources)
+    for parameters in PARAMETERS:
+        searches[parameters.method].open({name: [value] for name, value in parameters.items})
+    methods = {each.method: Measured(run_method(searches[each.method], each)) for each in PARAMETERS}
+    methods["graph, path alone"] = Measured(find_path(searches["graph"]))
     methods["kaldi-decoder, bare"] = Measured(bare_kaldi(work / "graph"))
     methods |= k2_methods(work / "graph")
     for _ in range(rounds):
         for method in methods.values():
             start_s = time.process_time()
-            method.found = [method.run(posteriors) for posteriors in dev]
+            method.found = [method.run(scored) for scored in dev]
             method.seconds.append(time.process_time() - start_s)
-    audio_s = sum(posteriors.utterance.duration_s for posteriors in dev)
-    texts = [posteriors.utterance.text for posteriors in dev]
+    audio_s = sum(scored.utterance.duration_s for scored in dev)
+    texts = [scored.utterance.text for scored in dev]
     size_bytes = (work / "graph" / "HLG.fst").stat().st_size
     print(f"\n{name}: {audio_s:.0f} s of speech, graph of {size_bytes / 2**20:.0f} MiB, {rounds} rounds")
     print("| method | real-time factor | times bare kaldi-decoder | WER on dev |\n|---|---|---|---|")
     bare_s = statistics.median(methods["kaldi-decoder, bare"].seconds)
     for label, method in methods.items():
         seconds = statistics.median(method.seconds)
-        words = [to_words(found, item, search) for found, item in zip(method.found, dev, strict=True)]
+        words = [to_words(found, item, resources) for found, item in zip(method.found, dev, strict=True)]
         wer = total(map(count_errors, texts, words)).wer
         print(f"| {label} | {seconds / audio_s:.5f} | {seconds / bare_s:.2f} | {wer:.2f} |")
 
 
-def run_trial(search: Search, trial: Trial) -> Callable[[Posteriors], list[str]]:
+def run_method(method: SearchMethod, parameters: DecodingParameters) -> Callable[[Scored], list[str]]:
     """A method as decoding uses it, words with times and confidences included."""
+    first_pass = method.first_pass(parameters)
 
-    def run(posteriors: Posteriors) -> list[str]:
-        (found,) = search((posteriors.log_probs_TV, [trial]))
-        words = found.candidates[0].words if found.candidates else found.words
+    def run(scored: Scored) -> list[str]:
+        (words,) = method.choose(method.search(scored.scores_TV, first_pass), [parameters])
         return [word.text for word in words]
 
     return run
 
 
-def find_path(search: Search) -> Callable[[Posteriors], Found]:
+def find_path(method: SearchMethod) -> Callable[[Scored], Found]:
     """Method graph up to the best path: a token a frame."""
-    assert search.graphs is not None, "method graph loads graphs"
-    graph = search.graphs[0.0]
+    assert isinstance(method, Graph)
+    graph = method.searches[0.0]
 
-    def run(posteriors: Posteriors) -> Found:
-        return graph.search(posteriors.log_probs_TV, LM_WEIGHT, GRAPH_BEAM)
+    def run(scored: Scored) -> Found:
+        return graph.search(scored.scores_TV, LM_WEIGHT, GRAPH_BEAM)
 
     return run
 
 
-def bare_kaldi(graph_dir: Path) -> Callable[[Posteriors], list[str]]:
+def bare_kaldi(graph_dir: Path) -> Callable[[Scored], list[str]]:
     """The words of the best path, without times and confidences."""
     graph = load_graph(graph_dir)
     words = read_symbols(graph_dir / "words.txt", "graph")
-    options = kaldi_decoder.FasterDecoderOptions(beam=GRAPH_BEAM, max_active=SETTINGS.max_active)
+    options = kaldi_decoder.FasterDecoderOptions(beam=GRAPH_BEAM, max_active=MAX_ACTIVE)
 
-    def run(posteriors: Posteriors) -> list[str]:
+    def run(scored: Scored) -> list[str]:
         decoder = kaldi_decoder.FasterDecoder(graph, options)
-        decoder.decode(kaldi_decoder.DecodableCtc(posteriors.log_probs_TV / np.float32(LM_WEIGHT)))
+        decoder.decode(kaldi_decoder.DecodableCtc(scored.scores_TV / np.float32(LM_WEIGHT)))
         _, path = decoder.get_best_path()
         return [words[label] for label in kaldifst.get_linear_symbol_sequence(path)[2]]
 
@@ -166,19 +173,19 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
         return {}
     from asrtool.decode.k2_search import K2Search
 
-    search = K2Search(graph_dir, SETTINGS.max_active)
+    search = K2Search(graph_dir, MAX_ACTIVE)
 
-    def run(posteriors: Posteriors) -> Found:
-        return search.search(posteriors.log_probs_TV, LM_WEIGHT, GRAPH_BEAM)
+    def run(scored: Scored) -> Found:
+        return search.search(scored.scores_TV, LM_WEIGHT, GRAPH_BEAM)
 
     return {"k2, path alone": Measured(run)}
 
 
-def to_words(found: Found, posteriors: Posteriors, search: Search) -> list[str]:
+def to_words(found: Found, scored: Scored, resources: Resources) -> list[str]:
     """What a method found as words."""
     if not found or isinstance(found[0], str):
         return [str(word) for word in found or []]
-    return [word for word, _ in search.pieces.group(find_spans(found, posteriors.log_probs_TV))]
+    return [word.text for word in resources.word_reader.read(found, scored.scores_TV)]
 
 
 if __name__ == "__main__":

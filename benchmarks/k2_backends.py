@@ -18,14 +18,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from asrtool.models.criterion import Criterion, ctc_loss, k2_ctc_loss
 
+from asrtool.decode.forward import compute_scores
 from asrtool.decode.graph_search import GraphSearch
 from asrtool.decode.inputs import load_acoustic_model, open_features
 from asrtool.decode.k2_search import K2Search
 from asrtool.lang.graph import build_graph, load_graph
+from asrtool.models.ctc import Ctc, K2Ctc
 from asrtool.models.ctc_topology import CtcTopology
+from asrtool.models.settings import Ctc as CtcSettings
 
+BATCH_FRAMES = 20_000
 FRAME_S = 0.03
 LM_WEIGHT, BEAM, MAX_ACTIVE = 0.5, 14.0, 3000
 REPEATS = 5
@@ -42,18 +45,16 @@ def measure(tasks: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def make_posteriors(work: Path) -> list[np.ndarray]:
-    """Log posteriors of dev, one array (T, V) an utterance."""
+def make_scores(work: Path) -> list[np.ndarray]:
+    """Scores of dev, one array (T, V) an utterance."""
     acoustic = load_acoustic_model(work / "average" / "model.pt")
     reader = open_features(work / "features" / "dev", acoustic)
-    feats = [torch.from_numpy(reader.read(i)) for i in range(len(reader.index))]
-    with torch.inference_mode():
-        return [acoustic.model(feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy() for feats_TF in feats]
+    return [scored.scores_TV for scored in compute_scores(acoustic.model, reader, BATCH_FRAMES)]
 
 
 def measure_search(work: Path) -> None:
-    posteriors = make_posteriors(work)
-    audio_s = FRAME_S * sum(map(len, posteriors))
+    scores = make_scores(work)
+    audio_s = FRAME_S * sum(map(len, scores))
     tasks: dict[str, Callable[[], object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for backend in ("kaldifst", "k2"):
@@ -62,7 +63,7 @@ def measure_search(work: Path) -> None:
             searches = {"kaldi-decoder": GraphSearch(load_graph(graph), MAX_ACTIVE), "k2": K2Search(graph, MAX_ACTIVE)}
             for name, search in searches.items():
                 tasks[f"{name} on the graph of {backend}"] = lambda search=search: [  # type: ignore[misc]
-                    search.search(log_probs_TV, LM_WEIGHT, BEAM) for log_probs_TV in posteriors
+                    search.search(scores_TV, LM_WEIGHT, BEAM) for scores_TV in scores
                 ]
         for name, seconds in measure(tasks).items():
             print(f"search, {name}: real-time factor {seconds / audio_s:.5f}")
@@ -74,11 +75,14 @@ def measure_loss(num_utterances: int, num_frames: int, num_labels: int, num_toke
     lens_N = torch.full((num_utterances,), num_frames)
     tokens_NU = torch.randint(1, num_tokens, (num_utterances, num_labels))
 
-    def step(criterion: Criterion) -> None:
-        criterion(logits_NTV.log_softmax(-1), lens_N, tokens_NU, torch.full((num_utterances,), num_labels)).backward()
+    lens_of_tokens_N = torch.full((num_utterances,), num_labels)
+
+    def step(objective: type[Ctc]) -> None:
+        path_loss = objective(CtcSettings(), num_channels=1, num_tokens=num_tokens).path_loss
+        path_loss(logits_NTV.log_softmax(-1), lens_N, tokens_NU, lens_of_tokens_N).backward()
 
     shape = f"{num_utterances} x {num_frames} rows, {num_labels} of {num_tokens} tokens"
-    for name, seconds in measure({"ctc": lambda: step(ctc_loss), "k2-ctc": lambda: step(k2_ctc_loss)}).items():
+    for name, seconds in measure({"ctc": lambda: step(Ctc), "k2-ctc": lambda: step(K2Ctc)}).items():
         print(f"loss and gradient, {name}, {shape}: {seconds:.4f} s")
 
 
