@@ -67,7 +67,7 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
-    """Be one of the learners; `stop` = (rank, assignments) sends that learner SIGTERM when it asks so often for a batch."""
+    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
     def make_queue(world: World, assignment_rule: AssignmentRule, stop_requested: Callable[[], bool]) -> WorkQueue:
         num_asked = 0
