@@ -166,7 +166,6 @@ class Nnlm(Optimisation):
     encoder: Choice = choice("word-encoder", "word-lstm")  # words to hidden rows
     batch_words: int = 2000  # in a batch, padding included
     num_epochs: int = 10  # passes over the text
-    peak_lr: float = 0.003  # highest learning rate
     clip_norm: float = 1.0  # gradient norm
     keep_last: int = 1  # checkpoints kept for their age
     keep_best: int = 1  # checkpoints kept for their loss on dev; the best one becomes the model
