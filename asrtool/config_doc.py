@@ -11,9 +11,9 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, to_table
@@ -131,13 +131,21 @@ def _origin(given: Given, *key: str) -> str:
 
 
 def meanings(settings: type) -> dict[str, str]:
-    """Field -> the comment behind it, of a dataclass."""
-    source = textwrap.dedent(inspect.getsource(settings)) if fields(settings) else ""
+    """Field -> the comment behind it, of a dataclass and its bases."""
+    comments: dict[str, str] = {}
+    for base in reversed([base for base in settings.__mro__ if is_dataclass(base)]):
+        comments |= _comments(textwrap.dedent(inspect.getsource(base)))
+    return {field.name: comments.get(field.name, "") for field in fields(cast("Any", settings))}
+
+
+def _comments(source: str) -> dict[str, str]:
+    """Field -> the comment behind it, of the class in `source`."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {token.end[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    by_line = {token.end[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
     found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.AnnAssign)]
-    lines = {node.target.id: node.end_lineno or 0 for node in found if isinstance(node.target, ast.Name)}
-    return {field.name: comments.get(lines.get(field.name, 0), "") for field in fields(settings)}
+    return {
+        node.target.id: by_line.get(node.end_lineno or 0, "") for node in found if isinstance(node.target, ast.Name)
+    }
 
 
 def _about(choice: Choice) -> str:

@@ -99,6 +99,9 @@ class _Section:
                 self._settings_class((self.name, table, inner), inner_kind, values[inner])
         try:
             return Choice(kind, name, settings(**values))
+        except ValueError as error:  # settings that several sections can choose name their table alone
+            found = str(error)
+            raise ValueError(f"{self.name}.{found}" if found.startswith(f"{table}.") else found) from error
         except TypeError as error:  # of an own class
             raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
 

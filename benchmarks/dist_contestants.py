@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from asrtool.distributed.build import build_strategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from asrtool.config import STRATEGIES, Dist
-from asrtool.distributed.strategy import StrategyContext
+from asrtool import registry
+from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
-from asrtool.train.loss import Wait
+from asrtool.settings import Choice
+from asrtool.train.loss import EmulatedCompute
 
 NUM_LAYERS = 8
 NODE_SIZE = 2  # learners of a super-learner
@@ -31,12 +31,12 @@ def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
     return sgd([parameter for _, parameter in named_parameters])
 
 
-def build_task(num_parameters: int, compute_ms: float) -> Wait:
+def build_task(num_parameters: int, compute_ms: float) -> EmulatedCompute:
     """A model of square layers, as near to `num_parameters` as they can be, with emulated compute."""
     width = round(math.sqrt(num_parameters / NUM_LAYERS))
     torch.manual_seed(1)
     layers = [nn.Linear(width, width) for _ in range(NUM_LAYERS)]
-    return Wait(nn.Sequential(*layers), compute_ms)
+    return EmulatedCompute(nn.Sequential(*layers), compute_ms)
 
 
 class Contestant:
@@ -49,11 +49,11 @@ class Contestant:
     optimizer: Any = None  # None where the module updates the weights during backward
     period = 1  # steps after which those who step together have waited for each other
 
-    def __init__(self, task: Wait, assignment_rule: AssignmentRule, module: nn.Module, world: World) -> None:
+    def __init__(self, task: EmulatedCompute, assignment_rule: AssignmentRule, module: nn.Module, world: World) -> None:
         self.task = task
         self.assignment_rule = assignment_rule
         self.module = module
-        self.batch = SimpleNamespace(num_tokens=world.rank + 1)
+        self.batch = SimpleNamespace(normaliser=world.rank + 1)
 
     def step(self) -> None:
         """Compute, communicate, and update the weights."""
@@ -84,22 +84,25 @@ class Contestant:
 class Ours(Contestant):
     """A strategy, built as the training loop builds it; `none` is `single` at each learner."""
 
-    def __init__(self, name: str, task: Wait, world: World, settings: Dist) -> None:
+    def __init__(self, name: str, task: EmulatedCompute, world: World, message_type: str) -> None:
         alone = name == "none"
-        self.strategy = build_strategy(
+        values: dict[str, Any] = {"message_type": message_type} if message_type else {}
+        if name == "h-adpsgd":
+            values["node_size"] = NODE_SIZE
+        chosen = Choice.of("strategy", "single" if alone else name, **values)
+        self.strategy: Strategy = chosen.load()(
             StrategyContext(
-                name="single" if alone else name,
                 task=task,
                 model=task.model,
                 make_optimizer=make_optimizer,
                 clip_norm=CLIP_NORM,
-                settings=settings,
+                settings=chosen.settings,
                 seed=1,
                 world=World() if alone else world,
             )
         )
         super().__init__(task, self.strategy.assignment_rule, self.strategy.task, world)
-        self.period = settings.block_steps if name == "bmuf" else 2 if name == "adpsgd-d1" else 1
+        self.period = chosen.settings.block_steps if name == "bmuf" else 2 if name == "adpsgd-d1" else 1
         self.strategy.start()
         self.strategy.synchronise()
 
@@ -113,13 +116,13 @@ class Ours(Contestant):
         self.strategy.close()
 
 
-def torch_ddp(task: Wait, world: World) -> Contestant:
+def torch_ddp(task: EmulatedCompute, world: World) -> Contestant:
     ddp = Contestant(task, AssignmentRule(lockstep=True), DistributedDataParallel(task), world)
     ddp.optimizer = sgd(task.parameters())
     return ddp
 
 
-def post_local_sgd(task: Wait, world: World) -> Contestant:
+def post_local_sgd(task: EmulatedCompute, world: World) -> Contestant:
     """Without averages of gradients after the warm-up: those of a machine are averaged by default, and this is one."""
     from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hook
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -136,7 +139,7 @@ def post_local_sgd(task: Wait, world: World) -> Contestant:
     return ddp
 
 
-def decent_dp(topology: str, task: Wait, world: World) -> Contestant:
+def decent_dp(topology: str, task: EmulatedCompute, world: World) -> Contestant:
     from decent_dp.ddp import DecentralizedDataParallel
     from loguru import logger
 
@@ -155,7 +158,7 @@ class Hivemind(Contestant):
 
     MATCHMAKING_S = 3.0
 
-    def __init__(self, task: Wait, world: World) -> None:
+    def __init__(self, task: EmulatedCompute, world: World) -> None:
         import hivemind
 
         super().__init__(task, AssignmentRule(), task, world)
@@ -180,14 +183,14 @@ class Hivemind(Contestant):
         self.table.shutdown()
 
 
-PEERS: dict[str, Callable[[Wait, World], Contestant]] = {
+PEERS: dict[str, Callable[[EmulatedCompute, World], Contestant]] = {
     "torch DDP": torch_ddp,
     "torch PostLocalSGD": post_local_sgd,
     "decent-dp ring": functools.partial(decent_dp, "ring"),
     "decent-dp one-peer-exp": functools.partial(decent_dp, "one-peer-exp"),
     "hivemind": Hivemind,
 }
-OURS = ("none", *(name for name in STRATEGIES if name != "single"))
+OURS = ("none", *(name for name in registry.names("strategy") if name not in ("single", "adpsgd")))
 
 
 def build_contestant(name: str, num_parameters: int, compute_ms: float, world: World) -> Contestant:
@@ -196,5 +199,4 @@ def build_contestant(name: str, num_parameters: int, compute_ms: float, world: W
     if name in PEERS:
         return PEERS[name](task, world)
     strategy, _, message_type = name.partition(" ")
-    settings = Dist(message_type=message_type or "fp32", node_size=NODE_SIZE)
-    return Ours(strategy, task, world, settings)
+    return Ours(strategy, task, world, message_type)

@@ -20,16 +20,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from asrtool.distributed.build import build_strategy
-from asrtool.models.build import build_model
-from asrtool.models.criterion import ctc_loss
 from torch import Tensor
 
-from asrtool.config import Dist, Model
 from asrtool.distributed.learner import learner
 from asrtool.distributed.strategy import LocalReplica, StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.world import World
+from asrtool.models.acoustic import build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
 from asrtool.train.loss import Task
 from asrtool.train.precision import Precision
 
@@ -60,7 +59,7 @@ def measure_all(options: argparse.Namespace) -> None:
             print("parameters messages device  steps ms/step  copies  gossip")
         for hidden_size in options.hidden:
             for message_type in ("fp32", "bf16"):
-                settings = Model(num_layers=options.layers, hidden_size=hidden_size)
+                settings = Model(Choice.of("encoder", "lstm", num_layers=options.layers, hidden_size=hidden_size))
                 rows = world.gather(measure(settings, message_type, options, world))
                 if world.rank == 0:
                     print(*rows, sep="\n", flush=True)
@@ -71,9 +70,9 @@ def measure(settings: Model, message_type: str, options: argparse.Namespace, wor
     device = torch.device(options.device if world.rank == 0 else "cpu")
     torch.manual_seed(1)
     model = build_model(settings, NUM_FEATURES, NUM_TOKENS).to(device)
-    task = Task(model, ctc_loss, Precision(device, "fp32"))
-    dist = Dist(message_type=message_type)
-    strategy = build_strategy(StrategyContext("adpsgd-fixed", task, model, make_optimizer, 5.0, dist, 1, world))
+    task = Task(model, Precision(device, "fp32"))
+    chosen = Choice.of("strategy", "adpsgd-fixed", message_type=message_type)
+    strategy = chosen.load()(StrategyContext(task, model, make_optimizer, 5.0, chosen.settings, 1, world))
     assert isinstance(strategy, LocalReplica)
     copies = Copies(strategy, device)
     strategy.start()
@@ -121,12 +120,12 @@ class Copies:
 def made_up_batch() -> Any:
     """What a Task reads of a batch: random features and texts of equal lengths."""
     rng = np.random.default_rng(1)
-    loaded = SimpleNamespace(
-        feats_NTF=rng.standard_normal((NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES), dtype=np.float32),
-        feat_lens_N=np.full(NUM_UTTERANCES, NUM_FRAMES),
+    return SimpleNamespace(
+        inputs_NT=rng.standard_normal((NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES), dtype=np.float32),
+        input_lens_N=np.full(NUM_UTTERANCES, NUM_FRAMES),
+        targets_NU=torch.from_numpy(rng.integers(1, NUM_TOKENS, (NUM_UTTERANCES, LEN_TEXT))),
+        target_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT),
     )
-    tokens_NU = torch.from_numpy(rng.integers(1, NUM_TOKENS, (NUM_UTTERANCES, LEN_TEXT)))
-    return SimpleNamespace(loaded=loaded, tokens_NU=tokens_NU, token_lens_N=torch.full((NUM_UTTERANCES,), LEN_TEXT))
 
 
 def train(strategy: LocalReplica, batch: Any) -> float:

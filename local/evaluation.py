@@ -58,7 +58,7 @@ class StmLine:
 
     @property
     def times(self) -> tuple[str, str, str, str]:
-        """What tells it from others: side and times in hundredths of a second, in which partitions agree with it."""
+        """What distinguishes it: side and times in hundredths of a second, in which partitions agree with it."""
         return self.recording, self.channel, f"{float(self.start_s):.2f}", f"{float(self.end_s):.2f}"
 
     @property

@@ -62,7 +62,7 @@ _EDGE = ',?!;:"'
 def normalise(text: str, rules: Rules, acronyms: Mapping[str, str] | None = None) -> str:
     """`text` of one utterance by `rules`; empty when nothing but silence is left.
 
-    `acronyms` gives the letters of words that are spelt out (ibm -> i b m). Raises Unusable with the reason.
+    `acronyms` gives the letters of words that are spelled out (ibm -> i b m). Raises Unusable with the reason.
     """
     text = text.lower()
     for pattern, reason in rules.refuse:

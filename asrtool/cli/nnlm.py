@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -17,11 +18,12 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def nnlm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> None:
-    """Train an LSTM language model on the sentences of TEXT, with those of DEV_TEXT to compare epochs.
+    """Train a neural language model on the sentences of TEXT, with those of DEV_TEXT to compare epochs.
 
-    WORDS is the words.txt of `asrtool lang`. Writes OUT/model.pt, OUT/checkpoint.pt and at the end OUT/nnlm.json. The
-    same command goes on where an earlier one was stopped or killed. Settings: [nnlm].
+    WORDS is the words.txt of `asrtool lang`. Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard,
+    OUT/model.pt, the weights of the best epoch, and at the end OUT/train.json. The same command resumes where an
+    earlier one was stopped or killed. Settings: [nnlm], [distributed].
     """
-    from asrtool.train.nnlm import train_neural_lm
+    from asrtool.train.nnlm import start_neural_lm
 
-    train_neural_lm(text, dev_text, words, out, config.nnlm)
+    start_neural_lm(text, dev_text, words, out, config, sys.argv[1:])

@@ -43,11 +43,15 @@ def train(
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
     [model], [specaugment], [train], [distributed].
     """
+    from asrtool.cli.code import code_of
+    from asrtool.recipe.source import Entry
+    from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
-    start_training(features, tokenizer, out, config, injection, sys.argv[1:])
+    code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
+    start_training(features, tokenizer, out, config, injection, sys.argv[1:], code)
 
 
 def _slowness(text: str) -> tuple[int, float]:

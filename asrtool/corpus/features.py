@@ -133,7 +133,7 @@ def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: f
         raise AsrtoolError(
             f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({share:.1%}, the limit"
             f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
-            f"mend what {rejected(out)} lists, or raise features.bad_fraction",
+            f"fix what {rejected(out)} lists, or raise features.bad_fraction",
         )
 
 

@@ -50,8 +50,11 @@ def _nothing_to_do(run: Run, stages: Sequence[Stage]) -> str:
     done = [stage.name for stage in stages if not run.is_off(stage)]
     if done:
         return f"nothing to do, done: {', '.join(done)}; --force runs again"
-    turned_off = [f"{stage.name} (--set {stage.when}=true turns it on)" for stage in stages]
-    return f"nothing to do, off: {', '.join(turned_off)}"
+    return f"nothing to do, off: {', '.join(f'{stage.name} ({_why_off(stage)})' for stage in stages)}"
+
+
+def _why_off(stage: Stage) -> str:
+    return f"--set {stage.when}=true turns it on" if stage.when else "no component that is chosen needs it"
 
 
 def first_section(markdown: str) -> str:

@@ -124,6 +124,7 @@ def _facts(
     }
     facts = [
         ("commit", _commit()),
+        ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
         ("speech trained on", f"{trained['speech_hours']:.2f} h, before speed perturbation"),
         (

@@ -89,7 +89,7 @@ class AdamW:
     weight_decay: float = 0.01  # of matrices, not of biases and gains
 
     def __post_init__(self) -> None:
-        at_least(0, "train.adamw", self, "weight_decay")
+        at_least(0, "adamw", self, "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Sgd:
     weight_decay: float = 0.01  # of matrices, not of biases and gains
 
     def __post_init__(self) -> None:
-        at_least(0, "train.sgd", self, "momentum", "weight_decay")
+        at_least(0, "sgd", self, "momentum", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class OneCycle:
     final_lr_fraction: float = 0.01  # last learning rate / peak
 
     def __post_init__(self) -> None:
-        between("train.one-cycle.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        between("train.one-cycle.final_lr_fraction", self.final_lr_fraction, 0, 1)
+        between("one-cycle.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        between("one-cycle.final_lr_fraction", self.final_lr_fraction, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class InverseSqrt:
     warmup_fraction: float = 0.15  # of all samples; more than 0
 
     def __post_init__(self) -> None:
-        between("train.inverse-sqrt.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        positive("train.inverse-sqrt", self, "warmup_fraction")
+        between("inverse-sqrt.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        positive("inverse-sqrt", self, "warmup_fraction")
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Halving:
     hold_fraction: float = 0.0  # of all samples, at the peak after the warm-up
 
     def __post_init__(self) -> None:
-        between("train.halving.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        between("train.halving.hold_fraction", self.hold_fraction, 0, 1 - self.warmup_fraction)
+        between("halving.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        between("halving.hold_fraction", self.hold_fraction, 0, 1 - self.warmup_fraction)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,6 @@ class Nnlm(Optimisation):
     encoder: Choice = choice("word-encoder", "word-lstm")  # words to hidden rows
     batch_words: int = 2000  # in a batch, padding included
     num_epochs: int = 10  # passes over the text
-    peak_lr: float = 0.003  # highest learning rate
     clip_norm: float = 1.0  # gradient norm
     keep_last: int = 1  # checkpoints kept for their age
     keep_best: int = 1  # checkpoints kept for their loss on dev; the best one becomes the model

@@ -124,16 +124,16 @@ def read_acronyms(dictionary: Path) -> dict[str, str]:
     """Words that the release's dictionary spells out, always -> their letters (ibm -> i b m, pcs -> p c's)."""
     if not dictionary.is_file():
         return {}
-    spelt: dict[str, bool] = {}
+    spelled: dict[str, bool] = {}
     for line in dictionary.read_text(encoding="utf-8", errors="replace").splitlines():
         word, _, phones = line.strip().partition(" ")
         word = word.lower()
         if len(word) > 1 and re.fullmatch(r"[a-z]+('s)?", word):
-            spelt[word] = spelt.get(word, True) and _is_spelt(word, " ".join(phones.split()))
-    return {word: _letters(word) for word, always in spelt.items() if always}
+            spelled[word] = spelled.get(word, True) and _is_spelled(word, " ".join(phones.split()))
+    return {word: _letters(word) for word, always in spelled.items() if always}
 
 
-def _is_spelt(word: str, phones: str) -> bool:
+def _is_spelled(word: str, phones: str) -> bool:
     names = " ".join(LETTERS[letter] for letter in _stem(word))
     return phones in ((f"{names} s", f"{names} z") if _stem(word) != word else (names,))
 

@@ -11,7 +11,7 @@ from local.layouts.lhotse import is_lhotse_folder, prepare_lhotse
 
 
 def prepare_any(source: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out`: wav.scp tells a Kaldi data directory, *recordings*.jsonl.gz lhotse manifests.
+    """Write the manifest folder `out`: wav.scp marks a Kaldi data directory, *recordings*.jsonl.gz lhotse manifests.
 
     Its ref.stm has that label on each segment.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]
 STAGES += ["train", "average", "decode", "score", "report"]
 SMALL = [
-    "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.num_layers=1",
-    "model.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0", "decode.lm_weights=0.5",
-    "decode.beam_sizes=4",
+    "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.lstm.num_layers=1",
+    "model.lstm.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0",
+    "decode.beam.lm_weights=0.5", "decode.graph.lm_weights=0.5", "decode.beam.beam_sizes=4",
 ]  # fmt: skip
 CORPORA = [open_corpus(name) for name in ("swbd", "fisher", "hub5", "rt03")]
 # Wherever this site has the releases.
@@ -57,6 +59,26 @@ def test_the_results_have_a_rate_for_each_method_and_corpus(work: Path) -> None:
     assert "asrtool run --recipe" in text or "asrtool run" in text
 
 
+def test_the_results_name_the_code_that_trained(work: Path) -> None:
+    (code,) = json.loads((work / "train" / "train.json").read_text(encoding="utf-8"))["code"]
+    assert f"- code that trained: {code}\n" in (work / "RESULTS.md").read_text(encoding="utf-8")
+
+
+def test_without_a_search_that_needs_it_there_is_no_language_model(work: Path, tmp_path: Path) -> None:
+    greedy = "decode.methods=greedy"
+    rest = {"decode": "stale", "score": "stale", "report": "stale", "nnlm": "off"}
+    off = dict.fromkeys(("lang", "lm", "graph"), "off")
+    assert states(work, greedy) == {**dict.fromkeys(STAGES, "done"), **off, **rest}
+    copy = tmp_path / "greedy"
+    shutil.copytree(work, copy)
+    for name in off:  # nobody reads what is left of them
+        shutil.rmtree(copy / name)
+    done = asrtool("run", "--config", "ci", "--work", copy, set=[greedy])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert states(copy, greedy) == {**dict.fromkeys(STAGES, "done"), **off, "nnlm": "off"}
+    assert "| graph |" not in (copy / "RESULTS.md").read_text(encoding="utf-8")
+
+
 def test_every_stage_leaves_a_log_with_its_command_and_exit_code(work: Path) -> None:
     for number, name in enumerate(STAGES):
         log = (work / "logs" / f"{number:02d}-{name}.log").read_text(encoding="utf-8")
@@ -76,11 +98,11 @@ def test_a_finished_run_has_nothing_left_to_do(work: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "first", "spared"),
     [
-        ("decode.beam_sizes=5", "decode", ()),
+        ("decode.beam.beam_sizes=5", "decode", ()),
         ("lm.order=1", "lm", ("train", "average")),
         ("tokenizer.vocab_size=50", "tokenizer", ()),
         ("train.peak_lr=0.001", "train", ()),
-        ("features.num_mel_bins=30", "features", ("tokenizer", "lang", "lm", "graph")),
+        ("features.fbank.num_mel_bins=30", "features", ("tokenizer", "lang", "lm", "graph")),
     ],
 )
 def test_a_changed_setting_makes_exactly_the_affected_stages_stale(

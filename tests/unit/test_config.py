@@ -93,11 +93,11 @@ COMPONENTS = list(components())
 CONFIGS = [Config(), *(chosen(*component) for component in COMPONENTS)]
 # value of every key -> another one that the checks accept; numbers are moved a little unless they are named here
 OTHERS: dict[str, Any] = {
-    "train.precision": "bf16", "average.by": "best", "features.cmvn": "none", "features.storage": "shar",
+    "average.by": "best", "features.cmvn": "none", "features.storage": "shar",
     "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2", "lm.weights": [0.25, 0.75],
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
-    "data.test": ["own"],
+    "data.test": ["own"], "nnlm.precision": "bf16",
 }  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def other(key: str, value: Any) -> Any:
     """Another value of `key` than `value`."""
     if key in OTHERS:
         return OTHERS[key]
-    if key.endswith("message_type"):
+    if key.endswith(("message_type", ".precision")):
         return "bf16"
     if isinstance(value, bool):
         return not value
@@ -317,6 +317,8 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("decode.batch_s=-1", "decode.batch_s is -1.0, expected more than 0"),
         ("train.num_epochs=0", "train.num_epochs is 0, expected 1 or more"),
         ("model.lstm.dropout=1", "model.lstm.dropout is 1.0, expected 0 to 0.9"),
+        ("train.adamw.weight_decay=-1", "train.adamw.weight_decay is -1.0, expected 0 or more"),
+        ("nnlm.adamw.weight_decay=-1", "nnlm.adamw.weight_decay is -1.0, expected 0 or more"),
         ("data.train=", "data.train is empty"),
         ("decode.methods=", "decode.methods is empty"),
         # components by name
@@ -333,7 +335,7 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("distributed.single=3", "distributed.single is a table, expected one of its keys; it has none"),
         ("train.adam.weight_decay=1", "unknown key train.adam.weight_decay; did you mean train.adamw.weight_decay?"),
         ("train.adamw.wd=1", "unknown key train.adamw.wd; did you mean train.adamw.weight_decay?"),
-        ("model.adamw.weight_decay=1", "unknown key model.adamw.weight_decay; did you mean train.adamw.weight_decay?"),
+        ("model.adamw.weight_decay=1", "unknown key model.adamw.weight_decay; did you mean nnlm.adamw.weight_decay?"),
         ("lm.lstm.num_layers=1", "unknown key lm.lstm.num_layers; did you mean model.lstm.num_layers?"),
         # tables that are not chosen are checked as well
         ("train.sgd.momentum=x", "train.sgd.momentum is 'x', expected a number"),

@@ -203,7 +203,7 @@ def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
     out = tmp_path / "features"
     message = (
         r"train: 6 of 18 utterances cannot be used \(33\.3%, the limit features\.bad_fraction is 1\.0%\);"
-        r" the first is train1-0: unusable audio: .*; mend what .*train\.dropped\.tsv lists"
+        r" the first is train1-0: unusable audio: .*; fix what .*train\.dropped\.tsv lists"
     )
     with pytest.raises(AsrtoolError, match=message) as raised:
         compute_features(manifests, out, dataclasses.replace(PLAIN, num_jobs=num_jobs, shard_cuts=6))

@@ -89,6 +89,14 @@ def test_a_sound_that_cannot_be_read_leaves_the_reference_too(corpus: Path) -> N
     assert ";; CATEGORY" in stm
 
 
+def test_a_segment_that_ends_beyond_its_recording_ends_with_it(corpus: Path) -> None:
+    for path in (*corpus.rglob("*.stm"), *corpus.rglob("*.pem")):
+        path.write_text(path.read_text().replace("2.10 3.95", "2.10 4.50"))
+    (segment,) = [s for s in supervisions(prepare(corpus, Data())) if s["text"] == "yes"]
+    assert segment["start"] + segment["duration"] == pytest.approx(4.0)
+    assert segment["custom"]["scored_duration_s"] == pytest.approx(1.9)
+
+
 def test_sound_without_reference_and_the_reverse_are_set_aside(corpus: Path) -> None:
     english = corpus / "LDC2002S09" / "hub5e_00" / "english"
     (english / "en_4156.sph").unlink()

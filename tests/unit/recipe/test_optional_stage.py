@@ -1,4 +1,4 @@
-"""Stages that a setting turns on and off."""
+"""Stages that a setting turns on and off, and those that only some components need."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import toy
 
-from asrtool.config import Config, Nnlm
+from asrtool.config import Config
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.check import check_recipe
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.show import format_commands, format_outcome, format_states
 from asrtool.recipe.stage import Line, Stage, number_stages
+from asrtool.recipe.stages import COMMON
 from asrtool.recipe.state import Run
 
 FIRST, SECOND, THIRD = toy.STAGES
@@ -28,7 +30,7 @@ EXTRA = Stage(
 )
 READER = replace(THIRD, needs=("b", "extra.txt"))
 STAGES = (FIRST, EXTRA, SECOND, READER)
-OFF, ON = Config(), Config(nnlm=Nnlm(enabled=True))
+OFF, ON = Config(), load_config(overrides=["nnlm.enabled=true"])
 
 
 def make_run(tmp_path: Path, config: Config) -> Run:
@@ -90,3 +92,66 @@ def test_only_a_true_false_setting_turns_a_stage_on(tmp_path: Path, toy_root: Pa
         stages = (FIRST, replace(EXTRA, when=name), SECOND, READER)
         with pytest.raises(AsrtoolError, match=f"stage extra: when is '{name}', expected a true/false setting"):
             check_recipe(toy.make_run(tmp_path, stages).recipe, toy.find_entry)
+
+
+# Stages that are on only where a component that is chosen needs them
+
+LM = replace(EXTRA, name="lm", when="", optional=True)  # a name that settings of the searches have in `needs`
+NEEDED = (FIRST, LM, SECOND, READER)
+GREEDY, BEAM = (load_config(overrides=[f"decode.methods={name}"]) for name in ("greedy", "beam"))
+
+
+def test_a_stage_is_on_where_a_chosen_component_needs_it(tmp_path: Path, toy_root: Path) -> None:
+    without = toy.make_run(tmp_path, NEEDED, GREEDY)
+    assert run_stages(without, range(4)) == ["first", "second", "third"]
+    assert words(without) == ["done", "off", "done", "done"]
+    assert without.needs(READER) == ["b"]
+    needing = toy.make_run(tmp_path, NEEDED, BEAM)
+    assert needing.needs(READER) == ["b", "extra.txt"]
+    assert words(needing) == ["done", "to do", "done", "stale"]
+    assert run_stages(needing, range(4)) == ["lm", "third"]
+
+
+def test_its_number_is_its_own_whether_it_is_on_or_off(tmp_path: Path, toy_root: Path) -> None:
+    assert number_stages(NEEDED) == ["0", "1", "2", "3"]
+    lines = format_states(toy.make_run(tmp_path, NEEDED, GREEDY), range(4)).splitlines()
+    assert lines[2] == " 1 lm           off"
+    assert format_outcome(toy.make_run(tmp_path, NEEDED, GREEDY), range(1, 2), []) == (
+        "nothing to do, off: lm (no component that is chosen needs it)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("methods", "on"),
+    [
+        ("greedy", set()),
+        ("beam", {"lang", "lm"}),
+        ("greedy,graph", {"lang", "lm", "graph"}),
+        ("graph,rescore", {"lang", "lm", "graph"}),
+    ],
+)
+def test_the_searches_say_which_stages_they_need(methods: str, on: set[str], tmp_path: Path) -> None:
+    run = toy.make_run(tmp_path, COMMON, load_config(overrides=[f"decode.methods={methods}"]))
+    off = {stage.name for stage in COMMON if run.is_off(stage)}
+    assert off == {"lang", "lm", "graph", "nnlm"} - on
+    (decode,) = (stage for stage in COMMON if stage.name == "decode")
+    assert {"lang", "lm", "graph"} & set(run.needs(decode)) == on
+
+
+def test_a_component_of_a_persons_own_names_the_stages_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"needy_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "@dataclass(frozen=True)\n"
+        "class Settings:\n"
+        "    needs: ClassVar[tuple[str, ...]] = ('lang',)\n"
+        "def adagrad(parameters, settings): ...\n"
+        "adagrad.Settings = Settings\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = ["decode.methods=greedy", f"train.optimizer={module}:adagrad"]
+    run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
+    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"lm", "graph", "nnlm"}

@@ -268,7 +268,7 @@ def delay_by_one(num_learners: int) -> Rule:
 
 
 def hierarchical(outer_of: Callable[[int], Rule], num_learners: int) -> Rule:
-    """Pairs share their gradients; the pairs mix by another rule."""
+    """Pairs average their gradients; the pairs mix by another rule."""
     outer = outer_of(num_learners // 2)
 
     def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:

@@ -67,7 +67,7 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
-    """Be one of the learners; `stop` = (rank, assignments) sends that learner SIGTERM when it asks so often for a batch."""
+    """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
     def make_queue(world: World, assignment_rule: AssignmentRule, stop_requested: Callable[[], bool]) -> WorkQueue:
         num_asked = 0
@@ -348,3 +348,22 @@ def test_learners_that_share_gradients_stay_the_same_to_the_last_bit(
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
     entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
     assert {entry["consensus_distance"] for entry in entries if entry["kind"] == "learners"} == {0.0}
+
+
+def test_figures_of_an_objective_are_in_the_lines_of_training_and_of_dev(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """Sums over the learners, divided by the normaliser as the loss is."""
+    overrides = ("distributed.strategy=allreduce", "model.objective=own_components:CountingCtc")
+    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
+    entries = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
+    training = prepare(toy, toy_config, ("distributed.strategy=single",), World())
+    dev_set = training.dev_set
+    batches = list(dev_set.load(dev_set.plan_eval()))
+    rows = sum(-(-length // 2) for batch in batches for length in batch.input_lens_N.tolist())
+    dev = [entry for entry in entries if entry["kind"] == "dev"]
+    assert [entry["rows"] for entry in dev] == [rows / sum(batch.normaliser for batch in batches)] * 3
+    assert [entry["nothing"] for entry in dev] == [0.0] * 3
+    in_training = [entry["rows"] for entry in entries if entry["kind"] == "train"]
+    assert in_training
+    assert all(0.5 < value < 20 for value in in_training)

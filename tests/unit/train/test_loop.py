@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import unittest.mock
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +24,11 @@ from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
+from asrtool.train.checkpoint import load_checkpoint
 from asrtool.train.loop import Training
-from asrtool.train.train import train_model
+from asrtool.train.run import train
+from asrtool.train.stop import Stopped
+from asrtool.train.train import acoustic_job, train_model
 
 PLAIN = (
     "model.lstm.dropout=0",
@@ -212,3 +217,38 @@ def test_other_settings_begin_a_new_training_and_keep_the_old_one(train_toy, tmp
     assert_same_bits(last_weights(tmp_path / "train.old-1"), first)
     expected = train_toy(tmp_path / "fresh", "train.seed=2")
     assert_same_bits(last_weights(out), expected)
+
+
+def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_config: Path, tmp_path: Path) -> None:
+    """A run that trains no step adds none, nor does one of the same code."""
+    out, config = tmp_path / "train", load_config([toy_config])
+
+    def run_until(num_epochs: int, code: str) -> list[str]:
+        job = acoustic_job(toy / "features", toy / "tokenizer", out, config, code=code)
+        end_epoch = Training._end_epoch
+
+        def end_or_stop(self: Training) -> None:
+            end_epoch(self)
+            if self.state.epoch == num_epochs:
+                raise Stopped
+
+        with unittest.mock.patch.object(Training, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
+            train(job)
+        codes: list[str] = load_checkpoint(max((out / "checkpoints").iterdir()))[1].code
+        return codes
+
+    assert run_until(1, "aaa") == ["aaa"]
+    assert run_until(2, "aaa") == ["aaa"]
+    assert run_until(3, "bbb") == ["aaa", "bbb"]
+    assert not (out / "train.json").exists()
+    train(acoustic_job(toy / "features", toy / "tokenizer", out, config, code="ccc"))
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["code"] == ["aaa", "bbb"]
+
+
+def test_without_a_figure_lines_have_the_loss_alone(train_toy, tmp_path: Path) -> None:
+    train_toy(tmp_path / "train")
+    lines = (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    keys = {entry["kind"]: [*entry] for entry in map(json.loads, lines)}
+    assert keys["dev"] == ["kind", "step", "epoch", "samples", "loss"]
+    rates = ["lr", "loss", "grad_norm", "frames_per_s", "padding_fraction", "data_wait_fraction"]
+    assert keys["train"] == ["kind", "step", "epoch", "samples", *rates, "seconds"]

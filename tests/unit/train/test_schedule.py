@@ -69,5 +69,5 @@ def test_no_rate_rises_after_the_warm_up(schedule: str, num_samples: int) -> Non
 
 
 def test_inverse_sqrt_without_warm_up_is_refused() -> None:
-    with pytest.raises(ValueError, match="warmup_fraction is 0.0, expected more than 0"):
+    with pytest.raises(ValueError, match=r"warmup_fraction is 0\.0, expected more than 0"):
         settings_of("inverse-sqrt", warmup_fraction=0.0)

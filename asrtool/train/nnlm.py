@@ -1,0 +1,105 @@
+"""A text to a neural language model: what its training is made of, and the model file of its best epoch.
+
+The folder is that of any training, and holds `model.pt` as well, written before `train.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.config import Config, to_table
+from asrtool.errors import AsrtoolError
+from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
+from asrtool.train.inputs import FINAL, inputs_of
+from asrtool.train.job import Components, Job
+from asrtool.train.run import start, train
+from asrtool.train.straggler import InjectionOptions
+
+if TYPE_CHECKING:
+    from asrtool.train.checkpoint import State
+
+MODEL = "model.pt"
+MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
+
+
+def start_neural_lm(
+    text: Path, dev_text: Path, words: Path, out: Path, config: Config, command: Sequence[str], code: str = ""
+) -> None:
+    """Train on the sentences of `text` over the vocabulary `words` (words.txt), evaluate on `dev_text`, write to `out`.
+
+    Several learners run ``asrtool`` with the arguments `command`; `code` is the digest of the code that trains, which
+    train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
+    """
+    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code)), command)
+
+
+def train_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> None:
+    """The same in this process, as the only learner or as one of several that know of one another."""
+    train(_renewed(neural_lm_job(text, dev_text, words, out, config)))
+
+
+def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> Job:
+    """The training as a job; AsrtoolError when a file is missing."""
+    files = {"train.txt": text, "dev.txt": dev_text, "words.txt": words}
+    return Job(
+        out=out,
+        inputs=inputs_of(config, ("nnlm", "distributed"), files, InjectionOptions()),
+        optimisation=config.nnlm,
+        distributed=config.distributed,
+        build=functools.partial(build_components, text, dev_text, words, config),
+        finish=functools.partial(write_best, out),
+        code=code,
+    )
+
+
+def build_components(text: Path, dev_text: Path, words: Path, config: Config) -> Components:
+    """Model and texts; AsrtoolError where a file cannot be read."""
+    from asrtool.models.neural_lm import build_neural_lm
+    from asrtool.train.sentences import Sentences
+
+    nnlm = config.nnlm
+    model = build_neural_lm(nnlm.encoder, _read_vocabulary(words))
+    train_set, dev_set = (Sentences(path, model, nnlm.batch_words, nnlm.seed) for path in (text, dev_text))
+    return Components({"nnlm": to_table(nnlm), "words": model.words}, model, train_set, dev_set)
+
+
+def write_best(out: Path, state: State) -> dict[str, Any]:
+    """Write the weights with the lowest loss on dev to `out`/model.pt; what train.json says of them."""
+    from asrtool.models.neural_lm import save_neural_lm
+    from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint
+
+    best = best_first(state.saved)[0]
+    assert best.dev_loss is not None
+    if not best.dev_loss < MOST_NATS:
+        found = f"{out}: {best.dev_loss:g} nats a word on dev, expected less than {MOST_NATS:.0f}"
+        raise AsrtoolError(found, "lower nnlm.peak_lr")
+    content, _ = load_checkpoint(checkpoint_path(out / "checkpoints", best.step))
+    save_neural_lm(out / MODEL, content["info"], content["weights"])
+    return {"dev_perplexity": math.exp(best.dev_loss)}
+
+
+def _renewed(job: Job) -> Job:
+    """`job`, which is not finished where its model file is lost or damaged: it is then written again."""
+    from asrtool.models.neural_lm import load_neural_lm
+
+    if (job.out / FINAL).exists():
+        try:
+            load_neural_lm(job.out / MODEL)
+        except AsrtoolError:
+            (job.out / FINAL).unlink(missing_ok=True)
+    return job
+
+
+def _read_vocabulary(words: Path) -> list[str]:
+    from asrtool.models.neural_lm import EDGE, UNK
+
+    vocabulary = [word for word in read_symbols(words, "lang") if word not in (EPSILON, BACKOFF, EOS)]
+    for symbol in (UNK, EDGE):
+        if symbol not in vocabulary:
+            raise AsrtoolError(f"{words}: has no {symbol}, expected the words.txt of `asrtool lang`", "name that file")
+    return vocabulary

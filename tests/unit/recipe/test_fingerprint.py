@@ -1,0 +1,240 @@
+"""What makes a finished stage stale, and what does not: new keys, components, their code, and untouched outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.recipe.engine import run_stages
+from asrtool.recipe.plan import plan
+from asrtool.recipe.source import Entry, chosen_modules, code_digests
+from asrtool.recipe.stage import Line, Stage
+from asrtool.recipe.state import Run, read_marker
+
+TRAIN = Stage(
+    "train",
+    "Learns.",
+    makes=("train",),
+    run=(Line("asrtool join {work}/train/model.txt {config}"),),
+    settings=("model", "train", "distributed"),
+)
+# The same, by a command that has nothing left to do once it is done.
+KEEPING = dataclasses.replace(TRAIN, run=(Line("asrtool keep {work}/train/model.txt {config}"),), resumes=True)
+SOURCES = {
+    "asrtool/models/lstm.py": "",
+    "asrtool/models/ctc.py": "",
+    "asrtool/train/optimizer.py": "",
+    "asrtool/train/schedule.py": "",
+    "asrtool/train/shards.py": "",
+    "asrtool/distributed/strategy.py": "def single(): return 1\n",
+    "asrtool/distributed/adpsgd.py": "def adpsgd():\n    from asrtool.distributed.gossip import Gossip\n",
+    "asrtool/distributed/gossip.py": "Gossip = 1\n",
+    "asrtool/distributed/topology.py": "",
+}
+GROWN = """
+from dataclasses import dataclass
+from asrtool.models.settings import Lstm as Before
+
+@dataclass(frozen=True)
+class Lstm(Before):
+    bridges: int = 0  # a key that came later
+"""
+
+
+@pytest.fixture
+def root(toy_root: Path) -> Path:
+    for name, text in SOURCES.items():
+        for package in (toy_root / name).parent, (toy_root / name).parent.parent:
+            package.mkdir(parents=True, exist_ok=True)
+            (package / "__init__.py").touch()
+        (toy_root / name).write_text(text)
+    return toy_root
+
+
+def make_run(folder: Path, *overrides: str, stage: Stage = TRAIN) -> Run:
+    return toy.make_run(folder, [stage], load_config(overrides=overrides))
+
+
+def state(run: Run) -> str:
+    (found,) = plan(run, range(1))
+    return f"{found.word} {found.why}".strip()
+
+
+def grow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"grown_{folder.name}"
+    (folder / f"{name}.py").write_text(GROWN)
+    monkeypatch.syspath_prepend(folder)
+    entries: Any = registry.TABLE["encoder"]
+    monkeypatch.setitem(entries, "lstm", (entries["lstm"][0], f"{name}:Lstm"))
+
+
+def test_a_new_key_with_a_default_leaves_a_finished_stage_done(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_stages(make_run(tmp_path), range(1))
+    grow(tmp_path, monkeypatch)
+    assert state(make_run(tmp_path)) == "done"
+    assert state(make_run(tmp_path, "model.lstm.bridges=2")) == "stale model.lstm.bridges 0 -> 2"
+
+
+def test_a_marker_that_lacks_a_key_had_its_default(root: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run_stages(run, range(1))
+    path = run.work / ".stages" / "train.json"
+    marker = json.loads(path.read_text())
+    for key in list(marker["settings"]):
+        settings = {name: value for name, value in marker["settings"].items() if name != key}
+        path.write_text(json.dumps({**marker, "settings": settings}))
+        assert state(run) == "done", key
+    path.write_text(json.dumps({**marker, "settings": {}}))
+    assert state(run) == "done"
+    assert state(make_run(tmp_path, "train.optimizer=sgd")) == 'stale train.optimizer "adamw" -> "sgd"'
+
+
+def test_only_what_is_chosen_counts(root: Path, tmp_path: Path) -> None:
+    run_stages(make_run(tmp_path), range(1))
+    assert state(make_run(tmp_path, "train.sgd.momentum=0.5", "distributed.bmuf.block_steps=3")) == "done"
+    assert state(make_run(tmp_path, "train.adamw.weight_decay=0.5")) == "stale train.adamw.weight_decay 0.01 -> 0.5"
+    assert state(make_run(tmp_path, "distributed.strategy=adpsgd")).startswith("stale distributed.")
+
+
+def test_a_path_that_is_set_or_removed_counts_and_an_empty_one_is_none(root: Path, tmp_path: Path) -> None:
+    stage = dataclasses.replace(TRAIN, settings=("paths",))
+    run_stages(make_run(tmp_path, "paths.an4=/a", stage=stage), range(1))
+    assert state(make_run(tmp_path, "paths.an4=/a", "paths.own_test=", stage=stage)) == "done"
+    assert state(make_run(tmp_path, "paths.an4=/b", stage=stage)) == 'stale paths.an4 "/a" -> "/b"'
+    assert state(make_run(tmp_path, stage=stage)) == 'stale paths.an4 "/a" -> ""'
+
+
+def test_the_code_of_a_chosen_component_counts_and_that_of_others_does_not(root: Path, tmp_path: Path) -> None:
+    gossip = make_run(tmp_path / "gossip", "distributed.strategy=adpsgd")
+    single = make_run(tmp_path / "single")
+    for run in (gossip, single):
+        run_stages(run, range(1))
+        assert state(run) == "done"
+    (root / "asrtool" / "distributed" / "gossip.py").write_text("Gossip = 2\n")
+    assert state(gossip) == "stale code changed: asrtool/distributed/gossip.py"
+    assert state(single) == "done"
+
+
+def test_every_module_of_the_real_gossip_is_behind_its_strategy() -> None:
+    def files(strategy: str) -> set[str]:
+        config = load_config(overrides=[f"distributed.strategy={strategy}"])
+        return set(code_digests([Entry("asrtool.cli.train", "train")], chosen_modules(config, TRAIN.settings)))
+
+    gossip = {f"asrtool/distributed/{name}.py" for name in ("adpsgd", "gossip", "exchange", "topology")}
+    assert gossip <= files("adpsgd")
+    assert "asrtool/distributed/bmuf.py" not in files("adpsgd")
+    assert not {"asrtool/distributed/adpsgd.py", "asrtool/distributed/gossip.py"} & files("single")
+    assert {"asrtool/models/lstm.py", "asrtool/models/ctc.py", "asrtool/train/schedule.py"} <= files("single")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of a person's own, outside the sources, without __init__.py in its lower folder."""
+    package = tmp_path / f"own_{tmp_path.name}"
+    (package / "parts").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "net.py").write_text(
+        f"from .rate import RATE\nimport {package.name}.parts.deep\ndef adagrad(parameters, settings): ...\n"
+    )
+    (package / "rate.py").write_text("import numpy\nRATE = 1\n")
+    (package / "parts" / "deep.py").write_text("DEPTH = 1\n")
+    (package / "unused.py").write_text("X = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return package
+
+
+@pytest.mark.parametrize(("name", "counts"), [("net", 1), ("rate", 1), ("parts/deep", 1), ("unused", 0)])
+def test_an_own_module_and_what_it_imports_of_its_package_count(
+    name: str, counts: int, own: Path, root: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, f"train.optimizer={own.name}.net:adagrad")
+    run_stages(run, range(1))
+    assert state(run) == "done"
+    with open(own / f"{name}.py", "a") as file:
+        file.write("Y = 2\n")
+    assert state(run) == (f"stale code changed: {own}/{name}.py" if counts else "done")
+
+
+def test_a_ring_of_a_persons_own_counts(own: Path, root: Path, tmp_path: Path) -> None:
+    words = ["distributed.strategy=adpsgd", f"distributed.adpsgd.ring={own.name}.net:adagrad"]
+    run = make_run(tmp_path, *words)
+    run_stages(run, range(1))
+    (own / "rate.py").write_text("RATE = 2\n")
+    assert state(run) == f"stale code changed: {own}/rate.py"
+
+
+# A stage whose command leaves alone what is there
+
+
+def change_code(root: Path) -> None:
+    (root / "asrtool" / "words.py").write_text("def add(a, b):\n    return a - b\n")
+
+
+def test_a_stage_that_left_its_outputs_alone_keeps_the_code_that_made_them(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path, stage=KEEPING)
+    run_stages(run, range(1))
+    before = read_marker(run.work, KEEPING)
+    assert before
+    change_code(root)
+    for _ in range(2):
+        with caplog.at_level("INFO"):
+            assert run_stages(run, range(1)) == ["train"]
+        assert "made by other code (asrtool/words.py changed); --force makes it again" in caplog.text
+        caplog.clear()
+        assert state(run) == "stale code changed: asrtool/words.py"
+        after = read_marker(run.work, KEEPING)
+        assert after
+        assert after["code"] == before["code"]
+    assert run_stages(run, range(1), force=True) == ["train"]
+    assert "made by other code" not in caplog.text
+    assert state(run) == "done"
+    assert (run.work / "train.old-1").exists()
+
+
+def test_a_stage_that_wrote_its_outputs_has_the_code_that_wrote_them(root: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run_stages(run, range(1))
+    change_code(root)
+    assert run_stages(run, range(1)) == ["train"]
+    assert state(run) == "done"
+
+
+def test_a_setting_without_effect_on_the_outputs_is_recorded_all_the_same(root: Path, tmp_path: Path) -> None:
+    run_stages(make_run(tmp_path, stage=KEEPING), range(1))
+    changed = make_run(tmp_path, "train.log_every_steps=3", stage=KEEPING)
+    assert state(changed) == "stale train.log_every_steps 10 -> 3"
+    run_stages(changed, range(1))
+    assert state(changed) == "done"
+
+
+def test_a_run_that_is_interrupted_in_between_does_not_hide_it(root: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, stage=KEEPING)
+    run_stages(run, range(1))
+    change_code(root)
+    failing = dataclasses.replace(KEEPING, run=(Line("asrtool fail {work}/train/model.txt {config}"),))
+    with pytest.raises(Exception, match="failed with exit code 3"):
+        run_stages(make_run(tmp_path, stage=failing), range(1))
+    assert state(run) == "to do was interrupted"
+    run_stages(run, range(1))
+    assert state(run) == "stale code changed: asrtool/words.py"
+
+
+def test_a_touched_output_is_made_by_the_code_of_now(root: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, stage=KEEPING)
+    run_stages(run, range(1))
+    change_code(root)
+    os.utime(run.work / "train" / "model.txt", ns=(1, 1))
+    run_stages(run, range(1))
+    assert state(run) == "done"

@@ -1,0 +1,105 @@
+"""A training that began before a setting existed is resumed after it exists."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from toy_task import assert_same_bits
+
+from asrtool import registry
+
+GROWN = """
+from dataclasses import dataclass
+from asrtool.models.settings import Lstm as Before
+from asrtool.train.settings import AdamW as AdamWBefore
+
+@dataclass(frozen=True)
+class Lstm(Before):
+    bridges: int = 0  # a key that came later
+
+@dataclass(frozen=True)
+class AdamW(AdamWBefore):
+    foreach: bool = False  # another one
+"""
+
+
+def grow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the settings of encoder and optimizer a further key each."""
+    name = f"grown_{folder.name}"
+    (folder / f"{name}.py").write_text(GROWN)
+    monkeypatch.syspath_prepend(folder)
+    for kind, component, settings in (("encoder", "lstm", "Lstm"), ("optimizer", "adamw", "AdamW")):
+        entries = registry.TABLE[kind]
+        assert isinstance(entries, dict)
+        monkeypatch.setitem(entries, component, (entries[component][0], f"{name}:{settings}"))
+
+
+def make_half_done(out: Path) -> None:
+    (out / "train.json").unlink()
+    for path in sorted((out / "checkpoints").iterdir())[2:]:
+        path.unlink()
+
+
+def test_a_half_done_training_resumes_and_a_finished_one_stays(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "train"
+    expected = train_toy(out)
+    inputs = (out / "inputs.json").read_bytes()
+    make_half_done(out)
+    grow(tmp_path, monkeypatch)
+    assert_same_bits(train_toy(out), expected)
+    finished = (out / "train.json").stat().st_mtime_ns
+    train_toy(out)
+    assert (out / "train.json").stat().st_mtime_ns == finished
+    assert (out / "inputs.json").read_bytes() == inputs
+    assert not list(tmp_path.glob("train.old*"))
+
+
+@pytest.mark.parametrize("override", ["model.lstm.bridges=1", "train.adamw.foreach=true"])
+def test_another_value_of_the_new_key_is_another_training(
+    override: str, train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "train"
+    train_toy(out)
+    grow(tmp_path, monkeypatch)
+    train_toy(out, override)
+    assert (tmp_path / "train.old-1" / "train.json").exists()
+    assert override.partition("=")[0].rpartition(".")[2] in (out / "inputs.json").read_text(encoding="utf-8")
+
+
+def test_settings_of_what_is_not_chosen_have_no_part_in_it(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    train_toy(out)
+    train_toy(out, "train.sgd.momentum=0.1", "distributed.bmuf.block_steps=3")
+    assert not list(tmp_path.glob("train.old*"))
+    train_toy(out, "train.optimizer=sgd")
+    assert (tmp_path / "train.old-1").exists()
+
+
+def test_the_code_that_trained_is_recorded_once_for_each_code(
+    toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from asrtool.cli import code
+    from asrtool.cli.main import cli
+
+    out = tmp_path / "train"
+
+    def train() -> list[str]:
+        words = ["train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
+        monkeypatch.setattr(sys, "argv", ["asrtool", *map(str, words)])
+        CliRunner().invoke(cli, list(map(str, words)), catch_exceptions=False)
+        codes: list[str] = json.loads((out / "train.json").read_text(encoding="utf-8"))["code"]
+        return codes
+
+    (first,) = train()
+    assert len(first) == 16
+    monkeypatch.setattr(code, "combined_digest", lambda digests: "other code")
+    assert train() == [first]  # it was finished, and other code has not trained
+    make_half_done(out)
+    assert train() == [first, "other code"]

@@ -1,0 +1,270 @@
+"""The neural language model trains by the loop, checkpoints, lock and signals of the acoustic model."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from learners import Learners, batches_trained
+from toy_task import assert_same_bits, last_weights
+
+from asrtool.config_file import load_config
+from asrtool.distributed.work_queue import Assignment
+from asrtool.errors import AsrtoolError
+from asrtool.models.neural_lm import NextWord, build_neural_lm, load_neural_lm
+from asrtool.settings import Choice
+from asrtool.train import loop
+from asrtool.train.inputs import open_training
+from asrtool.train.loop import Training
+from asrtool.train.nnlm import neural_lm_job, train_neural_lm
+from asrtool.train.sentences import Sentences, plan_batches
+
+CONFIG = """
+[nnlm]
+num_epochs = 6
+batch_words = 40
+peak_lr = 0.02
+precision = "fp32"
+num_threads = 1
+save_every_steps = 4
+log_every_steps = 5
+
+[nnlm.word-lstm]
+num_layers = 1
+hidden_size = 16
+dropout = 0.1
+"""
+WORDS = ["<eps>", "<unk>", "one", "two", "three", "four", "#0", "<s>", "</s>"]
+Texts = tuple[Path, Path, Path]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Texts:
+    """Sentences that count, in which each word but the first is certain: train, dev, words.txt."""
+    random = np.random.default_rng(5)
+    paths = (tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "words.txt")
+    for path, num in zip(paths, (120, 20), strict=False):
+        lengths = random.integers(1, 5, num)
+        path.write_text("".join(" ".join(WORDS[2 : 2 + length]) + "\n" for length in lengths))
+    paths[2].write_text("".join(f"{word} {number}\n" for number, word in enumerate(WORDS)))
+    (tmp_path / "nnlm.toml").write_text(CONFIG)
+    return paths
+
+
+def train(texts: Texts, out: Path, *overrides: str) -> dict[str, torch.Tensor]:
+    """The last weights."""
+    train_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides))
+    return last_weights(out)
+
+
+def summary(out: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    return found
+
+
+def dev_losses(out: Path) -> list[float]:
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line["loss"] for line in lines if line["kind"] == "dev"]
+
+
+def test_it_learns_what_an_n_gram_would_know(texts: Texts, tmp_path: Path) -> None:
+    train(texts, tmp_path / "out")
+    assert summary(tmp_path / "out")["dev_perplexity"] < 2.0
+    model = load_neural_lm(tmp_path / "out" / "model.pt")
+    assert model.words == ["<unk>", "one", "two", "three", "four", "<s>"]
+    counting, jumping = model.log_probs([["one", "two", "three"], ["three", "one", "two"]])
+    assert counting > jumping + 5
+
+
+def test_the_model_kept_is_that_of_the_best_epoch(texts: Texts, tmp_path: Path) -> None:
+    """A rate that stays high makes the last epoch another one."""
+    out = tmp_path / "out"
+    rates = ("nnlm.schedule=halving", "nnlm.halving.hold_fraction=0.85", "nnlm.peak_lr=0.3", "nnlm.seed=3")
+    train(texts, out, *rates)
+    losses = dev_losses(out)
+    assert len(losses) == 6
+    assert losses[-1] > min(losses)
+    model = load_neural_lm(out / "model.pt")
+    dev = [line.split() for line in texts[1].read_text().splitlines()]
+    perplexity = math.exp(-sum(model.log_probs(dev)) / sum(len(words) + 1 for words in dev))
+    assert perplexity == pytest.approx(math.exp(min(losses)), 1e-4)
+    assert perplexity == pytest.approx(summary(out)["dev_perplexity"], 1e-4)
+
+
+def test_ctrl_c_saves_a_checkpoint_and_the_same_command_ends_in_the_same_bits(
+    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed, out = train(texts, tmp_path / "whole"), tmp_path / "out"
+    step = Training._step
+
+    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
+        if self.state.epoch == 2 and assignment.position == 1:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, assignment, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(texts, out)
+    assert not (out / "train.json").exists()
+    assert not (out / "model.pt").exists()
+    assert_same_bits(train(texts, out), undisturbed)
+    assert (out / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
+    assert batches_trained(out) == batches_trained(tmp_path / "whole")
+
+
+def test_a_training_of_other_data_or_settings_is_moved_aside_and_that_of_the_same_left(
+    texts: Texts, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = train(texts, out)
+    before = (out / "train.json").stat().st_mtime_ns
+    train(texts, out, "nnlm.log_every_steps=7", "nnlm.enabled=true")
+    assert (out / "train.json").stat().st_mtime_ns == before
+    train(texts, out, "nnlm.word-lstm.hidden_size=8")
+    texts[0].write_text("four three two one\n" * 30)
+    train(texts, out, "nnlm.word-lstm.hidden_size=8")
+    assert_same_bits(last_weights(tmp_path / "out.old-1"), first)
+    assert (tmp_path / "out.old-2" / "train.json").exists()
+
+
+def test_a_folder_where_a_training_is_running_is_not_opened_again(texts: Texts, tmp_path: Path) -> None:
+    job = neural_lm_job(*texts, tmp_path / "out", load_config([tmp_path / "nnlm.toml"]))
+    with (
+        open_training(job.out, job.inputs),
+        pytest.raises(AsrtoolError, match=rf"another training is running there \(process {os.getpid()}\)"),
+    ):
+        train(texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"torn")], ids=["lost", "damaged"])
+def test_a_model_that_is_lost_or_damaged_is_written_again(
+    texts: Texts, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    train(texts, tmp_path / "out")
+    model = tmp_path / "out" / "model.pt"
+    whole = model.read_bytes()
+    damage(model)
+    train(texts, tmp_path / "out")
+    assert model.read_bytes() == whole
+
+
+def test_every_sentence_is_in_one_batch_and_no_batch_is_larger_than_asked() -> None:
+    lengths = np.random.default_rng(1).integers(1, 31, 200).tolist()
+    for random in (None, np.random.default_rng(2)):
+        batches = plan_batches(lengths, 100, random)
+        assert sorted(i for batch in batches for i in batch) == list(range(200))
+        assert max(len(batch) * max(lengths[i] for i in batch) for batch in batches) <= 100
+    assert plan_batches([500], 100, None) == [[0]]
+    assert plan_batches(lengths, 100, np.random.default_rng(2)) == plan_batches(lengths, 100, np.random.default_rng(2))
+
+
+def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Texts) -> None:
+    model = build_neural_lm(Choice.of("word-encoder", "word-lstm", hidden_size=4), ["<unk>", "one", "two", "<s>"])
+    texts[0].write_text("one two\n\none\nthree one two\n")
+    source = Sentences(texts[0], model, batch_words=16, seed=1)
+    (planned,) = source.plan(0, 0, {})
+    (batch,) = source.load([planned])
+    order = [int(name.rpartition(":")[2]) for name in batch.ids]
+    assert sorted(order) == [1, 3, 4]
+    read = {1: [3, 1, 2], 3: [3, 1], 4: [3, 0, 1, 2]}
+    predicted = {1: [1, 2, 3], 3: [1, 3], 4: [0, 1, 2, 3]}
+    for n, i in enumerate(order):
+        length = len(read[i])
+        assert batch.input_lens_N[n] == batch.target_lens_N[n] == length
+        assert batch.inputs_NT[n, :length].tolist() == read[i]
+        assert batch.targets_NU[n, :length].tolist() == predicted[i]
+    assert (planned.num_samples, planned.normaliser, source.size().num_frames) == (3, 9, 9)
+
+
+def test_gradients_that_are_no_numbers_are_one_line(
+    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = NextWord.losses
+    monkeypatch.setattr(NextWord, "losses", lambda *args: losses(*args) * math.nan)
+    with pytest.raises(AsrtoolError, match=r"step 1: loss nan.*train\.txt:\d+.*or lower nnlm\.peak_lr"):
+        train(texts, tmp_path / "out")
+
+
+def test_a_missing_text_is_one_line(texts: Texts, tmp_path: Path) -> None:
+    texts[1].unlink()
+    with pytest.raises(AsrtoolError, match=r"dev\.txt: cannot be read, No such file"):
+        train(texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize("symbol", ["<unk>", "<s>"])
+def test_a_vocabulary_of_another_kind_is_one_line(texts: Texts, tmp_path: Path, symbol: str) -> None:
+    words = [word for word in WORDS if word != symbol]
+    texts[2].write_text("".join(f"{word} {number}\n" for number, word in enumerate(words)))
+    with pytest.raises(AsrtoolError, match=rf"words\.txt: has no {symbol}, expected the words\.txt of `asrtool lang`"):
+        train(texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize("loss", [1e4, math.inf, math.nan])
+def test_a_dev_loss_that_has_no_perplexity_is_one_line(
+    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float
+) -> None:
+    losses = NextWord.losses
+
+    def diverged(objective: NextWord, *batch: torch.Tensor) -> torch.Tensor:
+        return losses(objective, *batch) if objective.training else torch.full((len(batch[0]),), 10 * loss)
+
+    monkeypatch.setattr(NextWord, "losses", diverged)
+    with pytest.raises(AsrtoolError, match=r"nats a word on dev, expected less than 710; lower nnlm\.peak_lr"):
+        train(texts, tmp_path / "out")
+    assert not (tmp_path / "out" / "train.json").exists()
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: int | None) -> None:
+    """Be one of the learners; learner 1 is asked to stop when it loads its batches for the `stop`-th time."""
+    load, num_calls = Training._load, 0
+
+    def load_or_stop(self: Training, assignments: Iterator[Assignment]) -> object:
+        nonlocal num_calls
+        num_calls += 1
+        if (self.world.rank, num_calls) == (1, stop):
+            signal.raise_signal(signal.SIGTERM)
+        return load(self, assignments)
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    with patch.object(loop.Training, "_load", load_or_stop):
+        try:
+            train(texts, out, *overrides)
+            assert stop is None
+        except SystemExit:
+            assert stop
+
+
+def test_two_learners_train_it_by_averaged_gradients_and_resume_to_the_same_bits(
+    learners: Learners, texts: Texts, tmp_path: Path
+) -> None:
+    allreduce = ("distributed.strategy=allreduce",)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    learners.run(train_as_learner, texts, whole, allreduce, None)
+    assert summary(whole)["num_learners"] == 2
+    assert summary(whole)["num_samples"] == 6 * 120
+    assert set(batches_trained(whole).values()) == {1}
+    assert summary(whole)["dev_perplexity"] < 2.5
+    learners.run(train_as_learner, texts, out, allreduce, 3)
+    assert not (out / "train.json").exists()
+    learners.run(train_as_learner, texts, out, allreduce, None)
+    assert_same_bits(last_weights(out), last_weights(whole))
+    assert batches_trained(out) == batches_trained(whole)

@@ -1,0 +1,218 @@
+"""Sources of a person's own train as the shards do: a stream of unknown length, and a weighted mixture."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from learners import Learners, batches_trained
+from own_components import Mixture, Own, Streaming
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+
+from asrtool.config_file import load_config
+from asrtool.distributed.work_queue import Assignment
+from asrtool.errors import AsrtoolError
+from asrtool.train.loop import Training
+from asrtool.train.schedule import learning_rate
+from asrtool.train.source import Epoch
+from asrtool.train.train import build_components, train_model
+
+KILLED = Path(__file__).with_name("train_killed.py")
+NUM_EPOCHS = 3
+SAMPLES = {"Streaming": 24, "Mixture": 20}  # of an epoch
+every_source = pytest.mark.parametrize("name", SAMPLES)
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY_CONFIG, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def source_of(toy: Path, toy_config: Path, name: str, *overrides: str) -> Own:
+    config = load_config([toy_config], [f"train.source=own_components:{name}", *overrides])
+    source = build_components(toy / "features", toy / "tokenizer", config).train_set
+    assert isinstance(source, Own)
+    return source
+
+
+def epochs_of(source: Own, num_epochs: int = NUM_EPOCHS) -> list[list[tuple[int, ...]]]:
+    """Epoch -> batch -> positions in the index, each epoch planned on from the last one."""
+    epochs, state = [], dict[str, Any]()
+    for number in range(num_epochs):
+        epoch = Epoch(source, number, 0, state)
+        size = epoch.extend(10**6)
+        epochs.append([epoch.batch(position).content for position in range(size)])
+        state = epoch.state(size)
+    return epochs
+
+
+def assert_all_trained_and_counted(source: Own, out: Path, samples_of_epoch: int) -> None:
+    """Each batch of the plan once, with the samples that it and those before it have."""
+    epochs = epochs_of(source)
+    expected = {(number, i) for number, epoch in enumerate(epochs, 1) for i in range(len(epoch))}
+    assert batches_trained(out) == Counter(expected)
+    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    assert final["num_samples"] == sum(len(batch) for epoch in epochs for batch in epoch)
+    assert final["num_samples"] == NUM_EPOCHS * samples_of_epoch
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    assert [line["samples"] for line in lines if line["kind"] == "dev"] == [
+        samples_of_epoch * number for number in range(1, NUM_EPOCHS + 1)
+    ]
+
+
+@every_source
+def test_one_learner_trains_by_it_and_counts_every_sample(
+    toy: Path, toy_config: Path, train_toy, tmp_path: Path, name: str
+) -> None:
+    train_toy(tmp_path / "train", f"train.source=own_components:{name}")
+    source = source_of(toy, toy_config, name)
+    assert_all_trained_and_counted(source, tmp_path / "train", SAMPLES[name])
+    samples = 0
+    for line in (tmp_path / "train" / "learners" / "0.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        samples += len(epochs_of(source)[record["epoch"] - 1][record["batch"]])
+        assert record["samples"] == samples
+    lines = map(json.loads, (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    losses = [line["loss"] for line in lines if line["kind"] == "dev"]
+    assert losses[-1] < losses[0]
+
+
+def test_a_stream_has_each_utterance_once_an_epoch_and_is_read_no_further_than_asked(
+    toy: Path, toy_config: Path
+) -> None:
+    source = source_of(toy, toy_config, "Streaming", "train.Streaming.batch=5")
+    for epoch in epochs_of(source):
+        assert [len(batch) for batch in epoch] == [5, 5, 5, 5, 4]
+        assert sorted(i for batch in epoch for i in batch) == list(range(24))
+    assert isinstance(source, Streaming)
+    source.lines_read.clear()
+    epoch = Epoch(source, 0)
+    assert [epoch.extend(2), source.lines_read] == [2, list(range(10))]
+    assert [epoch.extend(2), source.lines_read] == [2, list(range(10))]
+    assert [epoch.extend(9), source.lines_read] == [5, list(range(24))]
+    source.lines_read.clear()
+    resumed = Epoch(source, 0, 3, epoch.state(3))
+    assert [resumed.extend(9), source.lines_read] == [5, list(range(15, 24))]
+    assert resumed.num_samples(range(3, 5)) == epoch.num_samples(range(3, 5)) == 9
+
+
+def test_a_mixture_draws_by_weight_and_goes_on_in_each_part_where_the_last_epoch_ended(
+    toy: Path, toy_config: Path
+) -> None:
+    source = source_of(toy, toy_config, "Mixture", "train.Mixture.num_samples=400")
+    assert isinstance(source, Mixture)
+    drawn = Counter(i for epoch in epochs_of(source) for batch in epoch for i in batch)
+    parts = [[drawn[i] for i in part] for part in source.parts()]
+    assert sum(map(sum, parts)) == 3 * 400
+    assert sum(parts[0]) / (3 * 400) == pytest.approx(0.75, abs=0.04)
+    for counts in parts:
+        assert max(counts) - min(counts) <= 1
+
+
+@every_source
+@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random"])
+def test_two_learners_train_each_batch_once(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, strategy: str
+) -> None:
+    overrides = (f"train.source=own_components:{name}", f"distributed.strategy={strategy}")
+    learners.run(train_as_learner, toy, toy_config, tmp_path / "train", overrides, None)
+    assert_all_trained_and_counted(source_of(toy, toy_config, name), tmp_path / "train", SAMPLES[name])
+
+
+class Killed(Exception):
+    """In the place of SIGKILL, which would end the process that runs the tests: nothing is saved."""
+
+
+def train_as_learner(
+    toy: Path, config: Path, out: Path, overrides: tuple[str, ...], last: int | None
+) -> dict[str, torch.Tensor] | None:
+    """Be one of the learners, or as if killed after the step `last`; the last weights."""
+    step = Training._step
+
+    def step_or_die(self: Training, assignment: Assignment, batch: object) -> object:
+        if last is not None and self._num_steps(assignment.end) > last:
+            self.world.barrier()
+            raise Killed
+        return step(self, assignment, batch)
+
+    with patch.object(Training, "_step", step_or_die):
+        try:
+            train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+        except Killed:
+            return None
+    return last_weights(out)
+
+
+@every_source
+@pytest.mark.parametrize("last", [6, 16])
+def test_two_learners_that_average_gradients_resume_after_a_kill_to_the_same_bits(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, last: int
+) -> None:
+    """In the middle of an epoch, the first or another one."""
+    overrides = (f"train.source=own_components:{name}", "distributed.strategy=allreduce")
+    undisturbed = learners.run(train_as_learner, toy, toy_config, tmp_path / "whole", overrides, None)[0]
+    out = tmp_path / "train"
+    assert learners.run(train_as_learner, toy, toy_config, out, overrides, last) == [None, None]
+    assert list((out / "checkpoints").glob("step-????????.pt"))
+    resumed = learners.run(train_as_learner, toy, toy_config, out, overrides, None)[0]
+    assert_same_bits(resumed, undisturbed)
+    assert metric_steps(out) == metric_steps(tmp_path / "whole")
+    assert_all_trained_and_counted(source_of(toy, toy_config, name), out, SAMPLES[name])
+
+
+@every_source
+def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
+    toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    toy_config.write_text(TOY_CONFIG + f'source = "own_components:{name}"\n')
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
+    command = [sys.executable, KILLED, toy / "features", toy / "tokenizer", toy_config, undisturbed, out, "1"]
+    killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    assert len(killed) >= 2
+    assert_same_bits(last_weights(out), last_weights(undisturbed))
+    assert metric_steps(out) == metric_steps(undisturbed)
+    assert_all_trained_and_counted(source_of(toy, toy_config, name), out, SAMPLES[name])
+
+
+def test_where_there_are_more_samples_than_estimated_the_learning_rate_stays_at_its_last(
+    train_toy, tmp_path: Path
+) -> None:
+    train_toy(tmp_path / "train", "train.source=own_components:Streaming", "train.Streaming.estimate=20")
+    lines = map(json.loads, (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    found = {line["samples"]: line["lr"] for line in lines if line["kind"] == "train"}
+    settings = load_config([tmp_path / "toy.toml"]).train
+    assert max(found) == 72
+    for samples, rate in found.items():
+        assert rate == learning_rate(settings, min(samples, 60), 60)
+
+
+@every_source
+def test_dev_is_evaluated_as_ever(train_toy, tmp_path: Path, name: str) -> None:
+    """At a rate of next to nothing, by whatever source it is trained, the loss is that of random weights."""
+    losses = []
+    for out, source in ((tmp_path / "own", f"own_components:{name}"), (tmp_path / "shards", "shards")):
+        train_toy(out, "train.peak_lr=1e-12", "train.num_epochs=1", f"train.source={source}")
+        losses.append(json.loads((out / "train.json").read_text(encoding="utf-8"))["dev_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_an_unknown_source_is_one_line() -> None:
+    with pytest.raises(AsrtoolError, match="unknown source 'shard', expected one of shards"):
+        load_config(overrides=["train.source=shard"])

@@ -1,0 +1,40 @@
+"""A learner made slower takes so many times longer a step, before others wait for it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from asrtool.train.straggler import InjectionOptions, StragglerInjection
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that are slept, which pass at once."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def test_a_learner_as_fast_as_the_others_never_sleeps(slept: list[float]) -> None:
+    straggler = StragglerInjection(1.0)
+    straggler.stretch(0.5)
+    straggler.note(2.0)
+    straggler.stretch(0.5)
+    assert slept == []
+
+
+def test_a_slow_one_sleeps_so_that_a_step_takes_its_factor(slept: list[float]) -> None:
+    """Of the first step the forward pass alone is known; a step of 2 s in all then sleeps 8 s of its 10."""
+    straggler = StragglerInjection(5.0)
+    straggler.stretch(0.5)
+    assert slept == [2.0]
+    straggler.note(10.0)
+    straggler.stretch(0.5)
+    assert slept == [2.0, 8.0]
+
+
+def test_only_emulated_compute_has_an_effect_on_the_weights() -> None:
+    assert InjectionOptions({1: 10.0}).as_inputs() == InjectionOptions().as_inputs()
+    assert InjectionOptions(compute_ms=5).as_inputs() != InjectionOptions().as_inputs()
