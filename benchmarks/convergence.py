@@ -19,19 +19,19 @@ from pathlib import Path
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 BATCH_S = 25.0  # of all learners together, at scale 1
 SETTINGS = {
-    "model.num_layers": 2,
-    "model.hidden_size": 96,
+    "model.lstm.num_layers": 2,
+    "model.lstm.hidden_size": 96,
     "specaugment.num_time_masks": 1,
     "specaugment.num_freq_masks": 1,
     "train.optimizer": "sgd",
-    "train.weight_decay": 0,
+    "train.sgd.weight_decay": 0,
     "train.schedule": "halving",
-    "train.warmup_share": 0.25,
-    "train.hold_share": 0.75,
+    "train.halving.warmup_fraction": 0.25,
+    "train.halving.hold_fraction": 0.75,
     "train.save_every_steps": 100_000,
     "train.keep_last": 1,
     "train.num_threads": 1,
-    "dist.block_steps": 4,
+    "distributed.bmuf.block_steps": 4,
 }
 
 

@@ -18,19 +18,20 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.config import Features
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_feature_settings, write_index
+from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import write_shard
 from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.settings import Choice
 
-FEATURES = Features(num_mel_bins=8, cmvn="none", speeds=(1.0,))
+FEATURES = Features(type=Choice.of("features", "fbank", num_mel_bins=8), cmvn="none", speeds=(1.0,))
 NUM_FRAMES = 100  # of an utterance, which is a batch
 TEXT = "one two three"
 ASRTOOL = (sys.executable, "-c", "from asrtool.cli.main import main; main()")
 COMPUTE_MS = 2000
 SETTINGS = (
-    "model.num_layers=1", "model.hidden_size=8", "train.num_epochs=1", "train.batch_s=1",
+    "model.lstm.num_layers=1", "model.lstm.hidden_size=8", "train.num_epochs=1", "train.batch_s=1",
     "train.save_every_steps=1000000", "train.log_every_steps=1000000", "train.precision=fp32",
 )  # fmt: skip
 NUM_STEPS = 12  # of each learner, on average
@@ -69,7 +70,7 @@ def write_task(work: Path, num_batches: int) -> None:
 
 def write_set(directory: Path, number: int) -> None:
     directory.mkdir(parents=True)
-    feats_TF = np.random.default_rng(1).standard_normal((NUM_FRAMES, FEATURES.num_mel_bins)).astype(np.float32)
+    feats_TF = np.random.default_rng(1).standard_normal((NUM_FRAMES, FEATURES.num_features)).astype(np.float32)
     names = [f"{directory.name}-{i}" for i in range(number)]
     utterances = [Utterance(name, name, "A", 0.0, 1.0, name, TEXT, 0, NUM_FRAMES) for name in names]
     write_index(directory, write_shard(directory, 0, [(utterance, feats_TF) for utterance in utterances], FEATURES))

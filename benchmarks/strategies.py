@@ -18,18 +18,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import STRATEGIES
+from asrtool import registry
 
 ASRTOOL = Path(sys.executable).with_name("asrtool")
 RATES = "0.0015,0.003,0.006,0.012"  # train.peak_lr; the second is the recipe's
 METHODS = ("greedy", "beam", "graph")
-QUARTER = ("train.batch_s=12.5", "dist.num_learners=4", "dist.node_size=2", "dist.num_servers=2")
+QUARTER = (
+    "train.batch_s=12.5", "distributed.num_learners=4", "distributed.h-adpsgd.node_size=2",
+    "distributed.ps-async.num_servers=2",
+)  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--strategies", default=",".join(registry.names("strategy")))
     parser.add_argument("--rates", default=RATES)
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
@@ -64,7 +67,7 @@ def folder(name: str, rate: float, options: argparse.Namespace) -> Path:
 
 def recipe(name: str, rate: float, options: argparse.Namespace) -> list[str]:
     """The work directory and settings of a training."""
-    settings = [f"train.strategy={name}", f"train.peak_lr={rate}", *(QUARTER if name != "single" else ())]
+    settings = [f"distributed.strategy={name}", f"train.peak_lr={rate}", *(QUARTER if name != "single" else ())]
     sets = [word for text in [*settings, *options.sets] for word in ("--set", text)]
     return ["--work", str(folder(name, rate, options)), *sets]
 

@@ -13,10 +13,10 @@ import statistics
 import time
 
 import torch
-from asrtool.models.criterion import ctc_loss
 
-from asrtool.config import Model
-from asrtool.models import build_model
+from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
 from asrtool.train.precision import Precision
 
 REPEATS = 7
@@ -39,7 +39,9 @@ def measure(hidden_size: int, num_busy: int) -> dict[tuple[int, str], list[float
     neighbours = [multiprocessing.Process(target=count, daemon=True) for _ in range(num_busy)]
     for neighbour in neighbours:
         neighbour.start()
-    model = build_model(Model(num_layers=3, hidden_size=hidden_size), NUM_BINS, NUM_TOKENS)
+    model = build_model(
+        Model(Choice.of("encoder", "lstm", num_layers=3, hidden_size=hidden_size)), NUM_BINS, NUM_TOKENS
+    )
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     variants = list(itertools.product((1, 2), ("fp32", "bf16")))
     seconds: dict[tuple[int, str], list[float]] = {variant: [] for variant in variants}
@@ -59,15 +61,15 @@ def count() -> None:
         pass
 
 
-def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
+def step(model: AcousticModel, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
     """Forward, backward and update on a batch of noise."""
     lens_N = torch.full((NUM_UTTERANCES,), NUM_FRAMES)
     tokens_NU = torch.randint(2, NUM_TOKENS, (NUM_UTTERANCES, NUM_LABELS))
+    token_lens_N = torch.full((NUM_UTTERANCES,), NUM_LABELS)
     with precision.autocast():
-        log_probs_NTV, out_lens_N = model(torch.randn(NUM_UTTERANCES, NUM_FRAMES, NUM_BINS), lens_N)
-    loss = ctc_loss(log_probs_NTV, out_lens_N, tokens_NU, torch.full((NUM_UTTERANCES,), NUM_LABELS))
+        loss = model.loss(torch.randn(NUM_UTTERANCES, NUM_FRAMES, NUM_BINS), lens_N, tokens_NU, token_lens_N)
     optimizer.zero_grad()
-    loss.backward()
+    loss.total.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
     optimizer.step()
 

@@ -165,3 +165,18 @@ def test_the_page_has_every_key() -> None:
         section, *table, name = key.split(".")
         after = page[page.index(f"## `[{'.'.join([section, *table])}]`") :]
         assert f"\n| `{name}` | " in after[: after.find("\n##", 3)], key
+
+
+def test_no_other_page_has_a_table_of_settings() -> None:
+    others = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "settings.md"]
+    assert not [path.name for path in others if "| key | default |" in path.read_text(encoding="utf-8")]
+
+
+def test_every_setting_that_a_page_names_is_there() -> None:
+    known = {*known_keys(), *(key.rpartition(".")[0] for key in known_keys())}
+    named = re.compile(rf"`((?:{'|'.join(CLASSES)})\.[a-z0-9_-]+(?:\.[a-z0-9_]+)?)(?: ?=[^`]*)?`")
+    wrong = []
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        keys = named.findall(path.read_text(encoding="utf-8"))
+        wrong += [f"{path.name}: {key}" for key in keys if key not in known and not key.endswith((".pt", ".json", ".model", ".old-1"))]
+    assert not wrong
