@@ -26,7 +26,8 @@ def nnlm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> 
     """
     from asrtool.cli.code import code_of
     from asrtool.recipe.source import Entry
+    from asrtool.train.inputs import NEURAL_LM
     from asrtool.train.nnlm import start_neural_lm
 
-    code = code_of(Entry(__name__, "nnlm"), config, ("nnlm", "distributed"))
+    code = code_of(Entry(__name__, "nnlm"), config, NEURAL_LM)
     start_neural_lm(text, dev_text, words, out, config, sys.argv[1:], code)

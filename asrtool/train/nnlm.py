@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
 from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
-from asrtool.train.inputs import FINAL, inputs_of
+from asrtool.train.inputs import FINAL, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start, train
 from asrtool.train.straggler import InjectionOptions
@@ -48,7 +48,7 @@ def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Co
     files = {"train.txt": text, "dev.txt": dev_text, "words.txt": words}
     return Job(
         out=out,
-        inputs=inputs_of(config, ("nnlm", "distributed"), files, InjectionOptions()),
+        inputs=inputs_of(config, NEURAL_LM, files, InjectionOptions()),
         optimisation=config.nnlm,
         distributed=config.distributed,
         build=functools.partial(build_components, text, dev_text, words, config),

@@ -20,9 +20,10 @@ from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
 from asrtool.config_file import load_config
 from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
+from asrtool.train.batch import TrainingBatch
 from asrtool.train.loop import Training
 from asrtool.train.schedule import learning_rate
-from asrtool.train.source import Epoch
+from asrtool.train.source import Epoch, Planned
 from asrtool.train.train import build_components, train_model
 
 KILLED = Path(__file__).with_name("train_killed.py")
@@ -124,6 +125,21 @@ def test_a_mixture_draws_by_weight_and_goes_on_in_each_part_where_the_last_epoch
     assert sum(parts[0]) / (3 * 400) == pytest.approx(0.75, abs=0.04)
     for counts in parts:
         assert max(counts) - min(counts) <= 1
+
+
+def test_an_epoch_is_planned_on_from_the_state_of_the_last_one(
+    toy: Path, toy_config: Path, train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a resumed one from that of the batch before; what is trained is what the plan says."""
+    read, seen = Mixture.read, []
+
+    def read_and_note(self: Mixture, batch: Planned) -> TrainingBatch:
+        seen.append(batch.content)
+        return read(self, batch)
+
+    monkeypatch.setattr(Mixture, "read", read_and_note)
+    train_toy(tmp_path / "train", "train.source=own_components:Mixture")
+    assert seen == [batch for epoch in epochs_of(source_of(toy, toy_config, "Mixture")) for batch in epoch]
 
 
 @every_source

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 
+from asrtool.config_file import load_config
+from asrtool.train.run import train
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
+from asrtool.train.train import acoustic_job
 
 
 @pytest.fixture
@@ -38,3 +43,16 @@ def test_a_slow_one_sleeps_so_that_a_step_takes_its_factor(slept: list[float]) -
 def test_only_emulated_compute_has_an_effect_on_the_weights() -> None:
     assert InjectionOptions({1: 10.0}).as_inputs() == InjectionOptions().as_inputs()
     assert InjectionOptions(compute_ms=5).as_inputs() != InjectionOptions().as_inputs()
+
+
+def test_a_training_is_slowed_by_what_its_last_step_took(
+    slept: list[float], toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    config = load_config([toy_config], ["train.num_epochs=1"])
+    train(acoustic_job(toy / "features", toy / "tokenizer", tmp_path, config, InjectionOptions({0: 3.0})))
+    lines = (tmp_path / "learners" / "0.jsonl").read_text(encoding="utf-8").splitlines()
+    took = [json.loads(line)["compute_s"] for line in lines]
+    assert len(slept) == len(took) > 2
+    assert slept[0] > 0
+    for seconds, last in zip(slept[1:], took[:-1], strict=True):
+        assert seconds >= 2 / 3 * last - 1e-6
