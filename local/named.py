@@ -29,8 +29,16 @@ class Named:
 def named_corpora(data: Data) -> list[Named]:
     """The corpora of `data`, each once, in the order in which they are named.
 
-    Raises AsrtoolError for a role that a corpus has no set for, and for names that cannot be those of folders.
+    Raises AsrtoolError where nothing is named to train or to test on, for a role that a corpus has no set for, and for
+    names that cannot be those of folders.
     """
+    for role in ("train", "test"):
+        if not getattr(data, role):
+            known = ", ".join(registry.names("corpus"))
+            raise AsrtoolError(
+                f"data.{role} is empty, expected at least one corpus",
+                f"name it with --set data.{role}=NAME: {known}, or package.module:Class",
+            )
     roles: dict[str, list[str]] = {}
     for role in ROLES:
         for choice in getattr(data, role):

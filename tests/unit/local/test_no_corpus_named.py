@@ -11,16 +11,12 @@ from asrtool import registry
 from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[3]
-# The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is; and
-# there are defaults of data.train and data.test.
+# The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.
 ALLOWED = {
     ("asrtool/score/sctk.py", "hub5"),
     ("asrtool/score/table.py", "hub5"),
-    ("asrtool/cli/run.py", "swbd"),
+    ("asrtool/cli/options.py", "swbd"),
     ("asrtool/recipe/recipe.py", "swbd"),
-    ("asrtool/corpus/settings.py", "swbd"),
-    ("asrtool/corpus/settings.py", "fisher"),
-    ("asrtool/corpus/settings.py", "hub5"),
 }
 
 
