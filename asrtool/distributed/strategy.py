@@ -57,12 +57,14 @@ class StrategyContext:
 class Strategy(ABC):
     """What a learner does with the gradients of a batch, and which weights stand for all learners.
 
-    `task` is what the loop computes the loss with, `optimizer` where it sets the learning rate.
+    `task` is what the loop computes the loss with, `optimizer` where it sets the learning rate, `update` what computes
+    the gradients and applies them.
     """
 
     assignment_rule: AssignmentRule
     task: nn.Module
     optimizer: torch.optim.Optimizer
+    update: Update
 
     def start(self) -> None:
         """Before the first step of this process, after `load_state`."""

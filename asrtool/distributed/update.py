@@ -1,4 +1,4 @@
-"""From gradients to weights: the one place where gradients are clipped and an optimizer steps."""
+"""From gradients to weights: the one place where gradients are computed and clipped, and an optimizer steps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 NamedParameters = Sequence[tuple[str, nn.Parameter]]  # names as in the `state_dict` of the model
 
 
 class Update:
-    """Clips the gradients that backward left, applies them where there is anything to learn, and clears them.
+    """Computes gradients, clips them, applies them where there is anything to learn, and clears them.
 
     `apply` is what they are applied by: the optimizer steps here, unless a strategy sends them elsewhere.
     """
@@ -30,6 +30,10 @@ class Update:
         self.clip_norm = clip_norm
         self.apply = apply or optimizer.step
         self.num_steps = 0
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`."""
+        loss.backward()
 
     def step(self) -> float:
         """The norm of the gradients before clipping.

@@ -30,7 +30,7 @@ NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer le
     "nnlm": (*NO_EFFECT_TRAINING, "enabled"),
     "distributed": ("num_learners",),
 }
-FEATURES = ("features.json", "train/index.jsonl", "train/cmvn.npz", "dev/index.jsonl")
+FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def describe_inputs(
     features: Path, tokenizer: Path, config: Config, injection: InjectionOptions | None = None
 ) -> Inputs:
     """The inputs of the training of an acoustic model; AsrtoolError when a file of the data is missing."""
-    files = {f"features/{name}": features / name for name in FEATURES}
+    of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
+    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
     return inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())

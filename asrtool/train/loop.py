@@ -220,7 +220,7 @@ class Training:
 
         loss = self.strategy.task(batch)
         self.straggler.stretch(time.perf_counter() - begin)
-        (loss / self._divisor(assignment)).backward()
+        self.strategy.update.backward(loss / self._divisor(assignment))
         nats = loss.item()
         grad_norm, cost = self.strategy.step()
 

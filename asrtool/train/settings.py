@@ -76,6 +76,8 @@ class Train(Optimisation):
 class Shards:
     """Shards of features with an index, each utterance once an epoch."""
 
+    files: ClassVar[tuple[str, ...]] = ("index.jsonl", "cmvn.npz")  # of the training set, that say what is trained on
+
     cache_gib: float = 4.0  # features held in memory when they all fit
 
     def __post_init__(self) -> None:

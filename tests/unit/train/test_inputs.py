@@ -122,3 +122,29 @@ def test_a_finished_training_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "train.json").touch()
     assert opened(tmp_path, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs.json", "train.json"]
+
+
+STREAM = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from asrtool.train.shards import Shards
+
+
+class Stream(Shards):
+    @dataclass(frozen=True)
+    class Settings:
+        files: ClassVar[tuple[str, ...]] = ("stream.txt",)
+"""
+
+
+def test_a_source_names_the_files_of_the_training_set(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream may have no index; what it reads instead tells trainings apart."""
+    (data / "source_of_a_test.py").write_text(STREAM, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(data))
+    (data / "features" / "train" / "index.jsonl").unlink()
+    (data / "features" / "train" / "stream.txt").write_text("one", encoding="utf-8")
+    before = describe(data, "train.source=source_of_a_test:Stream")
+    assert before == describe(data, "train.source=source_of_a_test:Stream")
+    (data / "features" / "train" / "stream.txt").write_text("two", encoding="utf-8")
+    assert before != describe(data, "train.source=source_of_a_test:Stream")
