@@ -19,13 +19,13 @@ K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode te
 
 setup: $(STAMP)
 
-# The stamp is written last; an environment without one was not finished, and is made anew.
+# The stamp is written last; an environment without one was not finished, and is made again.
 $(STAMP): setup.py constraints/cpu.txt $(SCORER)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit("error: $(PYTHON) is Python %d.%d, 3.10 or newer is needed; name one: make setup PYTHON=python3.12" % v[:2])'
 	@if [ -e $(STAMP) ]; then echo "== updating .venv"; \
 	else echo "== making .venv with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear .venv; fi
 	@rm -f $(STAMP)
-	@echo "== installing torch, lhotse and what else setup.py names into .venv: minutes, and about 1.5 GB"
+	@echo "== installing torch, lhotse and the other packages of setup.py into .venv: minutes, and about 1.5 GB"
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev]'
 	@touch $(STAMP)
 	@echo "== .venv is ready: source .venv/bin/activate"
@@ -52,7 +52,7 @@ test-k2: $(K2_STAMP)
 $(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt $(SCORER)
 	@test -n "$(K2_PYTHON)" || { echo "error: no Python 3.10 found, which k2 needs; name one: make test-k2 K2_PYTHON=/path/to/python3.10" >&2; exit 1; }
 	@if [ -e $(K2_STAMP) ]; then echo "== updating .venv-k2"; \
-	else echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and what else setup.py names; minutes, and about 4 GB"; \
+	else echo "== making .venv-k2 with $(K2_PYTHON): torch 1.13.1, k2 and the other packages of setup.py; minutes, and about 4 GB"; \
 	$(K2_PYTHON) -m venv --clear .venv-k2; fi
 	@rm -f $(K2_STAMP)
 	@$(K2_BIN)/python -m pip install --quiet --no-deps --editable .
@@ -84,7 +84,7 @@ $(BENCH_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev,bench]'
 	@touch $(BENCH_STAMP)
 
-# A learner on a GPU and one on the processor, where torch sees a GPU.
+# A learner on a GPU and one on the CPU, where torch sees a GPU.
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py
 

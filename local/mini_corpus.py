@@ -1,4 +1,4 @@
-"""Synthetic telephone conversations in the layout of the LDC releases, for whoever has none of them.
+"""Synthetic telephone conversations in the layout of the LDC releases, for those who have none of them.
 
 Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated
 telephone lines::

@@ -1,4 +1,4 @@
-"""Where learners in processes of a test meet."""
+"""The rendezvous of learners in processes of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 @contextlib.contextmanager
 def rendezvous_address() -> Iterator[dict[str, str]]:
-    """Yield what to put into the environment of learners, so that they meet in a store of this process.
+    """Yield what to put into the environment of learners, whose rendezvous is a store of this process.
 
     Its port is taken from the beginning, as with the launcher. A free port that learner 0 were to take later, once it
     has loaded torch, could be another process's by then.

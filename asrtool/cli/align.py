@@ -17,7 +17,7 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def align(model: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
-    """Tell when each word and token of the transcripts was said.
+    """Write when each word and token of the transcripts was said.
 
     FEATURES is one set with its texts. Writes OUT/words.ctm, OUT/tokens.ctm and OUT/dropped.tsv (utterances too short
     for their text). Settings: decode.batch_s, decode.num_jobs.

@@ -16,7 +16,7 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def lang(sentences: Path, tokenizer: Path, out: Path, config: Config) -> None:
-    """Spell the words of SENTENCES with the tokens of the folder TOKENIZER; lexicon and symbol tables go to OUT.
+    """Tokenize the words of SENTENCES with the folder TOKENIZER; lexicon and symbol tables go to OUT.
 
     \b
     Example: asrtool lang exp/manifests/train/sentences.txt exp/tokenizer exp/lang

@@ -27,7 +27,7 @@ from asrtool.config import Config
     "held_out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Sentences to tune the weights of several texts on, and to tell the perplexity of.",
+    help="Sentences to tune the weights of several texts on, and to log the perplexity of.",
 )
 @click.option(
     "--words", type=click.Path(path_type=Path), help="words.txt; others become <unk>. Default: all words of the text."

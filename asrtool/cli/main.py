@@ -31,7 +31,7 @@ COMMANDS = {
     "nnlm": ("asrtool.cli.nnlm:nnlm", "Train a neural language model."),
     "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),
     "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
-    "align": ("asrtool.cli.align:align", "Tell when each word of the transcripts was said."),
+    "align": ("asrtool.cli.align:align", "Write when each word of the transcripts was said."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
     "plot": ("asrtool.cli.plot:plot", "Draw what the learners of a training did."),
@@ -56,7 +56,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1  # as click does when it meets the same
+        code = 1  # as click does in this case
     except (AsrtoolError, OSError) as error:
         if "--debug" in sys.argv[1:]:
             raise

@@ -13,7 +13,7 @@ import click
 def plot(train: Path, out: Path) -> None:
     """Draw what the learners of a training did: OUT/training.md, and the figures in it as SVG.
 
-    TRAIN is the OUT of `asrtool train`, finished or not. OUT is written anew.
+    TRAIN is the OUT of `asrtool train`, finished or not. An earlier OUT is replaced.
     """
     from asrtool.report.plot import plot_training
 

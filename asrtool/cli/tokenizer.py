@@ -1,4 +1,4 @@
-"""asrtool tokenizer: the tokens that the acoustic model spells words with."""
+"""asrtool tokenizer: the tokens of the acoustic model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asrtool.config import Config
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def tokenizer(sentences: Path, out: Path, config: Config) -> None:
-    """Make the tokens that spell SENTENCES, one a line, in the folder OUT.
+    """Make the tokens for SENTENCES, one a line, in the folder OUT.
 
     tokenizer.unit = bpe trains a SentencePiece model of tokenizer.vocab_size pieces; phone takes the phones of the CMU
     Pronouncing Dictionary, and letter-to-sound rules for words it lacks.

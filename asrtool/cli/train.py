@@ -20,13 +20,15 @@ MAX_FACTOR = 10_000
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners share the work.")
+@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners combine gradients and weights.")
 @click.option(
     "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
 )
-@click.option("--slow", multiple=True, metavar="RANK:FACTOR", help="Let a learner take so many times longer a step.")
 @click.option(
-    "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Wait so long a step instead of computing it."
+    "--slow", multiple=True, metavar="RANK:FACTOR", help="Straggler injection: stretch the compute of a learner."
+)
+@click.option(
+    "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Emulated compute: wait X ms a step instead."
 )
 @settings_options
 def train(

@@ -127,11 +127,11 @@ def _collect(results: Iterable[ShardResult], moments: dict[str, Moments], drops:
 
 
 def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
-    share = len(drops) / max(1, len(drops) + num_utterances)
-    if drops and (share > limit or not num_utterances):
+    fraction = len(drops) / max(1, len(drops) + num_utterances)
+    if drops and (fraction > limit or not num_utterances):
         write_text(rejected(out), format_drops(drops))
         raise AsrtoolError(
-            f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({share:.1%}, the limit"
+            f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({fraction:.1%}, the limit"
             f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
             f"fix what {rejected(out)} lists, or raise features.bad_fraction",
         )

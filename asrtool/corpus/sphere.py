@@ -1,4 +1,4 @@
-"""NIST SPHERE audio: read the header, tell a sound file from a broken one, decode shorten compression.
+"""NIST SPHERE audio: read the header, refuse broken files, decode shorten compression.
 
 libsndfile reads uncompressed SPHERE files itself; only those compressed with shorten (Fisher) need `read_sphere`.
 """
@@ -128,7 +128,7 @@ def decode_to_flac(source: Path, target: Path) -> str:
         samples, rate = read_sphere(source)
     except AsrtoolError as error:
         return error.what
-    # Through memory, because libsndfile does not tell a full disk from success.
+    # Through memory, because libsndfile reports a full disk as success.
     flac = io.BytesIO()
     soundfile.write(flac, samples, rate, format="FLAC", subtype="PCM_16")
     with write_beside(target) as temporary:

@@ -33,7 +33,7 @@ Tokenized = Sequence[tuple[str, list[int]]]  # words and their tokens
 
 @dataclass(frozen=True)
 class Aligned:
-    """The words of an utterance and their tokens, in order; times from its begin."""
+    """The words of an utterance and their tokens, in order; times from its start."""
 
     words: tuple[Word, ...]
     tokens: tuple[Word, ...]

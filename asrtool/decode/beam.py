@@ -14,7 +14,7 @@ from asrtool.errors import AsrtoolError
 
 
 class Beam(SearchMethod):
-    """Times are those of the best path that spells the tokens found."""
+    """Times are those of the best path of the tokens found."""
 
     def axes(self) -> Sequence[Axis]:
         """As SearchMethod.axes."""

@@ -1,4 +1,4 @@
-"""The acoustic model and the searches at work together: sets of utterances to what was found in them."""
+"""The acoustic model and the searches side by side: sets of utterances to what was found in them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _apply(model: torch.nn.Module, batch: LoadedBatch, device: torch.device) -> 
 
 
 class ScoreFile:
-    """Scores of a set in an open, empty `file`: recorded once as they come, then read as often as wanted."""
+    """Scores of a set in an open, empty `file`: recorded once as they arrive, then read as often as wanted."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.utterances: list[Utterance] = []

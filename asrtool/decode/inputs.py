@@ -37,7 +37,7 @@ class AcousticModel:
 
     @cached_property
     def topology(self) -> Topology:
-        """How its scores spell tokens."""
+        """How rows of its scores stand for tokens."""
         return load_topology(load_section("model", self.info["model"], str(self.path)).objective)
 
 

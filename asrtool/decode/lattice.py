@@ -26,7 +26,7 @@ NUM_WIDENED = 5  # how often a lattice is doubled in width, at most
 
 @dataclass(frozen=True)
 class Path:
-    """A sentence of a lattice and the best path that spells it; scores are natural logarithms, not scaled."""
+    """A sentence of a lattice and the best path of it; scores are natural logarithms, not scaled."""
 
     words: tuple[int, ...]  # output labels of the graph
     tokens: list[int]  # a column of the scores for each row

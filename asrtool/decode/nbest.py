@@ -27,7 +27,7 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The best way to say `words` up to a state where several arcs meet: on from `before` through `chain`."""
+    """The best way to say `words` up to a state where several arcs join: on from `before` through `chain`."""
 
     cost: float
     graph: float
@@ -63,7 +63,7 @@ def find_nbest(start: int, arcs: Mapping[int, Sequence[Arc]], num: int, beam: fl
     """The `num` cheapest distinct sentences from `start` to FINAL, none of them `beam` dearer than the cheapest.
 
     `arcs` are given by the state they enter, and the states are visited so that each comes after all that lead to it.
-    Where arcs meet, the `num` cheapest distinct beginnings are kept that can still end within the beam, which is exact:
+    Where arcs join, the `num` cheapest distinct beginnings are kept that can still end within the beam, which is exact:
     what follows is the same for all of them.
     """
     order = _in_order(arcs)

@@ -1,6 +1,6 @@
 """CTC prefix beam search with a word n-gram (shallow fusion).
 
-A prefix is a sequence of tokens; its acoustic probability is the sum over all CTC paths that spell it, kept in two
+A prefix is a sequence of tokens; its acoustic probability is the sum over all its CTC paths, kept in two
 parts, paths that end in blank and paths that end in its last token (Hannun et al. 2014, algorithm 1). Prefixes are
 ranked by
 
@@ -51,7 +51,7 @@ class Hypothesis:
 
 
 class Prefix:
-    """A node of the tree of prefixes; paths to it meet here and are summed."""
+    """A node of the tree of prefixes; the paths to it are summed here."""
 
     __slots__ = ("blank", "children", "lm", "lm_state", "parent", "spoken", "token", "unpaid", "word")
 

@@ -56,7 +56,7 @@ class Resources:
 
     @property
     def topology(self) -> Topology:
-        """How the scores spell tokens."""
+        """How rows of the scores stand for tokens."""
         return self.acoustic.topology
 
     @cached_property

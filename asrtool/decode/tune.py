@@ -76,7 +76,9 @@ class _Dev:
     def count(self, parameters: Sequence[DecodingParameters]) -> list[Result]:
         """Search with each of `parameters`."""
         scored = self.scores if self.recorded else self.scores.record(self.decoder.scores(self.reader))
-        decoded = self.decoder.search(scored, parameters, f"dev, {len(parameters)} trials", len(self.reader.index))
+        decoded = self.decoder.search(
+            scored, parameters, f"dev, {len(parameters)} combinations", len(self.reader.index)
+        )
         self.recorded = True
         texts = [utterance.text for utterance in decoded.utterances]
         count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list

@@ -1,7 +1,7 @@
-"""Words of tokens that do not tell where a word begins, such as phones, by lexicon and language model.
+"""Words of tokens without word boundaries, such as phones, by lexicon and language model.
 
 A path through the decoding graph costs what its tokens cost in the posteriors and what its words cost in the language
-model. Its words are therefore the most probable ones that its tokens spell, and can be found from the tokens alone.
+model. Its words are therefore the most probable ones of its tokens, and can be found from the tokens alone.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def opens_word(piece: str) -> bool:
 
 
 def is_spoken(piece: str) -> bool:
-    """Whether `piece` spells speech: a tag such as ``[noise]`` and ``<unk>`` do not, and no ctm holds them."""
+    """Whether `piece` is speech: a tag such as ``[noise]`` and ``<unk>`` are not, and no ctm holds them."""
     return piece[:1] not in ("[", "<")
 
 
@@ -93,9 +93,9 @@ def to_confidence(group: Sequence[Span]) -> float:
 
 
 def place_words(groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
-    """Words of an utterance, in order and without overlap, times from its begin; `groups` are words and their tokens.
+    """Words of an utterance, in order and without overlap, times from its start; `groups` are words and their tokens.
 
-    A word runs from the begin of its first token to the end of its last, and at most MARGIN_S further on either side:
+    A word runs from the start of its first token to the end of its last, and at most MARGIN_S further on either side:
     to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
     """
     words: list[Word] = []

@@ -34,13 +34,13 @@ class AveragedGradients:
             self.task.register_comm_hook(None, lambda _, bucket: self._average(bucket))
 
     def start(self) -> None:
-        """DDP rebuilds its buckets after the first backward; that is done now, so that a restart sums as before."""
+        """DDP rebuilds its buckets after the first backward; done now, so that a resumed training sums as before."""
         if self.world.size > 1:
             self.task(None).backward()
             self.task.zero_grad(set_to_none=True)
             self.num_bytes = 0
 
-    def spent(self) -> StepCost:
+    def cost(self) -> StepCost:
         """Cost of the backward that has just ended."""
         if self.world.size == 1:
             return StepCost()
@@ -69,9 +69,9 @@ class AllReduce(SynchronousStrategy):
         self.gradients.start()
 
     def step(self) -> tuple[float, StepCost]:
-        spent = self.gradients.spent()
+        cost = self.gradients.cost()
         norm, _ = super().step()
-        return norm, spent
+        return norm, cost
 
     def synchronise(self) -> ConsensusMetrics:
         self.statistics.synchronise()

@@ -48,12 +48,12 @@ class Sliced(MixingRule):
         begin = time.perf_counter()
         self._average_buffers()
         averaged = time.perf_counter()
-        spent = self.outer.mix()
+        cost = self.outer.mix()
         mixed = time.perf_counter()
         self._gather_slices()
-        spent.wait_s += time.perf_counter() - mixed + averaged - begin
-        spent.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
-        return spent
+        cost.wait_s += time.perf_counter() - mixed + averaged - begin
+        cost.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
+        return cost
 
     def _average_buffers(self) -> None:
         if len(self.buffers_B):
@@ -100,11 +100,11 @@ class SuperLearner(LocalReplica):
         super().start()
 
     def step(self) -> tuple[float, StepCost]:
-        inner = self.gradients.spent()
-        norm, spent = super().step()
-        spent.wait_s += inner.wait_s
-        spent.num_bytes += inner.num_bytes
-        return norm, spent
+        inner = self.gradients.cost()
+        norm, cost = super().step()
+        cost.wait_s += inner.wait_s
+        cost.num_bytes += inner.num_bytes
+        return norm, cost
 
 
 def hierarchical(context: StrategyContext) -> Strategy:

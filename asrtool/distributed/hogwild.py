@@ -76,7 +76,10 @@ def shared_zeros(world: World, num_values: int, dtype: torch.dtype) -> Tensor:
 
 
 def hogwild(context: StrategyContext) -> Strategy:
-    """AsrtoolError where the learners are not on one machine, or compute on GPUs."""
+    """Asynchronous SGD in shared memory, without locks.
+
+    AsrtoolError where the learners are not on one machine, or compute on GPUs.
+    """
     world = context.world
     if world.local_size != world.size:
         raise AsrtoolError(

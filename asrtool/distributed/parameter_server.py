@@ -2,7 +2,7 @@
 
 The weights lie in servers, each of which holds a run of whole parameters and is a thread beside a learner. A learner
 pushes its clipped gradient and waits for the weights that result from it. A server makes the step of each gradient when
-it comes; the steps that others made since the weights that a gradient was computed on are its staleness. Servers hold
+it arrives; the steps that others made since the weights that a gradient was computed on are its staleness. Servers hold
 no buffers: each learner keeps its own statistics, and their mean stands for all.
 
 Of P parameters a learner keeps, beside its model: the gradient it sends. All servers together keep the weights, the
@@ -197,9 +197,9 @@ class ParameterServer(Strategy):
         self.client = Client(self.context, self.world.gather(address)[: len(self.lengths)])
 
     def step(self) -> tuple[float, StepCost]:
-        self.spent = StepCost()
+        self.cost = StepCost()
         norm = self.update.step()
-        return norm, self.spent
+        return norm, self.cost
 
     def _push(self) -> None:
         """Have the servers apply the gradients, and take the weights that result."""
@@ -213,7 +213,7 @@ class ParameterServer(Strategy):
         staleness = self._receive() - 1
         comm_s = time.perf_counter() - answered + pushed - begin
         num_bytes = self.gradients_P.nbytes + self._num_answered()
-        self.spent = StepCost(comm_s, answered - pushed, num_bytes, staleness)
+        self.cost = StepCost(comm_s, answered - pushed, num_bytes, staleness)
 
     def _wait(self) -> None:
         try:

@@ -13,7 +13,7 @@ MESSAGE_TYPES = ("fp32", "bf16")
 class Distributed:
     """Learners that train together."""
 
-    strategy: Choice = choice("strategy", "single")  # how learners share the work
+    strategy: Choice = choice("strategy", "single")  # how learners combine gradients and weights
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
     lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
 

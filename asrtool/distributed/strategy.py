@@ -158,20 +158,20 @@ class LocalReplica(Strategy):
         self.mean_P = self.flat.weights_P  # gives the last one's memory back
         if self.mixing.before_update:
             self.flat.fetch_buffers()  # backward has left the weights as they were
-            spent = self._mix()
+            cost = self._mix()
             norm = self._update()
         else:
             norm = self._update()
-            spent = self._mix()
+            cost = self._mix()
         begin = time.perf_counter()
         self.mixing.begin()
-        spent.comm_s += time.perf_counter() - begin
-        return norm, spent
+        cost.comm_s += time.perf_counter() - begin
+        return norm, cost
 
     def _mix(self) -> StepCost:
-        spent = self.mixing.mix()
+        cost = self.mixing.mix()
         self.flat.load()
-        return spent
+        return cost
 
     def _update(self) -> float:
         before_S = self._sample(self.flat.weights_P)

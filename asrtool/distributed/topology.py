@@ -23,7 +23,7 @@ def fixed_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
 
 
 def random_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
-    """An order drawn anew for every step; the same at all learners, who know `seed`, so nothing has to be sent."""
+    """An order redrawn at every step; the same at all learners, who know `seed`, so nothing has to be sent."""
     return np.random.default_rng((seed, step)).permutation(num_learners).tolist()
 
 

@@ -17,7 +17,7 @@ from asrtool.lang.ngram import Ngrams
 from asrtool.lang.symbols import BACKOFF, BOS, EOS
 
 EPSILON_LABEL = 0
-Transducer = Callable[[Sequence[int]], str]  # ids of the tokens that spell a word -> H, as text
+Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H, as text
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Text to tokens: what every tokenizer does, and SentencePiece BPE. Phones are in asrtool.lang.phones.
 
-Token 0 spells nothing and is left to the objective, token 1 stands for what has no token; there is no token for start
-or end of sentence.
+Token 0 is no part of a word and is left to the objective, token 1 stands for what has no token; there is no token for
+start or end of sentence.
 The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model`` (SentencePiece) or
 ``pronunciations.txt`` (a word and its phones).
 """
@@ -58,7 +58,7 @@ class Tokenizer(ABC):
 
 
 def tokenizer_file(directory: Path) -> Path:
-    """The file that tells tokenizers apart, there or not."""
+    """The file by which tokenizers differ, there or not."""
     phones = directory / PHONE_FILE
     return phones if phones.exists() else directory / BPE_FILE
 

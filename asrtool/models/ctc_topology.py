@@ -1,4 +1,4 @@
-"""CTC paths: runs of equal tokens are one token unless a blank is between, and blanks spell nothing.
+"""CTC paths: runs of equal tokens are one token unless a blank is between, and blanks stand for nothing.
 
 This is the map B of Graves et al. 2006, section 3.1. Column i of the scores is token i, and column 0 is the blank.
 
@@ -23,7 +23,7 @@ class CtcTopology(Topology):
     blank = BLANK
 
     def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
-        """The most probable path that spells `tokens`.
+        """The most probable path of `tokens`.
 
         States are blank, token 1, blank, ... token U, blank; from one a path stays, advances, or skips a blank between
         two different tokens (Graves et al. 2006, section 4.1, with max instead of sum).

@@ -50,7 +50,7 @@ class BiLstmLayer(nn.Module):
     """One LSTM in each direction, their outputs side by side.
 
     The backward one reads every utterance from its own last frame, as a packed sequence would; but packed sequences
-    miss the fused kernels of the processor and take about 2.5 times as long.
+    miss the fused kernels of the CPU and take about 2.5 times as long.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

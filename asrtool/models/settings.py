@@ -50,4 +50,4 @@ class Ctc:
     """Connectionist temporal classification."""
 
     searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
-    topology: ClassVar[str] = "asrtool.models.ctc_topology:CtcTopology"  # how its scores spell tokens
+    topology: ClassVar[str] = "asrtool.models.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens

@@ -1,4 +1,4 @@
-"""How the rows of an objective's scores spell tokens: what search and forced alignment ask of it. Needs no torch.
+"""How rows of an objective's scores stand for tokens: what search and forced alignment ask of it. Needs no torch.
 
 Letters in names: T rows, V columns of the scores. A path is a list of one column a row.
 """
@@ -31,19 +31,19 @@ class Topology(ABC):
 
     @abstractmethod
     def align(self, scores_TV: np.ndarray, tokens: Sequence[int]) -> list[int]:
-        """The best path that spells `tokens`, which must fit the rows."""
+        """The best path of `tokens`, which must fit the rows."""
 
     @abstractmethod
     def spans(self, path: Sequence[int], scores_TV: np.ndarray) -> list[Span]:
-        """The tokens that a path spells, in order."""
+        """The tokens of a path, in order."""
 
     @abstractmethod
     def rows_needed(self, tokens: Sequence[int]) -> int:
-        """Rows of the shortest path that spells `tokens`."""
+        """Rows of the shortest path of `tokens`."""
 
     @abstractmethod
     def transducer(self, tokens: Sequence[int]) -> str:
-        """H of a decoding graph as OpenFst text: columns of rows to `tokens`, those that spell a word.
+        """H of a decoding graph as OpenFst text: columns of rows to `tokens`, those of a word.
 
         Input label i + 1 reads column i, output label i + 1 is token i, and 0 is epsilon; state 0 is the first.
         """
@@ -54,7 +54,7 @@ def load_topology(objective: Choice) -> Topology:
     path = getattr(objective.settings, "topology", "")
     if not path:
         raise AsrtoolError(
-            f"model.objective = {objective.name} names no topology, which says how its scores spell tokens",
+            f"model.objective = {objective.name} names no topology, which says how rows of its scores stand for tokens",
             "choose another objective, or give its settings a `topology`, see docs/guide/extending.md",
         )
     module, _, name = path.partition(":")

@@ -43,12 +43,12 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
     Raises AsrtoolError when a stage fails, when an input is missing or when another run works in the same directory.
     """
     stages = [run.recipe.stages[i] for i in chosen]
-    for stage in stages:  # a misspelt command is told now, not after hours of training
+    for stage in stages:  # a misspelled command is reported now, not after hours of training
         for line in run.lines(stage):
             run.find_entry(run.words(stage, line))
     with locked(run.work, "run", "choose another place with --work"):
         _write_settings(run)
-        _tell_about_earlier(run, chosen)
+        _warn_about_earlier(run, chosen)
         numbers = number_stages(run.recipe.stages)
         return [
             run.recipe.stages[i].name for i in chosen if _run_if_needed(run, numbers[i], run.recipe.stages[i], force)
@@ -56,15 +56,15 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
 
 
 def _write_settings(run: Run) -> None:
-    """The settings of every stage, and what the report tells about the run."""
+    """The settings of every stage, and what the report says about the run."""
     for stage in run.recipe.stages:
         write_text(run.config_file(stage), format_toml(run.config, stage.settings))
     about = {"command": run.invocation, "recipe": run.recipe.name, "work": str(run.work)}
     write_text(run.work / "config" / "run.json", json.dumps(about, indent=1))
 
 
-def _tell_about_earlier(run: Run, chosen: range) -> None:
-    """A person who starts in the middle is told which inputs are not up to date, and gets what was asked for."""
+def _warn_about_earlier(run: Run, chosen: range) -> None:
+    """A person who starts in the middle is warned of inputs that are not up to date, and gets what was asked for."""
     stages = run.recipe.stages
     for earlier in stages[: chosen.start]:
         state = stage_state(run, earlier)

@@ -37,7 +37,7 @@ def _position(stages: Sequence[Stage], wanted: str) -> int:
 
 
 def plan(run: Run, chosen: range) -> list[State]:
-    """The state of each chosen stage; one that reads what another of them will make anew is stale too."""
+    """The state of each chosen stage; one that reads what another of them will make again is stale too."""
     states: list[State] = []
     for i in chosen:
         stage = run.recipe.stages[i]

@@ -141,7 +141,7 @@ def _read(read_end: int) -> bytes:
 
 
 def _show(chunk: bytes) -> None:
-    # A terminal that is gone (a closed pipe) does not end the stage: the log goes on.
+    # A terminal that is gone (a closed pipe) does not end the stage: the log continues.
     with contextlib.suppress(OSError):
         sys.stderr.buffer.write(chunk)
         sys.stderr.flush()

@@ -78,7 +78,7 @@ def combined_digest(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()[:16]
 
 
-@functools.cache  # stages share most modules; a source may change while a long run goes on
+@functools.cache  # stages share most modules; a source may change during a long run
 def _module(module: str, version: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
     tree = _parse(module)
     return _digest(tree.body), tuple(_imports(module, tree.body))

@@ -39,7 +39,7 @@ COMMON = (
     ),
     Stage(
         name="tokenizer",
-        why="The acoustic model spells words as BPE pieces or phones.",
+        why="The tokens of the acoustic model are BPE pieces or phones.",
         needs=("manifests/train/sentences.txt",),
         makes=("tokenizer",),
         run=(Line("asrtool tokenizer {work}/manifests/train/sentences.txt {work}/tokenizer --config {config}"),),
@@ -56,7 +56,7 @@ COMMON = (
     ),
     Stage(
         name="lm",
-        why="An n-gram over words tells likely sentences from unlikely ones.",
+        why="An n-gram over words scores likely sentences above unlikely ones.",
         needs=("manifests/train", "manifests/dev/sentences.txt", "lang/words.txt"),
         makes=("lm",),
         run=(
@@ -79,7 +79,7 @@ COMMON = (
     ),
     Stage(
         name="train",
-        why="The acoustic model learns to spell speech.",
+        why="The acoustic model learns the tokens of speech.",
         needs=("features", "tokenizer"),
         makes=("train",),
         run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
@@ -96,7 +96,7 @@ COMMON = (
     ),
     Stage(
         name="nnlm",
-        why="A neural language model tells likely sentences apart that look alike to an n-gram.",
+        why="A neural language model ranks sentences that look alike to an n-gram.",
         needs=("manifests/train/sentences.txt", "manifests/dev/sentences.txt", "lang/words.txt"),
         makes=("nnlm",),
         run=(

@@ -69,7 +69,7 @@ class Run:
 
 @dataclass(frozen=True)
 class State:
-    """`word` is done, stale, to do or off; `why` tells what changed, in a few words."""
+    """`word` is done, stale, to do or off; `why` says what changed, in a few words."""
 
     word: str
     why: str = ""

@@ -39,7 +39,7 @@ class Saved:
 
 @dataclass
 class State:
-    """How far a training has come, all learners together: what is checkpointed beside weights and strategy."""
+    """Progress of a training, of all learners: what is checkpointed beside weights and strategy."""
 
     step: int = 0  # batches trained
     epoch: int = 0  # epochs finished
@@ -47,7 +47,7 @@ class State:
     samples: int = 0  # utterances trained
     frames: int = 0  # feature frames trained
     padded_frames: int = 0  # the same with padding
-    seconds: float = 0.0  # spent in the loop, over all runs
+    seconds: float = 0.0  # in the loop, over all runs
     metrics_bytes: int = 0  # length of metrics.jsonl
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"

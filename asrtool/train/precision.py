@@ -44,6 +44,6 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def has_bf16_flag(cpu_info: str) -> bool:
-    """Whether the processor described by the text of /proc/cpuinfo multiplies bf16; others emulate it slowly."""
+    """Whether the CPU described by the text of /proc/cpuinfo multiplies bf16; others emulate it slowly."""
     flags = [line.partition(":")[2].split() for line in cpu_info.splitlines() if line.startswith("flags")]
     return any(BF16_FLAGS & set(words) for words in flags)

@@ -93,7 +93,7 @@ def count_learners(distributed: Distributed) -> int:
 
 
 def prepare(job: Job, world: World) -> Training:
-    """The training of `job` by the learners of `world`, as far as it has come."""
+    """The training of `job` by the learners of `world`, resumed from its last checkpoint."""
     import torch
 
     from asrtool.train.loop import Training

@@ -18,9 +18,9 @@ class Stopped(Exception):
 
 
 class Stop:
-    """While entered, the first SIGINT or SIGTERM waits for `check`; one that comes later ends the process at once.
+    """While entered, the first SIGINT or SIGTERM waits for `check`; a later one ends the process at once.
 
-    On leaving, a signal that came is given to the handler there was before, unless an error is on its way out.
+    On leaving, a signal that arrived is given to the handler there was before, unless an error is on its way out.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Stop:
         return self
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        # Logs nothing: the signal may have come in the middle of a line of the log, whose stream takes no other then.
+        # Logs nothing: the signal may arrive in the middle of a line of the log, whose stream takes no other then.
         if self._received is not None:
             if time.monotonic() - self._since >= REPEAT_S:
                 os._exit(128 + number)  # an exception could leave a lock held that is waited for as files are closed
@@ -45,14 +45,14 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has come; the first answer that says so is logged as well."""
+        """Whether a signal has arrived; the first answer that says so is logged as well."""
         if self._received is not None and not self._logged:
             self._logged = True
             logging.info("asked to stop (%s): saving a checkpoint", signal.Signals(self._received).name)
         return self._received is not None
 
     def check(self) -> None:
-        """Raises Stopped when a signal has come."""
+        """Raises Stopped when a signal has arrived."""
         if self.requested:
             raise Stopped
 

@@ -1,7 +1,7 @@
 """Switchboard-1: LDC97S62 audio and MS-State transcripts, read by lhotse's prepare_switchboard.
 
 lhotse reads a staged copy of the release that holds only what it can read: recordings with the transcripts of both
-sides, and no broken line. Speakers are told apart here: by the release's table of calls, or else one a side.
+sides, and no broken line. Speakers are kept apart here: by the release's table of calls, or else one a side.
 """
 
 from __future__ import annotations

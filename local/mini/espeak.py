@@ -59,8 +59,8 @@ _CALLBACK = ctypes.CFUNCTYPE(
 class Espeak:
     """The library, freshly loaded: use it in a `with` block.
 
-    espeak-ng keeps the phase of flutter and the like in globals that its initialisation does not reset. Loading it anew
-    and seeding its random numbers makes the same phrases sound the same whatever the process said before.
+    espeak-ng keeps the phase of flutter and the like in globals that its initialisation does not reset. Loading it
+    again and seeding its random numbers makes the same phrases sound the same whatever the process said before.
     """
 
     def __init__(self, seed: int) -> None:

@@ -39,7 +39,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_short_frame_sequence_has_the_same_best_words_and_weight_in_both_graphs(toy: Path) -> None:
-    """Where words share a spelling, k2 keeps those that can be on a best path; what it keeps has the same weight."""
+    """Where words share a pronunciation, k2 keeps those that can be on a best path, with the same weight."""
     theirs, ours = (load_graph(toy / backend) for backend in BACKENDS)
     num_accepted = 0
     for length in range(6):

@@ -346,8 +346,8 @@ def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str)
 
 
 def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
-    told = message("distributed.strategy=adpsgd", "distributed.adpsgd.ring=star")
-    assert "distributed.adpsgd.ring: unknown ring 'star', expected one of fixed, random" in told
+    output = message("distributed.strategy=adpsgd", "distributed.adpsgd.ring=star")
+    assert "distributed.adpsgd.ring: unknown ring 'star', expected one of fixed, random" in output
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
 )
 def test_a_mistake_in_a_file_is_reported_with_the_file(text: str, expected: str, tmp_path: Path) -> None:
     path = written(tmp_path, text)
-    told = message(file=path)
-    assert told.startswith(f"{path}: ")
-    assert expected in told
+    output = message(file=path)
+    assert output.startswith(f"{path}: ")
+    assert expected in output
 
 
 def test_broken_toml_is_reported_with_its_line(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_items_pass_through_and_the_last_line_counts_them(caplog: pytest.LogCapt
     assert caplog.messages[0].startswith("sorting: 3/3 numbers, ")
 
 
-def test_lines_tell_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_show_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(0, 100, 6))
     monkeypatch.setattr(log.time, "monotonic", lambda: float(next(seconds)))
     with caplog.at_level("INFO"):
@@ -88,7 +88,7 @@ def test_a_terminal_shows_a_bar() -> None:
     assert "0/3 [" in shown
 
 
-def test_who_tells_warnings_alone_shows_no_bar() -> None:
+def test_a_log_of_warnings_alone_shows_no_bar() -> None:
     assert "reading" not in on_a_terminal(SHOW_BAR.format("WARNING"))
 
 

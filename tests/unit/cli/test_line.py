@@ -26,12 +26,12 @@ def test_the_function_behind_a_command_is_found_beneath_its_decorators() -> None
         ("bash local/prepare.sh", "a stage calls asrtool only"),
     ],
 )
-def test_what_click_would_refuse_is_told_with_the_line(line: str, message: str) -> None:
+def test_what_click_would_refuse_is_reported_with_the_line(line: str, message: str) -> None:
     with pytest.raises(AsrtoolError, match=f"^{line}: .*{message}"):
         find_entry(line.split())
 
 
-def test_a_command_whose_module_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_whose_module_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from asrtool.cli.main import cli
 
     monkeypatch.setattr(cli, "lazy", {"gone": ("asrtool.cli.gone:gone", "")})

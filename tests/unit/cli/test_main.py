@@ -88,7 +88,7 @@ def test_the_help_lists_every_command_with_a_line() -> None:
         assert any(line.split()[:1] == [name] and text[:30] in line for line in lines), name
 
 
-def test_a_misspelt_command_gets_the_nearest_one_and_exit_code_2() -> None:
+def test_a_misspelled_command_gets_the_nearest_one_and_exit_code_2() -> None:
     finished = asrtool("trian")
     assert finished.returncode == 2
     assert finished.stderr.endswith("Error: No such command 'trian'. Did you mean 'train'?\n")

@@ -71,8 +71,8 @@ def test_the_index_says_the_corpus_and_what_else_a_corpus_says(corpus: Path, tmp
     shutil.copytree(corpus / "manifests", tmp_path / "manifests")
     _change_line(tmp_path / "manifests/test/supervisions.jsonl.gz", 0, {"custom": {"corpus": "calls", "snr_db": 12}})
     compute_features(tmp_path / "manifests", tmp_path / "features", SMALL)
-    told, *others = read_index(tmp_path / "features" / "test")
-    assert (told.corpus, told.fields) == ("calls", {"snr_db": 12})
+    described, *others = read_index(tmp_path / "features" / "test")
+    assert (described.corpus, described.fields) == ("calls", {"snr_db": 12})
     assert {(other.corpus, *other.fields) for other in others} == {("",)}
 
 

@@ -57,10 +57,12 @@ def test_an_index_written_before_corpora_were_known_is_read_without_them(tmp_pat
 
 
 def test_further_fields_need_no_change_here(tmp_path: Path) -> None:
-    told = dataclasses.replace(UTTERANCE, corpus="calls", fields={"language": "en", "quality": 0.7, "ali": [1, 1, 2]})
-    write_index(tmp_path, [told, UTTERANCE])
-    assert read_index(tmp_path) == [told, UTTERANCE]
-    assert hash(told) != hash(UTTERANCE)
+    described = dataclasses.replace(
+        UTTERANCE, corpus="calls", fields={"language": "en", "quality": 0.7, "ali": [1, 1, 2]}
+    )
+    write_index(tmp_path, [described, UTTERANCE])
+    assert read_index(tmp_path) == [described, UTTERANCE]
+    assert hash(described) != hash(UTTERANCE)
 
 
 def test_a_missing_index_says_which_stage_to_run(tmp_path: Path) -> None:

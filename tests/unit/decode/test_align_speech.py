@@ -25,7 +25,7 @@ from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.ctc_topology import CtcTopology
 
 PIECES = ("<blk>", "\u2581a", "b", "[noise]")
-SPELLING = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}
+TOKENS = {"a": [1], "ab": [1, 2], "abb": [1, 2, 2], "[noise]": [3]}
 FRAME_S = 0.03
 
 
@@ -43,13 +43,13 @@ def best_path(scores_TV: np.ndarray, tokens: list[int]) -> tuple[float, tuple[in
     return found
 
 
-@given(st.lists(st.sampled_from(sorted(SPELLING)), max_size=3), st.integers(1, 5), st.integers(0, 2**31))
+@given(st.lists(st.sampled_from(sorted(TOKENS)), max_size=3), st.integers(1, 5), st.integers(0, 2**31))
 @settings(max_examples=60, deadline=None)
 def test_tokens_are_where_the_best_of_all_paths_has_them(words: list[str], num_frames: int, seed: int) -> None:
     logits = np.random.default_rng(seed).normal(scale=3, size=(num_frames, len(PIECES)))
     scores_TV = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
-    result = Aligner(CtcTopology(), PIECES, FRAME_S)((scores_TV, [(word, SPELLING[word]) for word in words]))
-    best = best_path(scores_TV, [token for word in words for token in SPELLING[word]])
+    result = Aligner(CtcTopology(), PIECES, FRAME_S)((scores_TV, [(word, TOKENS[word]) for word in words]))
+    best = best_path(scores_TV, [token for word in words for token in TOKENS[word]])
     if best is None:
         assert isinstance(result, str)
         return
@@ -69,8 +69,8 @@ def test_a_word_holds_its_tokens_and_a_tag_takes_its_time_without_being_written(
     path = [0, 1, 0, 2, 0, 2, 3, 3, 0, 1]
     scores_TV = np.log(np.full((10, 4), 0.02, dtype=np.float32))
     scores_TV[np.arange(10), path] = math.log(0.94)
-    spelled = [(word, SPELLING[word]) for word in ("abb", "[noise]", "a")]
-    result = Aligner(CtcTopology(), PIECES, 1.0)((scores_TV, spelled))  # rows of a second, beyond the margin
+    tokenized = [(word, TOKENS[word]) for word in ("abb", "[noise]", "a")]
+    result = Aligner(CtcTopology(), PIECES, 1.0)((scores_TV, tokenized))  # rows of a second, beyond the margin
     assert isinstance(result, Aligned)
     assert [(word.text, word.begin_s, word.end_s) for word in result.words] == [
         ("abb", pytest.approx(0.9), pytest.approx(6.1)),
@@ -151,7 +151,7 @@ def test_speed_perturbed_copies_are_passed_over(
     assert [line.split()[4] for line in (tmp_path / "out" / "words.ctm").read_text().splitlines()] == ["what"]
 
 
-def test_an_utterance_whose_words_cannot_be_spelled_is_set_aside_and_listed(
+def test_an_utterance_whose_words_have_no_tokens_is_set_aside_and_listed(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -50,7 +50,7 @@ class Echo(torch.nn.Module):
 
 
 class Reader:
-    """Utterances whose features spell their text: each token for one output row, two rows of blank behind it."""
+    """Utterances whose features stand for their text: each token for one output row, two rows of blank behind it."""
 
     def __init__(self, name: str, tokenizer: Tokenizer) -> None:
         random = np.random.default_rng(len(name))
@@ -88,7 +88,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
-    """The echo model, and features that spell what was said, in place of those read from disk."""
+    """The echo model, and features that stand for what was said, in place of those read from disk."""
     tokenizer = Tokenizer.load(work / "tokenizer")
     info = {
         "features": {"frame_shift_ms": 10.0, "cmvn": "none"},

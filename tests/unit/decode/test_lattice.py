@@ -122,7 +122,7 @@ def test_a_lattice_beam_keeps_exactly_the_sentences_that_near_the_best(
     near = {words for words, total in expected.items() if total <= limit - 1e-3}
     possible = {words for words, total in expected.items() if total <= limit + 1e-3}
     assert near <= {path.words for path in found}
-    # A sentence further off may be spelled by arcs that each lie on a near path; the best of its paths is kept whole.
+    # A sentence further off may be read along arcs that each lie on a near path; the best of its paths is kept whole.
     assert all(
         total_of(path, WIDE) == pytest.approx(expected[path.words], abs=1e-3)
         for path in found

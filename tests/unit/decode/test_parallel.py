@@ -32,9 +32,9 @@ def test_items_are_drawn_only_a_few_ahead_of_the_results() -> None:
 
 def test_an_error_in_a_process_reaches_the_caller() -> None:
     def fail(item: int) -> int:
-        raise AsrtoolError(f"item {item} is bad", "mend it")
+        raise AsrtoolError(f"item {item} is bad", "fix it")
 
-    with pytest.raises(AsrtoolError, match="item 3 is bad; mend it"), process_pool(fail, 2) as pool_map:
+    with pytest.raises(AsrtoolError, match="item 3 is bad; fix it"), process_pool(fail, 2) as pool_map:
         list(pool_map([3]))
 
 
@@ -47,7 +47,7 @@ def test_a_killed_process_is_one_line_and_no_hang() -> None:
         list(pool_map(range(4)))
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent ended")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux signals a process whose parent ended")
 def test_the_processes_of_a_killed_command_end_with_it() -> None:
     script = (
         "import os, signal, sys, time; from asrtool.decode.parallel import process_pool\n"

@@ -32,7 +32,7 @@ class BigramLm:
         return float(np.log(np.random.default_rng(key).uniform(0.01, 0.99))), word
 
 
-def spell(tokens: tuple[int, ...]) -> list[str]:
+def words_of(tokens: tuple[int, ...]) -> list[str]:
     return "".join(PIECES[token] for token in tokens).replace("\u2581", " ").split()
 
 
@@ -42,11 +42,11 @@ def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) 
 
 def lm_score(lm: BigramLm, tokens: tuple[int, ...], word_penalty: float = 0.0) -> float:
     """ln p of the words, each with its penalty, and of the end; an unknown word costs ln V for each piece besides."""
-    score, state = -word_penalty * len(spell(tokens)), lm.start()
-    for word in [*spell(tokens), "</s>"]:
+    score, state = -word_penalty * len(words_of(tokens)), lm.start()
+    for word in [*words_of(tokens), "</s>"]:
         log_prob, state = lm.step(state, word)
         score += log_prob
-    unknown = (word for word in spell(tokens) if word not in WORDS)
+    unknown = (word for word in words_of(tokens) if word not in WORDS)
     return score - math.log(len(PIECES)) * sum(map(len, unknown))
 
 
@@ -101,8 +101,8 @@ def plain_prefix_beam(log_probs_TV: np.ndarray, lm: BigramLm, weights: Weights) 
 
     def rank(prefix: tuple[int, ...], parts: list[float]) -> float:
         opened = max((i for i, token in enumerate(prefix) if PIECES[token].startswith("\u2581")), default=0)
-        closed, (open_word, *_) = prefix[:opened], spell(prefix[opened:]) or [""]
-        lm_log_prob = lm_score(lm, closed, weights.word_penalty) - lm.step(["<s>", *spell(closed)][-1], "</s>")[0]
+        closed, (open_word, *_) = prefix[:opened], words_of(prefix[opened:]) or [""]
+        lm_log_prob = lm_score(lm, closed, weights.word_penalty) - lm.step(["<s>", *words_of(closed)][-1], "</s>")[0]
         if not any(word.startswith(open_word) for word in WORDS):
             lm_log_prob -= len(open_word) * math.log(len(PIECES))
         return math.log(sum(parts)) + weights.lm_weight * lm_log_prob

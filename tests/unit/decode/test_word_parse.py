@@ -49,9 +49,9 @@ class RandomLm:
 def parses(tokens: tuple[int, ...]) -> Iterator[list[tuple[str, int]]]:
     if not tokens:
         yield []
-    for word, spelling in LEXICON:
-        if tokens[: len(spelling)] == spelling:
-            yield from ([(word, len(spelling)), *others] for others in parses(tokens[len(spelling) :]))
+    for word, pronunciation in LEXICON:
+        if tokens[: len(pronunciation)] == pronunciation:
+            yield from ([(word, len(pronunciation)), *others] for others in parses(tokens[len(pronunciation) :]))
 
 
 def spans_of(tokens: Sequence[int]) -> list[Span]:

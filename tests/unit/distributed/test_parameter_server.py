@@ -36,13 +36,13 @@ def test_a_server_steps_on_each_gradient_in_the_order_of_arrival(num_servers: in
         rate = RATE / (number + 1)
         set_learning_rate(learners[learner].optimizer, rate)
         (sum(p.square().sum() for p in models[learner].parameters()) / 2).backward()
-        _, spent = learners[learner].step()
+        _, cost = learners[learner].step()
         momentum = MOMENTUM * momentum + pulled[learner]
         weights = weights - rate * momentum
         pulled[learner] = weights
         np.testing.assert_allclose(weights_of(models[learner]), weights, atol=1e-6)
-        assert spent.staleness == number - last[learner]
-        assert spent.num_bytes >= 4 * len(weights)
+        assert cost.staleness == number - last[learner]
+        assert cost.num_bytes >= 4 * len(weights)
         last[learner] = number + 1
     synchronise(learners)
     for model in models:
@@ -105,10 +105,10 @@ def test_gradients_that_are_zero_or_not_finite_are_not_pushed(value: float) -> N
     before = weights_of(model)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, value)
-    _, spent = learner.step()
+    _, cost = learner.step()
     learner.synchronise()
     np.testing.assert_array_equal(weights_of(model), before)
-    assert spent.num_bytes == 0
+    assert cost.num_bytes == 0
     assert learner.state()["num_steps"] == 0
     close([learner])
 

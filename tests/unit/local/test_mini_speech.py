@@ -126,7 +126,7 @@ def test_a_mark_no_word_can_bear_is_refused() -> None:
     assert add_mark(as_tokens(["okay"]), "coined", seeded()) is None
 
 
-SPELLINGS = [  # token, MS-State, Fisher, stm
+MARK_UPS = [  # token, MS-State, Fisher, stm
     (Token("lake"), "lake", "lake", "LAKE"),
     (Token("t._v."), "t v", "t._v.", "T. V."),
     (Token("uh"), "uh", "uh", "(%HESITATION)"),
@@ -145,7 +145,7 @@ SPELLINGS = [  # token, MS-State, Fisher, stm
 ]
 
 
-@pytest.mark.parametrize(("token", "ms98", "fisher_text", "stm"), SPELLINGS)
+@pytest.mark.parametrize(("token", "ms98", "fisher_text", "stm"), MARK_UPS)
 def test_each_corpus_spells_a_token_in_its_own_way(token: Token, ms98: str, fisher_text: str, stm: str) -> None:
     segment = Segment(0.0, 1.0, (TimedToken(token, 0.1, 0.9),))
     assert swbd.format_ms98(segment.tokens) == ms98

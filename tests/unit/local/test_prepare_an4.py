@@ -91,14 +91,14 @@ def test_missing_partners_are_set_aside(corpus: Path) -> None:
     }
 
 
-def test_missing_partners_beyond_the_share_end_the_stage(corpus: Path) -> None:
+def test_missing_partners_beyond_the_limit_end_the_stage(corpus: Path) -> None:
     (corpus / "wav" / "an4_clstk" / "fash" / "an1-fash-b.wav").unlink()
     message = "1 of 4 recordings cannot be used .* no an4_clstk/fash/an1-fash-b with .sph, .wav, .flac or .raw"
     with pytest.raises(AsrtoolError, match=message):
         prepare(corpus, Data())
 
 
-def test_a_broken_transcription_line_is_told_with_its_number(corpus: Path) -> None:
+def test_a_broken_transcription_line_is_reported_with_its_number(corpus: Path) -> None:
     path = corpus / "etc" / "an4_train.transcription"
     path.write_text(path.read_text() + "YES without an id\n")
     with pytest.raises(
@@ -107,7 +107,7 @@ def test_a_broken_transcription_line_is_told_with_its_number(corpus: Path) -> No
         prepare(corpus)
 
 
-def test_a_folder_that_is_not_an4_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an4_is_reported(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"an4_train.fileids: missing; set paths.an4"):
         Corpus().prepare(tmp_path, tmp_path / "out", LENIENT)
 

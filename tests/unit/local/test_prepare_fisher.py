@@ -72,7 +72,7 @@ def test_one_corrupt_file_is_set_aside(corpus: Path) -> None:
     assert len(supervisions(out)) == 4
 
 
-def test_a_mended_corpus_is_read_anew(corpus: Path) -> None:
+def test_a_fixed_corpus_is_read_again(corpus: Path) -> None:
     sound, _ = write_fisher_call(corpus, 1, 2, LINES)
     sound.write_bytes(b"no sphere at all")
     prepare(corpus)

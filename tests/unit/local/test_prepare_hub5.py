@@ -116,7 +116,7 @@ def test_a_pem_that_leaves_out_ignored_segments_is_right(corpus: Path) -> None:
     assert json.loads((prepare(corpus) / "report.json").read_text())["num_utterances"] == 5
 
 
-def test_pem_and_stm_that_differ_are_told_with_the_segment(corpus: Path) -> None:
+def test_pem_and_stm_that_differ_are_reported_with_the_segment(corpus: Path) -> None:
     pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
     pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
     with pytest.raises(AsrtoolError, match=r"differ in 2 segments, the first is en_4156 B 2.10 3.90"):

@@ -99,13 +99,13 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
     }
 
 
-def test_a_folder_without_a_pair_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_pair_is_reported(tmp_path: Path) -> None:
     write_wav(tmp_path / "data" / "x.wav")
     with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.wav"):
         prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
-def test_a_folder_whose_texts_are_all_empty_is_told(tmp_path: Path) -> None:
+def test_a_folder_whose_texts_are_all_empty_is_reported(tmp_path: Path) -> None:
     write_pair(tmp_path / "data" / "x", "")
     with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .* x: empty transcript"):
         prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
@@ -150,7 +150,7 @@ def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) 
     }
 
 
-def test_a_pipe_in_wav_scp_is_told(kaldi: Path, tmp_path: Path) -> None:
+def test_a_pipe_in_wav_scp_is_reported(kaldi: Path, tmp_path: Path) -> None:
     (kaldi / "wav.scp").write_text("r1 sph2pipe -f wav x.sph |\n")
     with pytest.raises(AsrtoolError, match=r"wav.scp: r1 is a command, expected an audio file; run the commands once"):
         prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
@@ -165,7 +165,7 @@ def test_a_pipe_in_wav_scp_is_told(kaldi: Path, tmp_path: Path) -> None:
         ("text", "u1 a\nu1 b\n", "text, line 2: u1 was there before"),
     ],
 )
-def test_a_broken_kaldi_table_is_told_with_its_line(
+def test_a_broken_kaldi_table_is_reported_with_its_line(
     kaldi: Path, tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (kaldi / name).write_text(text)
@@ -206,7 +206,7 @@ def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> Non
     assert "r0.wav: 8000 samples, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
-def test_a_corrupt_manifest_of_lhotse_is_told(tmp_path: Path) -> None:
+def test_a_corrupt_manifest_of_lhotse_is_reported(tmp_path: Path) -> None:
     folder = write_lhotse(tmp_path / "lhotse")
     path = folder / "x_supervisions_all.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-12])

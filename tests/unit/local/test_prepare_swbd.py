@@ -133,7 +133,7 @@ def test_nothing_usable_is_an_error_with_the_list(release: Path) -> None:
         prepare(release)
 
 
-def test_acronyms_are_the_words_that_are_always_spelt(tmp_path: Path) -> None:
+def test_acronyms_are_the_words_that_are_always_spelled_out(tmp_path: Path) -> None:
     dictionary = tmp_path / "sw-ms98-dict.text"
     dictionary.write_text(
         "a ax\nibm ay b iy eh m\nPCs p iy s iy z\nIBM's ay b iy eh m z\nus ah s\nUS y uw eh s\nis ih z\nTV  t iy v iy\n"
@@ -148,7 +148,7 @@ def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Pa
     assert len({s["speaker"] for s in supervisions(tmp_path / "train")}) >= 3
 
 
-def test_a_full_temporary_disk_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_disk_is_reported(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

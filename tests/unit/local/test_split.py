@@ -78,7 +78,7 @@ def test_the_choice_is_closed_bounded_and_independent_of_order(calls: list[tuple
         assert {s.speaker for s in segments if s.recording_id == id_} - held_out
 
 
-def test_the_held_out_share_is_near_what_was_asked() -> None:
+def test_the_held_out_fraction_is_near_what_was_asked() -> None:
     segments = corpus({f"c{i:02}": (f"a{i}", f"b{i % 30}") for i in range(60)})
     chosen = choose_conversations(segments, 500)
     assert 450 <= sum(s.duration for s in segments if s.recording_id in chosen) <= 750

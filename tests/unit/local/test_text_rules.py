@@ -121,7 +121,7 @@ def test_an4_loses_its_sentence_marks_and_id() -> None:
     assert normalise("<s> ++cough++ YES <sil> </s>", AN4) == "[noise] yes"
 
 
-def test_acronyms_of_a_dictionary_are_spelt_out() -> None:
+def test_acronyms_of_a_dictionary_are_spelled_out() -> None:
     assert normalise("an IBM [laughter-pc]", SWBD, {"ibm": "i b m", "pc": "p c"}) == "an i b m p c"
 
 

@@ -104,7 +104,7 @@ class Elsewhere:
 
 
 def test_an_objective_without_a_topology_is_one_line() -> None:
-    with pytest.raises(AsrtoolError, match=r"model\.objective = mine names no topology, which says how its scores"):
+    with pytest.raises(AsrtoolError, match=r"model\.objective = mine names no topology"):
         load_topology(Choice("objective", "mine", Bare()))
     with pytest.raises(
         AsrtoolError, match=r"model\.objective = mine: its topology asrtool\..*Missing cannot be loaded"

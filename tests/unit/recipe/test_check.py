@@ -44,7 +44,7 @@ def test_a_sound_recipe_holds(folder: Path) -> None:
     )
 
 
-def test_a_misspelt_command(folder: Path) -> None:
+def test_a_misspelled_command(folder: Path) -> None:
     stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool ml {work}/a"),))
     assert broken(folder, stage) == ["stage first: no command ml"]
 

@@ -116,7 +116,7 @@ def test_after_an_upstream_run_the_files_decide_what_follows(toy_run: Run) -> No
     run_stages(toy_run, ALL)
     assert run_stages(toy_run, range(1), force=False) == []
     assert run_stages(toy_run, range(1), force=True) == ["first"]
-    # the file was written anew, so its time is another
+    # the file was written again, so its time is another
     assert states(toy_run)[1:] == ["stale a.txt changed", "stale after second"]
 
 
@@ -161,7 +161,7 @@ def test_a_failing_stage_names_its_log_and_the_command_to_resume(tmp_path: Path,
     assert "exit code 3\n" in log.read_text()
 
 
-def test_a_stage_that_makes_nothing_is_told(tmp_path: Path, toy_root: Path) -> None:
+def test_a_stage_that_makes_nothing_is_reported(tmp_path: Path, toy_root: Path) -> None:
     lying = Stage("liar", "Lies.", makes=("promised.txt",), run=(Line("asrtool join {work}/other.txt"),))
     run = toy.make_run(tmp_path, [lying])
     with pytest.raises(AsrtoolError, match=r"ended without an error but .*promised.txt is missing"):
@@ -189,7 +189,7 @@ def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:
     assert read_marker(toy_run.work, toy_run.recipe.stages[1]) is None
 
 
-def test_a_person_who_starts_in_the_middle_is_told_of_stale_inputs(
+def test_a_person_who_starts_in_the_middle_is_warned_of_stale_inputs(
     toy_run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_stages(toy_run, ALL)
@@ -199,7 +199,7 @@ def test_a_person_who_starts_in_the_middle_is_told_of_stale_inputs(
     assert "stage second is stale (lm.order 3 -> 4); its files are used as they are" in caplog.text
 
 
-def test_a_misspelt_command_is_told_before_any_stage_runs(toy_run: Run) -> None:
+def test_a_misspelled_command_is_reported_before_any_stage_runs(toy_run: Run) -> None:
     def find_entry(words: object) -> object:
         raise AsrtoolError("no such command")
 

@@ -54,7 +54,7 @@ def test_force_does_not_turn_a_stage_on(tmp_path: Path, toy_root: Path) -> None:
     assert "# 0b extra: off" in format_commands(run, range(4), force=True).splitlines()
 
 
-def test_a_stage_that_is_off_is_not_told_to_be_done(tmp_path: Path, toy_root: Path) -> None:
+def test_a_stage_that_is_off_is_not_reported_as_done(tmp_path: Path, toy_root: Path) -> None:
     run = make_run(tmp_path, OFF)
     assert format_outcome(run, range(4), []) == "nothing to do, done: first, second, third; --force runs again"
     assert format_outcome(run, range(1, 2), []) == "nothing to do, off: extra (--set nnlm.enabled=true turns it on)"

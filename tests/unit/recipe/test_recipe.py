@@ -47,7 +47,7 @@ def test_a_recipe_is_loaded_from_its_folder(recipe: Recipe) -> None:
         (RECIPE.replace('CONFIG = "small"', ""), "CONFIG is no text"),
     ],
 )
-def test_a_broken_recipe_is_told_in_one_line(recipe: Recipe, text: str, message: str) -> None:
+def test_a_broken_recipe_is_reported_in_one_line(recipe: Recipe, text: str, message: str) -> None:
     (recipe.folder / "recipe.py").write_text(text)
     with pytest.raises(AsrtoolError) as caught:
         load_recipe(recipe.folder)
@@ -77,7 +77,7 @@ def test_outside_a_checkout_the_one_the_package_lies_in_is_taken(
     assert find_recipe(None) == ROOT / "recipes" / "swbd"
 
 
-def test_an_unknown_recipe_is_told_with_the_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_recipe_is_reported_with_the_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AsrtoolError, match=r"^fisher: no recipe, expected a folder with recipe\.py; known are .*swbd"):
         find_recipe("fisher")

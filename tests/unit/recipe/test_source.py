@@ -109,13 +109,13 @@ def test_the_source_of_a_compiled_module_counts(root: Path) -> None:
     assert digests("one") != before
 
 
-def test_an_import_of_a_missing_module_is_told(root: Path) -> None:
+def test_an_import_of_a_missing_module_is_reported(root: Path) -> None:
     (root / "local" / "near.py").write_text("import asrtool.gone")
     with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):
         digests("one")
 
 
-def test_a_source_that_is_no_python_is_told_with_its_line(root: Path) -> None:
+def test_a_source_that_is_no_python_is_reported_with_its_line(root: Path) -> None:
     (root / "local" / "near.py").write_text("x = 1\ny = (\n")
     with pytest.raises(AsrtoolError, match=r"near\.py: line 2: "):
         digests("one")

@@ -31,7 +31,7 @@ def test_each_figure_says_what_its_axes_are(tmp_path: Path) -> None:
         assert set(shown) <= set(texts(out / f"{name}.svg")), name
 
 
-def test_the_table_tells_what_each_learner_did(tmp_path: Path) -> None:
+def test_the_table_shows_what_each_learner_did(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
     assert "`adpsgd-random`, 2 learners: 40 steps in 5 s.\n" in text
@@ -70,7 +70,7 @@ def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     assert not (path.parent / "loss.svg").exists()
 
 
-def test_figures_are_drawn_anew_but_never_in_a_folder_of_other_files(tmp_path: Path) -> None:
+def test_figures_are_drawn_again_but_never_in_a_folder_of_other_files(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     plot_training(tmp_path / "train", tmp_path / "out")
     plot_training(tmp_path / "train", tmp_path / "out")

@@ -88,9 +88,9 @@ def test_a_set_of_another_size_is_not_called_hub5_00(work: Path) -> None:
     assert "on the test set (not Hub5'00)" in text
 
 
-def test_the_report_tells_command_parameters_hours_and_settings(work: Path) -> None:
+def test_the_report_shows_command_parameters_hours_and_settings(work: Path) -> None:
     text = write_results(work, CONFIG).read_text(encoding="utf-8")
-    for told in (
+    for shown in (
         "asrtool run --config mini",
         "1,234,567",
         "0.50 h",
@@ -99,7 +99,7 @@ def test_the_report_tells_command_parameters_hours_and_settings(work: Path) -> N
         'methods = ["greedy", "graph"]',
         "commit",
     ):
-        assert told in text, told
+        assert shown in text, shown
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

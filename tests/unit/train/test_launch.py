@@ -17,7 +17,7 @@ from learners import MANY_BATCHES, batches_trained, planned
 from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
-NUM_EPOCHS = 8  # seconds of training: enough to see it at work before it has ended
+NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -114,7 +114,7 @@ def test_a_stream_has_each_utterance_once_an_epoch_and_is_read_no_further_than_a
     assert resumed.num_samples(range(3, 5)) == epoch.num_samples(range(3, 5)) == 9
 
 
-def test_a_mixture_draws_by_weight_and_goes_on_in_each_part_where_the_last_epoch_ended(
+def test_a_mixture_draws_by_weight_and_continues_in_each_part_where_the_last_epoch_ended(
     toy: Path, toy_config: Path
 ) -> None:
     source = source_of(toy, toy_config, "Mixture", "train.Mixture.num_samples=400")

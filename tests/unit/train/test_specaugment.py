@@ -27,7 +27,7 @@ def test_masks_keep_to_their_widths(lens: list[int], num_bins: int, num_masks: i
     for n, num_frames in enumerate(lens):
         whole_bins = masked_NTF[n].all(axis=0).sum()
         whole_frames = masked_NTF[n].all(axis=1).sum()
-        if whole_bins == num_bins:  # every bin masked: frames cannot be told apart
+        if whole_bins == num_bins:  # every bin masked: frames all look masked
             continue
         assert whole_bins <= min(num_bins, 6 * num_masks)
         assert whole_frames <= min(9 * num_masks, 0.3 * num_frames)
