@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -40,7 +41,7 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
 def score_all(
     decode_dir: Path | str, manifests: Path | str, out: Path | str, names: Sequence[str], sctk: bool = False
 ) -> dict[tuple[str, str], Result]:
-    """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/.
+    """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/, and scores of no other set.
 
     Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Returns the results by set and method.
     Raises AsrtoolError where there is nothing to score, and with `sctk` where an installed SCTK counts otherwise.
@@ -63,4 +64,11 @@ def score_all(
                     check_sctk(result, *files)
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
                 results[name, ctm.stem] = result
+    _remove_others(Path(out), {name for name, _ in results})
     return results
+
+
+def _remove_others(out: Path, names: Collection[str]) -> None:
+    """Scores of a set that is not tested on any more would be taken for those of this run."""
+    for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
+        shutil.rmtree(out / name)

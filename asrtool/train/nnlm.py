@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
 from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
-from asrtool.train.inputs import FINAL, NEURAL_LM, inputs_of
+from asrtool.train.inputs import FINAL, INPUTS, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start, train
 from asrtool.train.straggler import InjectionOptions
@@ -84,10 +84,13 @@ def write_best(out: Path, state: State) -> dict[str, Any]:
 
 
 def _renewed(job: Job) -> Job:
-    """`job`, which is not finished where its model file is lost or damaged: it is then written again."""
+    """`job`, which is not finished where its model file is lost or damaged: it is then written again.
+
+    Another training in its folder is about to be moved aside, and stays whole.
+    """
     from asrtool.models.neural_lm import load_neural_lm
 
-    if (job.out / FINAL).exists():
+    if (job.out / FINAL).exists() and job.inputs.are_those_of(job.out / INPUTS):
         try:
             load_neural_lm(job.out / MODEL)
         except AsrtoolError:

@@ -35,12 +35,17 @@ FILES = [
 ]
 
 
+def write_decoded(folder: Path, *names: str) -> None:
+    """References and what method greedy decoded."""
+    for name in names:
+        write(folder / name, STM, CTM, GLM)
+        (folder / name / "r.stm").rename(folder / name / "ref.stm")
+        (folder / name / "g.glm").rename(folder / name / "ref.glm")
+        (folder / name / "h.ctm").rename(folder / name / "greedy.ctm")
+
+
 def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
-    for name in ("dev", "test"):
-        write(tmp_path / name, STM, CTM, GLM)
-        (tmp_path / name / "r.stm").rename(tmp_path / name / "ref.stm")
-        (tmp_path / name / "g.glm").rename(tmp_path / name / "ref.glm")
-        (tmp_path / name / "h.ctm").rename(tmp_path / name / "greedy.ctm")
+    write_decoded(tmp_path, "dev", "test")
     results = score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "test", "other"])
     assert list(results) == [("dev", "greedy"), ("test", "greedy")]
     for name, method in results:
@@ -50,6 +55,14 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
     assert list(found["labels"]) == ["O", "EN", "SW"]
     assert found["labels"]["EN"]["err"] == found["speakers"]["en_1_a"]["err"] == 2
     assert (tmp_path / "score/dev/greedy/table.txt").read_text().startswith("dev, greedy\n")
+
+
+def test_score_all_leaves_no_scores_of_a_set_that_is_not_tested_any_more(tmp_path: Path) -> None:
+    write_decoded(tmp_path, "dev", "hub5", "rt03")
+    score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "hub5", "rt03"])
+    (tmp_path / "score/notes").mkdir()  # a person's own
+    score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "rt03"])
+    assert sorted(path.name for path in (tmp_path / "score").iterdir()) == ["dev", "notes", "rt03"]
 
 
 def test_score_all_without_decoded_words_says_what_to_run(tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_a_training_of_other_data_or_settings_is_moved_aside_and_that_of_the_sam
     assert (tmp_path / "out.old-2" / "train.json").exists()
 
 
+def test_a_finished_training_of_something_else_is_moved_aside_whole(texts: Texts, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "inputs.json").write_text('{"settings": {"model": {"encoder": "lstm"}}, "sha256": {}}')
+    (out / "train.json").write_text("{}")  # as of an acoustic model, which has no model.pt beside it
+    train(texts, out, "nnlm.num_epochs=1")
+    assert (tmp_path / "out.old-1/train.json").read_text() == "{}"
+    assert summary(out)["num_epochs"] == 1
+
+
 def test_a_folder_where_a_training_is_running_is_not_opened_again(texts: Texts, tmp_path: Path) -> None:
     job = neural_lm_job(*texts, tmp_path / "out", load_config([tmp_path / "nnlm.toml"]))
     with (
