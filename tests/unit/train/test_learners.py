@@ -336,6 +336,17 @@ def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> lis
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
+def test_the_loop_divides_each_loss_by_its_part_of_the_tokens_of_all(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    overrides = ("distributed.strategy=allreduce", *PLAIN, "train.log_every_steps=1", "train.num_epochs=1")
+    learners.run(train, toy, toy_config, tmp_path / "train", overrides, None)
+    lines = (tmp_path / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    first = next(entry for entry in map(json.loads, lines) if entry["kind"] == "train")
+    expected = gradients_of_all(toy, toy_config, overrides)
+    assert first["grad_norm"] == pytest.approx(np.sqrt(sum((gradient**2).sum() for gradient in expected)), rel=1e-4)
+
+
 def prepare(toy: Path, config: Path, overrides: tuple[str, ...], world: World) -> Training:
     settings = load_config([config], overrides)
     return prepare_job(acoustic_job(toy / "features", toy / "tokenizer", toy / "never", settings), world)
