@@ -1,4 +1,4 @@
-"""Mark-up of each corpus to normalised text, as tables.
+"""Mark-up to normalised text by tables of rules, which stand beside their corpora.
 
 Normalised text is lower case: words of a-z and ', partial words that end or begin in -, and the tags [noise],
 [laughter], [vocalized-noise]. docs/guide/corpora.md gives the reason for each choice.
