@@ -6,20 +6,48 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.forward import Scored, compute_scores, torch_threads
 from asrtool.decode.inputs import AcousticModel
-from asrtool.decode.method import SearchMethod
+from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parallel import num_cores, process_pool
 from asrtool.decode.parameters import DecodingParameters
-from asrtool.decode.search import Item, Searches, Timed
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word
 from asrtool.log import progress
 
 Tried = Sequence[DecodingParameters]
+Item = tuple[np.ndarray, Tried]
+
+
+class Timed(NamedTuple):
+    """What a search found, and the CPU seconds it took."""
+
+    result: SearchResult
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class Searches:
+    """The methods, which are open: what a search process does for one utterance."""
+
+    methods: Mapping[str, SearchMethod]
+
+    def __call__(self, item: Item) -> list[Timed]:
+        """Search the scores of an utterance, float32 (T, V), with each of the parameters; without rows no words."""
+        scores_TV, parameters = item
+        return [self._search(scores_TV, each) for each in parameters]
+
+    def _search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> Timed:
+        start_s = time.thread_time()
+        method = self.methods[parameters.method]
+        result = method.search(scores_TV, parameters) if len(scores_TV) else SearchResult(())
+        return Timed(result, time.thread_time() - start_s)
 
 
 @dataclass

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from asrtool.config import Config, Decode
+from asrtool.decode.decoder import Searches
 from asrtool.decode.inputs import AcousticModel
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.search import Searches
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.graph import build_graph

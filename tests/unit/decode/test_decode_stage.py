@@ -21,11 +21,11 @@ from asrtool.config import Config, Decode
 from asrtool.corpus.index import Utterance
 from asrtool.decode import decode, inputs, resources, tune
 from asrtool.decode.decode import decode_run
+from asrtool.decode.decoder import Searches
 from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources, check_graph_tokens
-from asrtool.decode.search import Searches
 from asrtool.decode.tune import tune_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph

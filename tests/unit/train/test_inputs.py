@@ -139,7 +139,7 @@ class Stream(Shards):
 
 
 def test_a_source_names_the_files_of_the_training_set(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream may have no index; what it reads instead tells trainings apart."""
+    """A stream may have no index; what it reads instead keeps trainings apart."""
     (data / "source_of_a_test.py").write_text(STREAM, encoding="utf-8")
     monkeypatch.syspath_prepend(str(data))
     (data / "features" / "train" / "index.jsonl").unlink()
