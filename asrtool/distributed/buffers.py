@@ -43,8 +43,9 @@ def float_buffers(model: nn.Module) -> list[Buffer]:
 
 
 def counters(model: nn.Module) -> list[Buffer]:
-    """Buffers of whole numbers, which have no mean."""
-    return [buffer for buffer in buffers_of(model) if not buffer.tensor.is_floating_point()]
+    """Buffers of whole numbers, which have no mean. Complex ones are constants, and have no order either."""
+    buffers = [buffer for buffer in buffers_of(model) if not buffer.tensor.is_floating_point()]
+    return [buffer for buffer in buffers if not buffer.tensor.is_complex()]
 
 
 def synchronise_counters(model: nn.Module, world: World) -> None:

@@ -26,6 +26,8 @@ class FlatWeights:
         self.buffers = float_buffers(model) if with_buffers else []
         self.on_host = are_on_host(self.parameters)
         tensors = self._tensors()
+        for tensor in tensors:
+            tensor.data = tensor.data.clone()  # one cut out of another has gaps, which a view would have as well
         self.sizes = [-(-tensor.numel() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
         self.sizes[-1] += -sum(self.sizes) % slices
         self.num_weights = sum(self.sizes[: len(self.parameters)])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from learner_threads import Net, NormalisedNet, buffers_of, train_alone, weights_of
+from torch import nn
 
 from asrtool.distributed import flat
 from asrtool.distributed.flat import FlatWeights
@@ -35,6 +36,18 @@ def test_on_the_host_the_parameters_are_the_flat_weights() -> None:
     with torch.no_grad():
         model.output.bias += 1
     np.testing.assert_array_equal(weights_in(weights), weights_of(model))
+
+
+def test_columns_of_a_matrix_keep_their_values_and_those_of_their_neighbours() -> None:
+    model = nn.Linear(3, 2)
+    for number, column in enumerate(torch.arange(160.0).view(40, 4).unbind(1)):
+        model.register_buffer(f"column{number}", column)
+    model.register_buffer("repeated", torch.ones(1).expand(7))
+    model.register_buffer("last", torch.ones(300))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    FlatWeights(model)
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(tensor, before[name], name)
 
 
 def test_elsewhere_the_parameters_are_fetched_and_loaded(off_host: Callable[[], None]) -> None:
