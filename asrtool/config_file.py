@@ -76,6 +76,13 @@ def known_paths(data: Data) -> dict[str, str]:
     return {key: release.title for key, release in known_releases(data).items()}
 
 
+def used_paths(data: Data) -> list[str]:
+    """The keys in [paths] of what the corpora of `data` are read from; AsrtoolError for a role that one lacks."""
+    from local.named import named_corpora
+
+    return [release.key for item in named_corpora(data) for release in item.releases]
+
+
 def _paths(given: Given, data: Data) -> dict[str, str]:
     """Where corpora lie, by the keys of their releases."""
     keys = [key for key in given.values if key[0] == "paths"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from asrtool import registry
 from asrtool.config import Config, to_table
-from asrtool.config_value import convert, nearest
+from asrtool.config_value import check_kind, convert, nearest
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, table_name
 
@@ -75,7 +75,7 @@ class _Section:
             if key[1] not in self.kinds:
                 values[key[1]] = self._convert(key, self.types[key[1]])
         chosen = {name: self._choose(name) for name in self.kinds}
-        self._check_tables({item.table: item for items in chosen.values() for item in items})
+        self._check_tables(self._by_table([item for items in chosen.values() for item in items]))
         for name, items in chosen.items():
             values[name] = tuple(items) if self._is_list(name) else items[0]
         return self.section_class(**values)
@@ -93,17 +93,24 @@ class _Section:
         """The component `name`, which `key` chooses."""
         kind, table = self.kinds[key[1]], table_name(name)
         settings = self._settings_class(key, kind, name)
+        for inner, inner_type in field_types(settings).items():
+            check_kind(inner_type, f"{name}: {self.name}.{table}.{inner}")
         values = self._table(table, settings)
         for inner, inner_kind in kinds_of(settings).items():
             if inner in values:
                 self._settings_class((self.name, table, inner), inner_kind, values[inner])
         try:
             return Choice(kind, name, settings(**values))
-        except ValueError as error:  # settings that several sections can choose name their table alone
-            found = str(error)
-            raise ValueError(f"{self.name}.{found}" if found.startswith(f"{table}.") else found) from error
+        except ValueError as error:
+            raise ValueError(self._with_table(table, str(error))) from error
         except TypeError as error:  # of an own class
             raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
+
+    def _with_table(self, table: str, found: str) -> str:
+        """What settings found, with the table that they are in: several sections, or names, can have the same."""
+        if found.startswith(f"{self.name}."):
+            return found
+        return f"{self.name}.{found}" if found.startswith(f"{table}.") else f"{self.name}.{table}: {found}"
 
     def _settings_class(self, key: Key, kind: str, name: str) -> Any:
         try:
@@ -121,6 +128,16 @@ class _Section:
                     raise self._unknown(key, [f"{self.name}.{table}.{name}" for name in types])
                 values[key[2]] = self._convert(key, types[key[2]])
         return values
+
+    def _by_table(self, chosen: Iterable[Choice]) -> dict[str, Choice]:
+        """Table -> component; AsrtoolError where two of different settings would share one."""
+        tables: dict[str, Choice] = {}
+        for item in chosen:
+            other = tables.setdefault(item.table, item)
+            if type(other.settings) is not type(item.settings):
+                what = f"{other.name} and {item.name} would share the table [{self.name}.{item.table}]"
+                raise AsrtoolError(what, "rename one of the objects")
+        return tables
 
     def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
         """Tables of components that are not chosen may be there, and must be right where they are known here."""

@@ -64,11 +64,6 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise _wrong_type(value, f"a list, each item {KINDS[item_kind]}", where)
         return tuple(convert(item, item_kind, where) for item in value)
-    if kind not in KINDS:
-        raise AsrtoolError(
-            f"{where} is a {kind}, expected one of {', '.join(known.__name__ for known in KINDS)} or a tuple of it",
-            "change the type in the Settings class",
-        )
     if isinstance(value, TextValue):
         return _from_text(value, kind, where)
     if kind is float and type(value) is int:
@@ -76,6 +71,16 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if type(value) is not kind:
         raise _wrong_type(value, KINDS[kind], where)
     return _finite(value, where)
+
+
+def check_kind(kind: Any, where: str) -> None:
+    """Raise AsrtoolError that begins with `where` for a type that `convert` does not know."""
+    item_kind = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+    if item_kind not in KINDS:
+        raise AsrtoolError(
+            f"{where} is a {kind}, expected one of {', '.join(known.__name__ for known in KINDS)} or a tuple of it",
+            "change the type in the Settings class",
+        )
 
 
 def _split(text: str) -> list[TextValue]:

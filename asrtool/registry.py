@@ -71,6 +71,7 @@ PROTOCOLS = {
     "corpus": "local.corpus:Corpus",
     "encoder": "asrtool.models.encoder:Encoder",
     "objective": "asrtool.models.objective:Objective",
+    "topology": "asrtool.models.topology:Topology",  # of an objective, whose settings name it
     "word-encoder": "asrtool.models.neural_lm:WordEncoder",
     "source": "asrtool.train.source:BatchSource",
     "search": "asrtool.decode.method:SearchMethod",
@@ -90,7 +91,8 @@ def load(kind: str, name: str) -> Any:
         found = pkgutil.resolve_name(name)
     except Exception as error:  # an own module: whatever it raises is reported in one line
         hint = "correct the name or the module; the folder of its package has to be on PYTHONPATH"
-        raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {error}", hint) from error
+        reason = str(error).partition("\n")[0]
+        raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {reason}", hint) from error
     if missing := _missing(kind, found):
         raise AsrtoolError(f"{name}: no {kind}, it lacks {', '.join(missing)}", "see docs/guide/extending.md")
     return found

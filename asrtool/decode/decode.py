@@ -14,7 +14,7 @@ from typing import Any
 from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, start_decoder
-from asrtool.decode.inputs import load_acoustic_model, open_features
+from asrtool.decode.inputs import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
@@ -34,7 +34,7 @@ def decode_run(
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     sets = find_sets(features)
-    acoustic = load_acoustic_model(model)
+    acoustic = load_searched_model(model, config.decode)
     methods = make_methods(config.decode, Resources(acoustic, folders, config))
     chosen = read_tuning(tuning, methods)
     for method in methods.values():

@@ -9,10 +9,12 @@ from typing import Any
 
 from asrtool.config_file import load_section
 from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule
 from asrtool.models.model_file import load_model
 from asrtool.models.topology import Topology, load_topology
+from asrtool.settings import Choice
 
 CACHE_BYTES = 2**30  # features of a set held in memory when they all fit
 
@@ -36,9 +38,25 @@ class AcousticModel:
         return self.frame_shift_ms * int(self.model.encoder.subsampling) / 1000
 
     @cached_property
+    def objective(self) -> Choice:
+        """What it was trained for."""
+        chosen: Choice = load_section("model", self.info["model"], str(self.path)).objective
+        return chosen
+
+    @cached_property
     def topology(self) -> Topology:
         """How rows of its scores stand for tokens."""
-        return load_topology(load_section("model", self.info["model"], str(self.path)).objective)
+        return load_topology(self.objective)
+
+
+def load_searched_model(path: Path, settings: Decode) -> AcousticModel:
+    """Load `path`; AsrtoolError when it is missing or broken, and where a method cannot search its scores."""
+    acoustic = load_acoustic_model(path)
+    try:
+        check_searches(settings, acoustic.objective)
+    except ValueError as error:
+        raise AsrtoolError(f"{path}: {error}", "choose other methods") from error
+    return acoustic
 
 
 def load_acoustic_model(path: Path) -> AcousticModel:

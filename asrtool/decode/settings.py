@@ -33,15 +33,19 @@ class Decode:
 
     def check(self, config: Config) -> None:
         """Each method can search what the objective of the model scores."""
-        objective = config.model.objective
-        for method in self.methods:
-            vouched = objective.name in getattr(method.settings, "objectives", ())
-            if not vouched and method.name not in _searches(objective):
-                raise ValueError(
-                    f"decode.methods names {method.name}, which cannot search the scores of model.objective ="
-                    f" {objective.name}"
-                )
+        check_searches(self, config.model.objective)
         _check_switches(config)
+
+
+def check_searches(decode: Decode, objective: Choice) -> None:
+    """Raises ValueError for a method that cannot search the scores of `objective`."""
+    for method in decode.methods:
+        vouched = objective.name in getattr(method.settings, "objectives", ())
+        if not vouched and method.name not in _searches(objective):
+            raise ValueError(
+                f"decode.methods names {method.name}, which cannot search the scores of model.objective ="
+                f" {objective.name}"
+            )
 
 
 def settings_of(decode: Decode, method: str) -> Any:

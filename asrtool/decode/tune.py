@@ -19,7 +19,7 @@ from asrtool.config import Config
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.decoder import Decoder, start_decoder
 from asrtool.decode.forward import ScoreFile
-from asrtool.decode.inputs import load_acoustic_model, open_features
+from asrtool.decode.inputs import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources
@@ -46,7 +46,7 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
     Of `folders`, named as resources.FOLDERS, the methods need some. The acoustic model is applied once. Raises
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
-    acoustic = load_acoustic_model(model)
+    acoustic = load_searched_model(model, config.decode)
     methods = make_methods(config.decode, Resources(acoustic, folders, config))
     reader = open_features(features, acoustic)
     for method in methods.values():

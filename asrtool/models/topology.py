@@ -5,12 +5,12 @@ Letters in names: T rows, V columns of the scores. A path is a list of one colum
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 
+from asrtool import registry
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
@@ -57,12 +57,5 @@ def load_topology(objective: Choice) -> Topology:
             f"model.objective = {objective.name} names no topology, which says how rows of its scores stand for tokens",
             "choose another objective, or give its settings a `topology`, see docs/guide/extending.md",
         )
-    module, _, name = path.partition(":")
-    try:
-        topology: Topology = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError) as error:
-        raise AsrtoolError(
-            f"model.objective = {objective.name}: its topology {path} cannot be loaded: {error}",
-            "check the name, and PYTHONPATH",
-        ) from error
+    topology: Topology = registry.load("topology", path)()
     return topology

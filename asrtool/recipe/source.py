@@ -69,8 +69,11 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
 
 
 def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
-    """The modules of the components that the sections or keys `names` choose."""
-    return [registry.path_of(part.kind, part.name).partition(":")[0] for part in chosen_components(config, names)]
+    """The modules of the components that the sections or keys `names` choose, and of the topology of an objective."""
+    chosen = list(chosen_components(config, names))
+    paths = [registry.path_of(part.kind, part.name) for part in chosen]
+    paths += [part.settings.topology for part in chosen if getattr(part.settings, "topology", "")]
+    return [path.partition(":")[0] for path in paths]
 
 
 def combined_digest(digests: Mapping[str, str]) -> str:

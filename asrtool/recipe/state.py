@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, flatten, select
+from asrtool.config_file import used_paths
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
@@ -168,7 +169,12 @@ def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    return flatten(select(config, stage.settings))
+    """Without paths of releases that no chosen corpus is read from."""
+    settings = flatten(select(config, stage.settings))
+    if "paths" not in stage.settings:
+        return settings
+    used = {f"paths.{key}" for key in used_paths(config.data)}
+    return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 
 def files_digest(path: Path) -> str:

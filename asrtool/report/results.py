@@ -45,7 +45,7 @@ def write_results(work: Path, config: Config) -> Path:
     sections = [
         f"# Results of {run['recipe']}",
         *(text for item in sets.test for text in _describe_test(item, scores[item.name], decoding)),
-        f"On dev ({manifests[sets.dev]['num_utterances']} utterances held out by conversation and speaker):",
+        f"On dev ({manifests[sets.dev]['num_utterances']} utterances {_origin_of_dev(config)}):",
         _score_table(scores[sets.dev], {}, decoding),
         "## How to get them again",
         f"```\n{run['command']}\n```",
@@ -87,9 +87,14 @@ def _describe_test(
     yield _score_table(scores, item.labels, decoding)
 
 
+def _origin_of_dev(config: Config) -> str:
+    own = ", ".join(corpus.name for corpus in config.data.dev)
+    return f"of {own}, or held out where it has none" if own else "held out by conversation and speaker"
+
+
 def _title(item: EvaluationSet, score: Mapping[str, Any]) -> str:
     """What the scored test set is: one whose size is known is called by its title only where it is whole."""
-    title = f"the test set (not {item.title})" if item.title in SIZES else item.title or item.name
+    title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
     labels = {label: Counts.from_dict(counts) for label, counts in score["labels"].items()}
     return name_of(Counts.from_dict(score["overall"]), labels, title)
 

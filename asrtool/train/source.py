@@ -84,6 +84,11 @@ class BatchSource(ABC):
         """What train.json says of the set."""
         return {}
 
+    @classmethod
+    def open_dev(cls, context: SourceContext) -> DevSet | None:
+        """What the model is evaluated with, for targets other than tokens; None for shards of features and tokens."""
+        return None
+
 
 class DevSet(Protocol):
     """What a model is evaluated with."""

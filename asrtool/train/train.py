@@ -78,6 +78,8 @@ def build_components(features: Path, tokenizer: Path, config: Config) -> Compone
         seed=config.train.seed,
     )
     source = config.train.source
+    train_set = build_source(source, context(settings=source.settings, directory=features / "train"))
+    own_dev = train_set.open_dev(context(settings=source.settings, directory=features / "dev"))
     dev_settings = source.settings if source.name == "shards" else ShardsSettings()
     return Components(
         info={
@@ -87,7 +89,7 @@ def build_components(features: Path, tokenizer: Path, config: Config) -> Compone
             "num_tokens": tokens.num_tokens,
         },
         model=model,
-        train_set=build_source(source, context(settings=source.settings, directory=features / "train")),
-        dev_set=Shards(context(settings=dev_settings, directory=features / "dev")),
+        train_set=train_set,
+        dev_set=own_dev or Shards(context(settings=dev_settings, directory=features / "dev")),
         augment=masking(config.specaugment),
     )

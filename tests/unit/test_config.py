@@ -245,6 +245,8 @@ def test_a_mistake_about_an_own_component_names_key_and_place(overrides: list[st
             "its Settings cannot be made: Settings.__init__() missing 1 required positional argument: 'size'",
         ),
         ("size: complex = 0j", "model.Net.size is a <class 'complex'>, expected one of int, float, str, bool"),
+        ("size: int | None = None", "model.Net.size is a int | None, expected one of int, float, str, bool"),
+        ("size: tuple[complex, ...] = ()", "model.Net.size is a tuple[complex, ...], expected one of int, float"),
     ],
 )
 def test_own_settings_that_no_file_can_hold_are_refused(
@@ -253,8 +255,24 @@ def test_own_settings_that_no_file_can_hold_are_refused(
     module = f"odd_{tmp_path.name}"
     written(tmp_path, OWN.replace("size: int = 8", line), f"{module}.py")
     monkeypatch.syspath_prepend(tmp_path)
-    overrides = [f"model.encoder={module}:Net", *(["model.Net.size=1"] if "0j" in line else [])]
-    assert expected in message(*overrides)
+    assert expected in message(f"model.encoder={module}:Net")
+
+
+def test_two_components_that_would_share_a_table_are_refused(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One table cannot hold the settings of both, and the file of a stage could not be read back."""
+    written(tmp_path, OWN + "adagrad.Settings = Settings\n", f"{own}_2.py")
+    told = message(f"train.optimizer={own}:adagrad", f"train.schedule={own}_2:adagrad")
+    assert f"{own}:adagrad and {own}_2:adagrad would share the table [train.adagrad]" in told
+
+
+def test_what_own_settings_refuse_is_reported_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"strict_{tmp_path.name}"
+    refusing = '    def __post_init__(self): raise ValueError("too small")\n\nclass Net:'
+    written(tmp_path, OWN.replace("class Net:", refusing), f"{module}.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert message(f"model.encoder={module}:Net").startswith("model.Net: too small")
 
 
 def test_settings_that_are_no_dataclass_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +361,11 @@ def test_components_are_named_in_a_list(text: str) -> None:
 )
 def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str) -> None:
     assert expected in message(override)
+
+
+def test_settings_that_several_components_have_are_reported_with_the_table() -> None:
+    told = message("distributed.strategy=adpsgd-fixed", "distributed.adpsgd-fixed.message_type=x")
+    assert told.startswith("distributed.adpsgd-fixed: message_type is 'x', expected one of fp32, bf16")
 
 
 def test_a_name_in_the_settings_of_a_component_is_checked() -> None:

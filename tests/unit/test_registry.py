@@ -79,6 +79,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "NUMBER = 3\n"
     )
     (tmp_path / f"{name}_broken.py").write_text("x = 1 / 0\n")
+    (tmp_path / f"{name}_loud.py").write_text("raise RuntimeError('first\\nsecond')\n")
     monkeypatch.syspath_prepend(tmp_path)
     return name
 
@@ -104,6 +105,7 @@ def test_an_own_class_needs_the_methods_of_the_protocol_not_its_base(own: str) -
         ("optimizer", "{own}:NUMBER", "{own}:NUMBER: no optimizer, it lacks __call__"),
         ("optimizer", "{own}:absent", "{own}:absent cannot be loaded: AttributeError: "),
         ("optimizer", "{own}_broken:sgd", "{own}_broken:sgd cannot be loaded: ZeroDivisionError: division by zero"),
+        ("optimizer", "{own}_loud:sgd", "{own}_loud:sgd cannot be loaded: RuntimeError: first; correct the name"),
         ("optimizer", "{own}_absent:sgd", "{own}_absent:sgd cannot be loaded: ModuleNotFoundError: "),
         ("optimizer", ":sgd", ":sgd cannot be loaded: ValueError: "),
         ("optimizer", "sdg", "unknown optimizer 'sdg', expected one of adamw, sgd; did you mean sgd?"),

@@ -98,7 +98,7 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     }
     model = AcousticModel(Path("model.pt"), Echo(), info)
     for module in (decode, tune):
-        monkeypatch.setattr(module, "load_acoustic_model", lambda path: model)
+        monkeypatch.setattr(module, "load_searched_model", lambda path, settings: model)
     monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
     return model
 

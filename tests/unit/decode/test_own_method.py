@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from asrtool import registry
 from asrtool.cli.decode import decode
 from asrtool.cli.tune import tune
 from asrtool.config import to_table
@@ -148,6 +149,15 @@ def test_a_class_that_cannot_search_is_named_with_what_it_lacks(work: Path) -> N
         AsrtoolError, match=r"own_search\.methods:Mute: no search, it lacks search; see docs/guide/exten"
     ):
         run(work, tune, "own_search.methods:Mute", str(work / "features" / "dev"), str(work / "tune"))
+
+
+def test_a_method_that_cannot_search_the_scores_of_the_model_is_refused(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of the command name no objective: what counts is the one in the model file."""
+    monkeypatch.setattr(registry.settings_class("search", EVERY), "objectives", ("transducer",))
+    with pytest.raises(AsrtoolError, match=r"model\.pt: decode.methods names .*Every, which cannot search .* = ctc"):
+        run(work, tune, EVERY, str(work / "features" / "dev"), str(work / "tune"))
 
 
 def test_a_tuning_of_an_own_method_must_have_its_parameters(work: Path) -> None:

@@ -106,7 +106,16 @@ class Elsewhere:
 def test_an_objective_without_a_topology_is_one_line() -> None:
     with pytest.raises(AsrtoolError, match=r"model\.objective = mine names no topology"):
         load_topology(Choice("objective", "mine", Bare()))
-    with pytest.raises(
-        AsrtoolError, match=r"model\.objective = mine: its topology asrtool\..*Missing cannot be loaded"
-    ):
+    with pytest.raises(AsrtoolError, match=r"ctc_topology:Missing cannot be loaded"):
         load_topology(Choice("objective", "mine", Elsewhere()))
+
+
+class Incomplete:
+    """Settings whose topology has nothing of one."""
+
+    topology = "collections:OrderedDict"
+
+
+def test_a_topology_that_lacks_a_method_is_refused_with_its_name() -> None:
+    with pytest.raises(AsrtoolError, match=r"collections:OrderedDict: no topology, it lacks .*align"):
+        load_topology(Choice("objective", "mine", Incomplete()))

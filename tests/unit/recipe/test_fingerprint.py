@@ -31,6 +31,7 @@ KEEPING = dataclasses.replace(TRAIN, run=(Line("asrtool keep {work}/train/model.
 SOURCES = {
     "asrtool/models/lstm.py": "",
     "asrtool/models/ctc.py": "",
+    "asrtool/models/ctc_topology.py": "",
     "asrtool/train/optimizer.py": "",
     "asrtool/train/schedule.py": "",
     "asrtool/train/shards.py": "",
@@ -108,10 +109,18 @@ def test_only_what_is_chosen_counts(root: Path, tmp_path: Path) -> None:
 
 def test_a_path_that_is_set_or_removed_counts_and_an_empty_one_is_none(root: Path, tmp_path: Path) -> None:
     stage = dataclasses.replace(TRAIN, settings=("paths",))
-    run_stages(make_run(tmp_path, "paths.an4=/a", stage=stage), range(1))
-    assert state(make_run(tmp_path, "paths.an4=/a", "paths.own_test=", stage=stage)) == "done"
-    assert state(make_run(tmp_path, "paths.an4=/b", stage=stage)) == 'stale paths.an4 "/a" -> "/b"'
-    assert state(make_run(tmp_path, stage=stage)) == 'stale paths.an4 "/a" -> ""'
+    corpora = ("data.train=an4", "data.test=own")
+    run_stages(make_run(tmp_path, "paths.an4=/a", *corpora, stage=stage), range(1))
+    assert state(make_run(tmp_path, "paths.an4=/a", "paths.own_test=", *corpora, stage=stage)) == "done"
+    assert state(make_run(tmp_path, "paths.an4=/b", *corpora, stage=stage)) == 'stale paths.an4 "/a" -> "/b"'
+    assert state(make_run(tmp_path, *corpora, stage=stage)) == 'stale paths.an4 "/a" -> ""'
+
+
+def test_the_path_of_a_corpus_that_is_not_chosen_does_not_count(root: Path, tmp_path: Path) -> None:
+    stage = dataclasses.replace(TRAIN, settings=("paths",))
+    corpora = ("data.train=an4", "data.test=an4", "paths.an4=/a")
+    run_stages(make_run(tmp_path, *corpora, "paths.own_test=/b", stage=stage), range(1))
+    assert state(make_run(tmp_path, *corpora, "paths.own_test=/c", "paths.ldc97s62=/d", stage=stage)) == "done"
 
 
 def test_the_code_of_a_chosen_component_counts_and_that_of_others_does_not(root: Path, tmp_path: Path) -> None:
@@ -163,6 +172,20 @@ def test_an_own_module_and_what_it_imports_of_its_package_count(
     with open(own / f"{name}.py", "a") as file:
         file.write("Y = 2\n")
     assert state(run) == (f"stale code changed: {own}/{name}.py" if counts else "done")
+
+
+def test_the_topology_of_an_own_objective_counts(own: Path, root: Path, tmp_path: Path) -> None:
+    """Settings name it, and nothing imports it."""
+    (own / "goal.py").write_text(
+        "class Goal:\n    class Settings: ...\n    def fits(self): ...\n    def loss(self): ...\n"
+        f"Goal.Settings.topology = '{own.name}.unused:Paths'\n"
+        "import dataclasses\ndataclasses.dataclass(frozen=True)(Goal.Settings)\n"
+    )
+    run = make_run(tmp_path, f"model.objective={own.name}.goal:Goal")
+    run_stages(run, range(1))
+    assert state(run) == "done"
+    (own / "unused.py").write_text("X = 2\n")
+    assert state(run) == f"stale code changed: {own}/unused.py"
 
 
 def test_a_ring_of_a_persons_own_counts(own: Path, root: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import shutil
@@ -18,6 +19,7 @@ from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report import results
 from asrtool.report.results import write_results
+from asrtool.settings import Choice
 
 COUNTS = {"segments": 10, "words": 80, "corr": 74, "sub": 4, "del": 2, "ins": 2, "err": 8}
 MANIFEST = {
@@ -74,7 +76,7 @@ def test_several_test_sets_have_a_table_each(work: Path) -> None:
         write_json(work / f"score/calls/{method}/score.json", {"overall": COUNTS, "labels": labels, "speakers": {}})
     text = write_results(work, CONFIG).read_text(encoding="utf-8")
     first, second, _ = text.split("LM weight |", 3)[:3]
-    assert "percent on the test set (not Hub5'00);" in first
+    assert "percent on hub5 (not Hub5'00);" in first
     assert "percent on My calls;" in second
     assert "| method | LM weight | Part X | Overall |" in text
     assert "| greedy | - | 30.0 | 10.0 | 4 | 2 | 2 | 80 | 10 |" in text
@@ -85,7 +87,7 @@ def test_several_test_sets_have_a_table_each(work: Path) -> None:
 
 def test_a_set_of_another_size_is_not_called_hub5_00(work: Path) -> None:
     text = write_results(work, CONFIG).read_text(encoding="utf-8")
-    assert "on the test set (not Hub5'00)" in text
+    assert "on hub5 (not Hub5'00)" in text
 
 
 def test_the_report_shows_command_parameters_hours_and_settings(work: Path) -> None:
@@ -144,3 +146,11 @@ def test_a_training_without_records_of_learners_names_the_stage_to_run_again(wor
     (work / "train/learners/0.jsonl").unlink()
     with pytest.raises(AsrtoolError, match="run stage train again with --force"):
         write_results(work, CONFIG)
+
+
+def test_a_development_set_of_a_corpus_is_not_called_held_out(work: Path) -> None:
+    text = write_results(work, CONFIG).read_text(encoding="utf-8")
+    assert "utterances held out by conversation and speaker):" in text
+    named = dataclasses.replace(CONFIG, data=dataclasses.replace(CONFIG.data, dev=(Choice.of("corpus", "own"),)))
+    text = write_results(work, named).read_text(encoding="utf-8")
+    assert "utterances of own, or held out where it has none):" in text

@@ -15,7 +15,9 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.models.ctc import Ctc
 from asrtool.models.objective import Loss
 from asrtool.train.batch import TrainingBatch
-from asrtool.train.source import BatchSource, Planned, Size, SourceContext
+from asrtool.train.settings import Shards as ShardsSettings
+from asrtool.train.shards import Shards
+from asrtool.train.source import BatchSource, DevSet, Planned, Size, SourceContext
 
 
 class CountingCtc(Ctc):
@@ -118,3 +120,18 @@ class Mixture(Own):
                 positions.append(int(parts[part][taken[part] % len(parts[part])]))
                 taken[part] += 1
             yield self.planned(positions, {"taken": list(taken)})
+
+
+class OwnDev(Shards):
+    """As ever, but for what it is evaluated with: the first batch of dev."""
+
+    Settings = ShardsSettings
+
+    @classmethod
+    def open_dev(cls, context: SourceContext) -> DevSet:
+        return FirstBatch(context)
+
+
+class FirstBatch(Shards):
+    def plan_eval(self) -> list[Planned]:
+        return super().plan_eval()[:1]

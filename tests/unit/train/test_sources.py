@@ -229,6 +229,17 @@ def test_dev_is_evaluated_as_ever(train_toy, tmp_path: Path, name: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+def test_a_source_may_bring_what_it_is_evaluated_with(train_toy, tmp_path: Path) -> None:
+    losses = []
+    for name in ("shards", "own_components:OwnDev"):
+        out = tmp_path / name.partition(":")[0]
+        train_toy(out, "train.num_epochs=1", f"train.source={name}")
+        final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+        losses.append(final["dev_loss"])
+    assert losses[0] != losses[1]
+    assert_same_bits(last_weights(tmp_path / "shards"), last_weights(tmp_path / "own_components"))
+
+
 def test_an_unknown_source_is_one_line() -> None:
     with pytest.raises(AsrtoolError, match="unknown source 'shard', expected one of shards"):
         load_config(overrides=["train.source=shard"])
