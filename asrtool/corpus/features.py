@@ -29,7 +29,7 @@ from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests,
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder, write_text
+from asrtool.files import remove_leftovers, write_folder, write_text
 from asrtool.log import progress
 
 MapShards = Callable[[Callable[[ShardJob], ShardResult], Sequence[ShardJob]], Iterable[ShardResult]]
@@ -95,6 +95,8 @@ def plan_shards(sources: Sequence[Source], speeds: Sequence[float], shard_cuts: 
 
 
 def _remove_others(out: Path, sets: Sets) -> None:
+    if out.is_dir():
+        remove_leftovers(out)  # those of `sets` alone would go when these are written
     for index in out.glob(f"*/{INDEX}"):
         if index.parent.name not in sets.names:
             shutil.rmtree(index.parent)
