@@ -12,8 +12,7 @@ from asrtool.recipe.source import Entry, code_digests
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tests are run instead, and give stand-ins where a type is asked for; tests/unit/cli/test_run.py checks each recipe.
-# No command imports a benchmark.
-NOT_TYPED = ("tests/", "recipes/", "benchmarks/")
+NOT_TYPED = ("tests/", "recipes/")
 
 
 @pytest.fixture(scope="module")
