@@ -26,17 +26,19 @@ import kaldifst
 import numpy as np
 import torch
 
-from asrtool.config import Config, Decode, Lm
+from asrtool.config import Config
 from asrtool.decode.forward import Scored, compute_scores
 from asrtool.decode.graph import Graph
 from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import FOLDERS, Resources
+from asrtool.decode.settings import Decode
 from asrtool.decode.tune import count_errors
 from asrtool.lang.graph import build_graph, load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
+from asrtool.lang.settings import Lm
 from asrtool.lang.symbols import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.score.result import total
