@@ -263,8 +263,8 @@ def test_two_components_that_would_share_a_table_are_refused(
 ) -> None:
     """One table cannot hold the settings of both, and the file of a stage could not be read back."""
     written(tmp_path, OWN + "adagrad.Settings = Settings\n", f"{own}_2.py")
-    told = message(f"train.optimizer={own}:adagrad", f"train.schedule={own}_2:adagrad")
-    assert f"{own}:adagrad and {own}_2:adagrad would share the table [train.adagrad]" in told
+    said = message(f"train.optimizer={own}:adagrad", f"train.schedule={own}_2:adagrad")
+    assert f"{own}:adagrad and {own}_2:adagrad would share the table [train.adagrad]" in said
 
 
 def test_what_own_settings_refuse_is_reported_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,8 +364,8 @@ def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str)
 
 
 def test_settings_that_several_components_have_are_reported_with_the_table() -> None:
-    told = message("distributed.strategy=adpsgd-fixed", "distributed.adpsgd-fixed.message_type=x")
-    assert told.startswith("distributed.adpsgd-fixed: message_type is 'x', expected one of fp32, bf16")
+    said = message("distributed.strategy=adpsgd-fixed", "distributed.adpsgd-fixed.message_type=x")
+    assert said.startswith("distributed.adpsgd-fixed: message_type is 'x', expected one of fp32, bf16")
 
 
 def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
