@@ -6,26 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from toy import write_recipe
 
 from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
 
 ROOT = Path(__file__).resolve().parents[3]
-RECIPE = """
-from asrtool.recipe.stage import Line, Stage
-
-CONFIG = "small"
-STAGES = (Stage("only", "Why.", makes=("x",), run=(Line("asrtool lm {work}/x"),)),)
-"""
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
     """recipes/mine of a person's project."""
-    folder = tmp_path / "project" / "recipes" / "mine"
-    (folder / "conf").mkdir(parents=True)
-    (folder / "recipe.py").write_text(RECIPE)
-    (folder / "conf" / "small.toml").write_text("[lm]\norder = 2\n")
-    return load_recipe(folder)
+    return load_recipe(write_recipe(tmp_path / "project" / "recipes" / "mine", small=2))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from toy import SMALL_RECIPE, write_recipe
 
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.plan import choose_stages
@@ -14,22 +15,11 @@ from asrtool.recipe.stage import number_stages
 from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[3]
-RECIPE = """
-from asrtool.recipe.stage import Line, Stage
-
-CONFIG = "small"
-STAGES = (Stage("only", "Why.", makes=("x",), run=(Line("asrtool lm {work}/x"),)),)
-"""
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
-    folder = tmp_path / "checkout" / "recipes" / "mine"
-    (folder / "conf").mkdir(parents=True)
-    (folder / "recipe.py").write_text(RECIPE)
-    (folder / "conf" / "small.toml").write_text("[lm]\norder = 2\n")
-    (folder / "conf" / "large.toml").write_text("[lm]\norder = 4\n")
-    return load_recipe(folder)
+    return load_recipe(write_recipe(tmp_path / "checkout" / "recipes" / "mine", small=2, large=4))
 
 
 def test_a_recipe_is_loaded_from_its_folder(recipe: Recipe) -> None:
@@ -44,7 +34,7 @@ def test_a_recipe_is_loaded_from_its_folder(recipe: Recipe) -> None:
         ("\n\nundefined\n", "line 3: NameError: name 'undefined' is not defined"),
         ("from asrtool.recipe.stage import Stage\n\nSTAGES = (Stage('a'),)\n", "line 3: TypeError: "),
         ("CONFIG = 'mini'\n", "STAGES is no tuple of Stage"),
-        (RECIPE.replace('CONFIG = "small"', ""), "CONFIG is no text"),
+        (SMALL_RECIPE.replace('CONFIG = "small"', ""), "CONFIG is no text"),
     ],
 )
 def test_a_broken_recipe_is_reported_in_one_line(recipe: Recipe, text: str, message: str) -> None:
@@ -60,7 +50,7 @@ def test_without_a_name_the_checkout_around_the_current_directory_is_taken(
 ) -> None:
     swbd = recipe.folder.parent / "swbd"
     swbd.mkdir()
-    (swbd / "recipe.py").write_text(RECIPE)
+    (swbd / "recipe.py").write_text(SMALL_RECIPE)
     deep = swbd / "exp" / "logs"
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)

@@ -98,3 +98,20 @@ if __name__ == "__main__":
     write_sources(source.ROOT)
     waiting = Stage("long", "Takes long.", makes=("long.txt",), run=(Line("asrtool wait {work}/long.txt"),))
     engine.run_stages(make_run(Path(sys.argv[1]), [waiting]), range(1))
+
+
+SMALL_RECIPE = """
+from asrtool.recipe.stage import Line, Stage
+
+CONFIG = "small"
+STAGES = (Stage("only", "Why.", makes=("x",), run=(Line("asrtool lm {work}/x"),)),)
+"""
+
+
+def write_recipe(folder: Path, **orders: int) -> Path:
+    """Make `folder` a recipe of one stage, with a configuration NAME that sets lm.order for each of `orders`."""
+    (folder / "conf").mkdir(parents=True)
+    (folder / "recipe.py").write_text(SMALL_RECIPE)
+    for name, order in orders.items():
+        (folder / "conf" / f"{name}.toml").write_text(f"[lm]\norder = {order}\n")
+    return folder
