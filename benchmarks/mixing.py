@@ -41,7 +41,7 @@ def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Call
     return {
         "update": lambda: own.update(weights_P),
         "pull": lambda: own.pull(mine_P, theirs_P, 1 / 3),
-        "answer": lambda: own.answer(theirs_P, mine_P, 1 / 3),
+        "answer": lambda: own.answer(theirs_P, mine_P, 1 / 3, 0),
     }
 
 

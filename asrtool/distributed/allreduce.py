@@ -6,6 +6,7 @@ Buffers are not broadcast: each learner keeps its own statistics, and their mean
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.distributed.buffers import OwnStatistics
-from asrtool.distributed.strategy import ConsensusMetrics, StepCost, StrategyContext, SynchronousStrategy
+from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
 
@@ -80,9 +81,9 @@ class AllReduce(SynchronousStrategy):
     def consensus(self) -> contextlib.AbstractContextManager[None]:
         return self.statistics.consensus()
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), **self.statistics.state()}
+    def snapshot(self, cut: int) -> Snapshot:
+        return dataclasses.replace(super().snapshot(cut), learner=self.statistics.state())
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        super().load_state(state)
-        self.statistics.load_state(state)
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        super().load_state(learner, shared)
+        self.statistics.load_state(learner)

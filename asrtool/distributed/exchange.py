@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Mapping
 
@@ -14,6 +15,8 @@ from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.view import View
 
 STOP = b"stop"  # other orders are the number of a neighbour
+CUT = struct.Struct("<q")  # the last cut of the learner that asks, before its snapshot
+REFUSED = b""  # an answer without a snapshot
 
 
 class Exchanger:
@@ -28,7 +31,8 @@ class Exchanger:
         self.view = view
         self.weight = weight
         self.mine_P, self.answer_P = (torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(2))
-        self.num_exchanges = 0
+        self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
+        self.num_refused = 0  # of those begun here
         self.num_bytes = 0  # sent
         self.asked = -1
         self.idle = threading.Event()
@@ -64,6 +68,11 @@ class Exchanger:
         self._check()
         if not answered:
             raise ConnectionError(f"learner {self.asked} has not answered for {TIMEOUT_S:g} s")
+
+    def take_partners(self) -> list[int]:
+        """With whom exchanges begun here were done since the last call."""
+        partners, self.partners = self.partners, []
+        return partners
 
     def close(self) -> None:
         """Stop answering. All learners finish their exchanges first: one under way would wait for its answer."""
@@ -107,25 +116,34 @@ class Exchanger:
             socket.connect(self.addresses[neighbour])
             self.poller.register(socket, zmq.POLLIN)
         self.asked = neighbour
-        self.view.snapshot(self.mine_P)
+        cut = self.view.ask(self.mine_P)
+        self.requests[neighbour].send(CUT.pack(cut), zmq.SNDMORE)
         self.requests[neighbour].send(as_bytes(self.mine_P), copy=False)
         self.num_bytes += self.mine_P.nbytes
 
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
-        self.view.pull(self.mine_P, self._receive(socket), self.weight)
-        self.num_exchanges += 1
+        answer = socket.recv(copy=False)
+        if len(answer):
+            self.view.pull(self.mine_P, self._snapshot(answer), self.weight)
+            self.partners.append(self.asked)
+        else:
+            self.view.refused()
+            self.num_refused += 1
         self.idle.set()
 
-    def _receive(self, socket: zmq.Socket[bytes]) -> Tensor:
-        """A snapshot, in the memory of the message."""
-        return torch.frombuffer(socket.recv(copy=False).buffer, dtype=self.view.message_type)
+    def _snapshot(self, message: zmq.Frame) -> Tensor:
+        """What a message holds, in its memory."""
+        return torch.frombuffer(message.buffer, dtype=self.view.message_type)
 
     def _answer(self) -> None:
         learner = self.answers.recv()
-        theirs_P = self._receive(self.answers)
+        (cut,) = CUT.unpack(self.answers.recv())
+        theirs_P = self._snapshot(self.answers.recv(copy=False))
         if self.answered:
             self.answered.wait()  # ZeroMQ may still read the last answer
-        self.view.answer(theirs_P, self.answer_P, self.weight)
         self.answers.send(learner, zmq.SNDMORE)
+        if not self.view.answer(theirs_P, self.answer_P, self.weight, cut):
+            self.answers.send(REFUSED)
+            return
         self.answered = self.answers.send(as_bytes(self.answer_P), copy=False, track=True)
         self.num_bytes += self.answer_P.nbytes

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from asrtool.distributed.buffers import float_buffers
 
+NUM_RUNS, LEN_RUN = 64, 64  # of a sample of the weights
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
 
 
@@ -22,6 +23,7 @@ class FlatWeights:
 
     def __init__(self, model: nn.Module, slices: int = 1, with_buffers: bool = True) -> None:
         """P is made a multiple of `slices`."""
+        self.slices = slices
         self.parameters = list(model.parameters())
         self.buffers = float_buffers(model) if with_buffers else []
         self.on_host = are_on_host(self.parameters)
@@ -65,6 +67,11 @@ class FlatWeights:
         """Give the model what `weights_P` holds now."""
         if not self.on_host:
             torch._foreach_copy_([tensor.data for tensor in self._tensors()], self.views)
+
+    def sample(self, weights_P: Tensor) -> Tensor:
+        """Runs of neighbouring weights: single ones would each take a line of the cache, at every step."""
+        apart = min(self.num_weights, max(LEN_RUN, self.num_weights // NUM_RUNS))
+        return weights_P.as_strided((self.num_weights // apart, min(LEN_RUN, apart)), (apart, 1)).double()
 
     def _tensors(self) -> list[Tensor]:
         return [*self.parameters, *(buffer.tensor for buffer in self.buffers)]

@@ -11,14 +11,19 @@ from torch import Tensor
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.strategy import MixingRule, StepCost
 from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
-from asrtool.distributed.view import View
+from asrtool.distributed.view import Recorded, View
 from asrtool.distributed.world import World, own_address
 
 MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Gossip(MixingRule):
-    """Exchanges with the right neighbour of each step, one at a time, while the next step computes."""
+    """Exchanges with the right neighbour of each step, one at a time, while the next step computes.
+
+    A learner whose last exchange is still under way skips that of a step; both are counted.
+    """
+
+    asynchronous = True
 
     def __init__(self, weights_P: Tensor, world: World, ring: Ring, message_type: str, seed: int) -> None:
         self.weights_P = weights_P
@@ -28,6 +33,8 @@ class Gossip(MixingRule):
         self.seed = seed
         self.num_steps = 0
         self.num_bytes = 0
+        self.num_skipped = 0  # exchanges not begun or refused, by the last step
+        self.num_busy = 0
         self.exchanger: Exchanger | None = None
 
     def start(self) -> None:
@@ -44,12 +51,20 @@ class Gossip(MixingRule):
         if self.exchanger is None:
             return StepCost()
         before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
-        return StepCost(time.perf_counter() - begin, 0.0, self.num_bytes - before, staleness)
+        skipped, self.num_skipped = self.num_skipped, self.num_busy + self.exchanger.num_refused
+        return StepCost(
+            time.perf_counter() - begin,
+            0.0,
+            self.num_bytes - before,
+            staleness,
+            partners=self.exchanger.take_partners(),
+            num_skipped=self.num_skipped - skipped,
+        )
 
     def begin(self) -> None:
         if self.exchanger:
             ring = self.ring(self.world.size, self.num_steps, self.seed)
-            self.exchanger.begin(right_neighbour(ring, self.world.rank))
+            self.num_busy += not self.exchanger.begin(right_neighbour(ring, self.world.rank))
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for
@@ -57,6 +72,12 @@ class Gossip(MixingRule):
             self.exchanger.finish()
         self.world.barrier()
         self.view.update(self.weights_P)
+
+    def record(self, cut: int) -> Recorded:
+        return self.view.record(cut)
+
+    def give_back(self, values_P: Tensor) -> None:
+        self.view.give_back(values_P)
 
     def state(self) -> dict[str, Any]:
         return {"num_steps": self.num_steps}

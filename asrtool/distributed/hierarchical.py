@@ -19,7 +19,15 @@ from asrtool.distributed.delay_by_one import DelayByOne
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.settings import Hierarchical
-from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategy import (
+    LocalReplica,
+    MixingRule,
+    Snapshot,
+    StepCost,
+    Strategy,
+    StrategyContext,
+)
+from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
 from asrtool.errors import AsrtoolError
@@ -40,6 +48,7 @@ class Sliced(MixingRule):
         self.node = node
         self.outer = outer
         self.before_update = outer.before_update
+        self.asynchronous = outer.asynchronous
 
     def start(self) -> None:
         self.outer.start()
@@ -50,7 +59,7 @@ class Sliced(MixingRule):
         averaged = time.perf_counter()
         cost = self.outer.mix()
         mixed = time.perf_counter()
-        self._gather_slices()
+        self.gather_slices()
         cost.wait_s += time.perf_counter() - mixed + averaged - begin
         cost.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
         return cost
@@ -64,9 +73,15 @@ class Sliced(MixingRule):
 
     def finish(self) -> None:
         self.outer.finish()
-        self._gather_slices()
+        self.gather_slices()
 
-    def _gather_slices(self) -> None:
+    def record(self, cut: int) -> Recorded:
+        return self.outer.record(cut)
+
+    def give_back(self, values_P: Tensor) -> None:
+        self.outer.give_back(values_P)
+
+    def gather_slices(self) -> None:
         if self.node.size > 1:
             slices = list(self.flat.weights_P.chunk(self.node.size))
             collectives.all_gather(slices, self.slice_P.clone(), group=self.node.group)
@@ -82,22 +97,37 @@ class Sliced(MixingRule):
 
 
 class SuperLearner(LocalReplica):
-    """A learner of a node."""
+    """A learner of a node. Of what all of a node have, each saves its slice, and the first one the optimizer."""
+
+    mixing: Sliced
 
     def __init__(
         self,
         context: StrategyContext,
         flat: FlatWeights,
-        mixing: MixingRule,
+        mixing: Sliced,
         assignment_rule: AssignmentRule,
         node: World,
     ) -> None:
         self.gradients = AveragedGradients(context.task, node)
+        self.node = node
         super().__init__(context, flat, mixing, assignment_rule, self.gradients.task)
 
     def start(self) -> None:
         self.gradients.start()
+        self.mixing.gather_slices()  # of a checkpoint each has read its own
+        self.flat.load()
         super().start()
+
+    def snapshot(self, cut: int) -> Snapshot:
+        snapshot = super().snapshot(cut)
+        slice_P = self.mixing.slice_P
+        if not self.asynchronous:
+            snapshot.values_P = slice_P.clone()
+        snapshot.offset = int(slice_P.storage_offset())
+        snapshot.weight = self.node.size / self.world.size
+        snapshot.keeper = self.world.rank - self.node.rank
+        return snapshot
 
     def step(self) -> tuple[float, StepCost]:
         inner = self.gradients.cost()

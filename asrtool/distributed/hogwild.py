@@ -7,14 +7,23 @@ optimizer of its own. Buffers lie in shared memory as well: each learner adds it
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from asrtool.distributed.buffers import synchronise_counters
 from asrtool.distributed.flat import FlatWeights, are_on_host
-from asrtool.distributed.strategy import ConsensusMetrics, StepCost, Strategy, StrategyContext, SynchronousStrategy
+from asrtool.distributed.strategy import (
+    ConsensusMetrics,
+    Snapshot,
+    StepCost,
+    Strategy,
+    StrategyContext,
+    SynchronousStrategy,
+)
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -52,6 +61,15 @@ class Hogwild(SynchronousStrategy):
         self.num_others = self._count_others()
         self.world.barrier()
         return ConsensusMetrics(0.0, None)
+
+    def snapshot(self, cut: int) -> Snapshot:
+        return dataclasses.replace(super().snapshot(cut), keeper=self.world.rank)
+
+    def load_shared(self, shared: dict[str, Any]) -> bool:
+        return False
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(shared["optimizer"])
 
     def _count_others(self) -> int:
         return int(self.steps_L.sum() - self.steps_L[self.world.rank])

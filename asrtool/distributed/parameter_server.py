@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.flat import FlatWeights, as_bytes, views_of
-from asrtool.distributed.strategy import ConsensusMetrics, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.update import NamedParameters, Update
 from asrtool.distributed.work_queue import AssignmentRule
@@ -247,17 +247,17 @@ class ParameterServer(Strategy):
     def consensus(self) -> contextlib.AbstractContextManager[None]:
         return self.statistics.consensus()
 
-    def state(self) -> dict[str, Any]:
-        state = self.statistics.state()
+    def snapshot(self, cut: int) -> Snapshot:
+        learner = self.statistics.state()
         if self.server:
-            state |= {"optimizer": self.server.optimizer.state_dict(), "num_steps": self.server.num_steps}
-        return state
+            learner |= {"optimizer": self.server.optimizer.state_dict(), "num_steps": self.server.num_steps}
+        return Snapshot(learner, keeper=self.world.rank)
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.statistics.load_state(state)
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.statistics.load_state(learner)
         if self.server:
-            self.server.optimizer.load_state_dict(state["optimizer"])
-            self.server.num_steps = state["num_steps"]
+            self.server.optimizer.load_state_dict(learner["optimizer"])
+            self.server.num_steps = learner["num_steps"]
 
     def close(self) -> None:
         if self.server:

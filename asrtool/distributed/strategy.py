@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,11 +17,10 @@ from torch import Tensor, nn
 from asrtool.distributed.buffers import synchronise_counters
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.update import NamedParameters, Update
+from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-
-NUM_RUNS, LEN_RUN = 64, 64  # of weights whose updates are summed, to see whether any is lost
 
 
 @dataclass
@@ -31,6 +31,8 @@ class StepCost:
     wait_s: float = 0.0  # waiting for others
     num_bytes: int = 0  # sent
     staleness: int = 0  # changes to the weights by others since the gradient was computed on them
+    partners: Sequence[int] = ()  # with whom the exchanges begun here were done since the last step
+    num_skipped: int = 0  # exchanges not begun, since the one before was still under way, or refused
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,23 @@ class ConsensusMetrics:
 
     distance: float  # root mean square over the learners of ||w - mean of w|| / ||mean of w||
     drift: float | None  # ||mean of w - (mean at the last synchronisation + mean of the updates)|| / ||mean of w||
+
+
+@dataclass
+class Snapshot:
+    """A learner's part of a checkpoint, as it is between two of its steps.
+
+    Tensors of `learner` and `shared` are those that training changes; `values_P` is a copy, once it is settled.
+    """
+
+    learner: dict[str, Any]  # what this learner has of its own
+    shared: dict[str, Any] = field(default_factory=dict)  # what learner `keeper` has as well
+    keeper: int = 0
+    values_P: Tensor | None = None  # of the flat weights from `offset` on; summed by `weight` they are the mean of all
+    offset: int = 0
+    weight: float = 1.0
+    updates_S: Tensor | None = None  # a sample of what the optimizer has added since the last one, if it is known
+    settled: threading.Event | None = None  # set once nothing changes `values_P` any more
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,9 @@ class Strategy(ABC):
     task: nn.Module
     optimizer: torch.optim.Optimizer
     update: Update
+    asynchronous: bool = False  # whether a learner takes its snapshots without waiting for others; it then has:
+    flat: FlatWeights  # of the weights that snapshots have values of
+    mean_S: Tensor | None  # a sample of the mean of all learners when they last synchronised
 
     def start(self) -> None:
         """Before the first step of this process, after `load_state`."""
@@ -89,12 +111,23 @@ class Strategy(ABC):
         """After `synchronise`: inside, the model holds the weights and buffers that stand for all learners."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """After `synchronise`: what this learner needs to resume, beside the weights that stand for all."""
+    def snapshot(self, cut: int) -> Snapshot:
+        """What this learner needs to resume, beside the weights that stand for all.
+
+        Between two steps at a cut, its number counted from 1 where training began or resumed; where the strategy is not
+        `asynchronous`, after `synchronise`.
+        """
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        """`values_P` of `snapshot` are not read any more."""
 
     @abstractmethod
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, once the model holds the weights that stood for all."""
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        """Continue from those of a snapshot, once the model holds the weights that stood for all."""
+
+    def load_shared(self, shared: dict[str, Any]) -> bool:
+        """The same where there were other learners: whether there was anything to load."""
+        return False
 
     def close(self) -> None:
         """End threads and connections."""
@@ -104,6 +137,7 @@ class MixingRule(ABC):
     """How a learner's weights are mixed with those of others, beside its own update: the rule of a strategy."""
 
     before_update = False  # whether a step mixes before the learner's own update
+    asynchronous = False  # whether `record` waits for nobody
 
     def start(self) -> None:
         """Before the first step."""
@@ -117,6 +151,13 @@ class MixingRule(ABC):
 
     def finish(self) -> None:
         """All learners call this: finish what is under way."""
+
+    def record(self, cut: int) -> Recorded:
+        """The mixed weights at `cut`, to be consistent with what others record there. For asynchronous ones."""
+        raise NotImplementedError
+
+    def give_back(self, values_P: Tensor) -> None:
+        """What was recorded is not read any more."""
 
     def state(self) -> dict[str, Any]:
         """What `load_state` needs beside the weights."""
@@ -147,8 +188,10 @@ class LocalReplica(Strategy):
         self.optimizer, self.update = optimizer_and_update(context)
         self.flat = flat
         self.mixing = mixing
+        self.asynchronous = mixing.asynchronous
         self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
-        self.updates_S = torch.zeros_like(self._sample(flat.weights_P))
+        self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
+        self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
         self.mean_S: Tensor | None = None
 
     def start(self) -> None:
@@ -174,9 +217,9 @@ class LocalReplica(Strategy):
         return cost
 
     def _update(self) -> float:
-        before_S = self._sample(self.flat.weights_P)
+        before_S = self.flat.sample(self.flat.weights_P)
         norm = self.update.step()
-        self.updates_S += self._sample(self.flat.fetch()) - before_S
+        self.updates_S += self.flat.sample(self.flat.fetch()) - before_S
         return norm
 
     def synchronise(self) -> ConsensusMetrics:
@@ -188,7 +231,7 @@ class LocalReplica(Strategy):
         own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
         norm = float(mean_W.norm())
         squares = self.world.sum(float((own_W - mean_W).norm()) ** 2)[0]
-        return ConsensusMetrics(math.sqrt(squares / self.world.size) / norm, self._drift(self._sample(self.mean_P)))
+        return ConsensusMetrics(math.sqrt(squares / self.world.size) / norm, self._drift(self.flat.sample(self.mean_P)))
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
@@ -199,14 +242,29 @@ class LocalReplica(Strategy):
         finally:  # a learner may be asked to stop while it evaluates
             self._become(own_P)
 
-    def state(self) -> dict[str, Any]:
-        weights_P = self.flat.weights_P.clone()
-        return {"weights_P": weights_P, "optimizer": self.optimizer.state_dict(), "mixing": self.mixing.state()}
+    def snapshot(self, cut: int) -> Snapshot:
+        recorded = self.mixing.record(cut) if self.asynchronous else None
+        before_S, self.recorded_S = self.recorded_S, self.updates_S.clone()
+        return Snapshot(
+            learner={"mixing": self.mixing.state()},
+            shared={"optimizer": self.optimizer.state_dict()},
+            keeper=self.world.rank,
+            values_P=recorded.values_P if recorded else self.flat.weights_P.clone(),
+            weight=1 / self.world.size,
+            updates_S=self.recorded_S - before_S,
+            settled=recorded.settled if recorded else None,
+        )
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._become(state["weights_P"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.mixing.load_state(state["mixing"])
+    def give_back(self, snapshot: Snapshot) -> None:
+        if self.asynchronous and snapshot.values_P is not None:
+            self.mixing.give_back(snapshot.values_P)
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        offset, values_P = learner["offset"], learner["values_P"]
+        self.flat.weights_P[offset : offset + len(values_P)].copy_(values_P)
+        self.flat.load()
+        self.optimizer.load_state_dict(shared["optimizer"])
+        self.mixing.load_state(learner["mixing"])
 
     def close(self) -> None:
         self.mixing.close()
@@ -220,13 +278,8 @@ class LocalReplica(Strategy):
         self.world.mean(updates_S)
         before_S, self.mean_S = self.mean_S, mean_S
         self.updates_S.zero_()
+        self.recorded_S.zero_()
         return None if before_S is None else float((mean_S - before_S - updates_S).norm() / mean_S.norm())
-
-    def _sample(self, weights_P: Tensor) -> Tensor:
-        """Runs of neighbouring weights: single ones would each take a line of the cache, at every step."""
-        num_weights = self.flat.num_weights
-        apart = min(num_weights, max(LEN_RUN, num_weights // NUM_RUNS))
-        return weights_P.as_strided((num_weights // apart, min(LEN_RUN, apart)), (apart, 1)).double()
 
 
 class SynchronousStrategy(Strategy):
@@ -246,11 +299,15 @@ class SynchronousStrategy(Strategy):
     def consensus(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def state(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict()}
+    def snapshot(self, cut: int) -> Snapshot:
+        return Snapshot(learner={}, shared={"optimizer": self.optimizer.state_dict()})
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.load_shared(shared)
+
+    def load_shared(self, shared: dict[str, Any]) -> bool:
+        self.optimizer.load_state_dict(shared["optimizer"])
+        return True
 
 
 def single(context: StrategyContext) -> Strategy:

@@ -8,9 +8,14 @@ can wait for each other, and one that computes still answers.
 
 Messages may be bf16: then both ends use the rounded snapshots, and the changes still cancel.
 
-Of P parameters a learner keeps, beside its model: v and the base of the next update in float32; and for messages, in
-their format, a snapshot sent and one answered with. A snapshot received is read in the memory of the message, for as
-long as it is read.
+A checkpoint is a consistent cut (Chandy and Lamport 1985): each learner records its v between two of its own steps,
+and no exchange crosses the cut. One between a learner that has recorded and one that has not is refused. One that was
+answered before the cut, with the answer still under way, changes what was recorded as well. So the mean of what all
+have recorded has moved by exactly the updates before the cut, though no learner waited for another.
+
+Of P parameters a learner keeps, beside its model: v and the base of the next update in float32, and v as recorded last;
+and for messages, in their format, a snapshot sent and one answered with. A snapshot received is read in the memory of
+the message, for as long as it is read.
 """
 
 from __future__ import annotations
@@ -24,6 +29,14 @@ from torch import Tensor
 CHUNK = 2**18  # values worked on at a time, so that what is read again is still in the cache
 
 
+class Recorded:
+    """v as it was at a cut."""
+
+    def __init__(self, values_P: Tensor) -> None:
+        self.values_P = values_P
+        self.settled = threading.Event()  # set once no exchange from before the cut can change it any more
+
+
 class View:
     """v and what is done to it, each under one short lock."""
 
@@ -34,26 +47,42 @@ class View:
         self.message_type = message_type
         self.lock = threading.Lock()
         self.num_pulls = 0  # since the last update
+        self.cut = 0  # the last one recorded
+        self._asked_at: int | None = None  # the cut behind which the exchange under way was begun here
+        self._open: list[Recorded] = []  # recorded while it was under way
+        self._spare_P: Tensor | None = None
 
-    def snapshot(self, out_P: Tensor) -> None:
-        """Round v into `out_P`, of the type of messages."""
+    def ask(self, out_P: Tensor) -> int:
+        """Begin an exchange: round v into `out_P`, of the type of messages. Returns the last cut, to be sent along."""
         with self.lock:
             out_P.copy_(self.v_P)
+            self._asked_at = self.cut
+            return self.cut
 
     def pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
-        """v += weight (theirs - mine)."""
+        """v += weight (theirs - mine), by the answer to what `ask` began."""
         with self.lock:
             self.num_pulls += 1
-            for v, mine, theirs in _chunks(self.v_P, mine_P, theirs_P):
-                _pull(v, mine, theirs, weight)
+            for values_P in (self.v_P, *(recorded.values_P for recorded in self._open)):
+                for v, mine, theirs in _chunks(values_P, mine_P, theirs_P):
+                    _pull(v, mine, theirs, weight)
+            self._end()
 
-    def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float) -> None:
-        """Snapshot into `out_P` and pull towards `theirs_P`, in one step."""
+    def refused(self) -> None:
+        """The exchange that `ask` began takes no place."""
         with self.lock:
+            self._end()
+
+    def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float, cut: int) -> bool:
+        """Snapshot into `out_P` and pull towards `theirs_P`, in one step; not across a cut: False, and nothing done."""
+        with self.lock:
+            if cut != self.cut:
+                return False
             self.num_pulls += 1
             for v, out, theirs in _chunks(self.v_P, out_P, theirs_P):
                 out.copy_(v)
                 _pull(v, out, theirs, weight)
+            return True
 
     def update(self, weights_P: Tensor) -> None:
         """Add what the learner changed since the last update, and load the result into its `weights_P`.
@@ -66,6 +95,29 @@ class View:
                 v.copy_(weights)
                 base.copy_(weights)
             self.num_pulls = 0
+
+    def record(self, cut: int) -> Recorded:
+        """v as it is now, for the checkpoint of `cut`, which every later exchange is behind."""
+        with self.lock:
+            spare_P, self._spare_P = self._spare_P, None
+            recorded = Recorded(torch.empty_like(self.v_P) if spare_P is None else spare_P)
+            recorded.values_P.copy_(self.v_P)
+            self.cut = cut
+            if self._asked_at is None:
+                recorded.settled.set()
+            else:
+                self._open.append(recorded)
+            return recorded
+
+    def give_back(self, values_P: Tensor) -> None:
+        """The memory of what was recorded serves the next one."""
+        self._spare_P = values_P
+
+    def _end(self) -> None:
+        self._asked_at = None
+        for recorded in self._open:
+            recorded.settled.set()
+        self._open.clear()
 
 
 def _pull(v: Tensor, mine: Tensor, theirs: Tensor, weight: float) -> None:

@@ -1,12 +1,15 @@
-"""The work queue: which batch of an epoch a learner trains next.
+"""The work queue: which batch a learner trains next, from where a training resumes to its end.
 
-All learners know the list of an epoch's batches. They are assigned in rounds. In lock-step a round has a batch for
-every learner, and learner r takes batch r of each: no request is needed, and a restart assigns the same again.
-Otherwise a round has a batch for every member of a sync group (one learner, or those that average their gradients), and
-a counter in the store, common to all groups, gives the next round, so each batch is trained once whatever the speed of
-each group.
+All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r takes
+batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for every
+member of a sync group (one learner, or those that average their gradients), and a counter in the store, common to all
+groups, gives the next round, so each batch is trained once whatever the speed of each group.
 
-A learner that is asked to stop ends the assignment for all, so that all stop at the same batch.
+Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none behind it. An epoch ends with one;
+others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
+(a cut adds CUT to it), so all learners know on which side of each cut a round is, without waiting for one another.
+
+A learner that is asked to stop ends the assignment for all; what was assigned before is trained.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from asrtool.distributed.world import World
 
-FAR = 2**40  # added to the counter, this ends the assignment
+CUT = 2**32  # of the counter: rounds below it, cuts above
+END = 2**56  # added to the counter, this ends the assignment
+COUNTER = "rounds"
 
 
 @dataclass(frozen=True)
@@ -27,80 +33,131 @@ class AssignmentRule:
     group_size: int = 1  # learners of a sync group: neighbours by rank that average their gradients
     lockstep: bool = False  # whether all learners step together
 
+    def round_size(self, num_learners: int) -> int:
+        """Batches of a round."""
+        return num_learners if self.lockstep else self.group_size
+
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a learner trains in a step; positions count the batches of an epoch from 0."""
+    """What a learner trains in a step; positions count the batches of an epoch from 0, and so do epochs."""
 
-    position: int | None  # its batch; None when the last round has none left for this learner
+    epoch: int
+    position: int | None  # its batch; None when the last round of an epoch has none left for this learner
     group: range  # positions of its sync group
+    first: int  # position of the round
     end: int  # all positions below are assigned once this round is
+    number: int  # of the round
+    num_cuts: int  # before it, those at the ends of epochs not among them
+
+
+class Requests(Protocol):
+    """What a learner may want of the others, asked for each round."""
+
+    def stop(self) -> bool:
+        """Whether all are to stop."""
+
+    def save(self, number: int) -> bool:
+        """Whether a checkpoint is to be cut before round `number`; of learner 0."""
+
+    def every(self, number: int) -> bool:
+        """Whether one is cut there, as all learners know without asking; in lock-step."""
 
 
 class WorkQueue:
-    """Assigns the batches of an epoch to this learner."""
+    """Assigns the batches of a training to this learner.
 
-    def __init__(self, world: World, rule: AssignmentRule, stop_requested: Callable[[], bool]) -> None:
+    `batches` gives epoch and positions of a round, None behind the last one. `cuts` are the rounds before which cuts lie
+    that learner 0 asked for, known to learner 0, and in lock-step to all.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        rule: AssignmentRule,
+        batches: Callable[[int], tuple[int, range] | None],
+        requests: Requests,
+    ) -> None:
         self.world = world
         self.rule = rule
-        self.stop_requested = stop_requested
-        self.num_calls = 0
+        self.batches = batches
+        self.requests = requests
+        self.cuts: list[int] = []
 
-    def assign(self, begin: int, end: int, last: int) -> Iterator[Assignment]:
-        """This learner's part of the batches `begin` to `end` (more, to fill a round), `last` being the epoch's end.
-
-        To be called by all learners alike. What was assigned is to be trained, also when the assignment ends early; one
-        without a batch is the last.
-        """
-        self.num_calls += 1
-        group_size = self.rule.group_size
-        size = self.world.size if self.rule.lockstep else group_size
-        rounds = self._in_order if self.rule.lockstep or self.world.size == size else self._by_counter
-        place = self.world.rank % size
-        for number in rounds(f"assign/{self.num_calls}", -(-(end - begin) // size)):
-            first = begin + number * size
-            group_first = first + place // group_size * group_size
-            group = range(min(group_first, last), min(group_first + group_size, last))
-            yield Assignment(first + place if first + place < last else None, group, min(first + size, last))
-
-    def _in_order(self, key: str, num_rounds: int) -> Iterator[int]:
-        """0, 1, 2, ...: the same for all learners.
-
-        Each publishes its round before it looks whether the assignment ends. Who ends it says so before it looks at the
-        rounds of all, so none that it does not see has been assigned, however far learners may run before they wait.
-        """
-        store = self.world.store
-        for number in range(num_rounds):
-            if store is None:
-                if self.stop_requested():
-                    return
-            elif self._ends_before(number, key):
+    def assign(self) -> Iterator[Assignment]:
+        """This learner's part of all batches, in steps. What was assigned is to be trained."""
+        size = self.rule.round_size(self.world.size)
+        rounds = self._in_order if self.world.size == size else self._by_counter
+        place, group_size = self.world.rank % size, self.rule.group_size
+        for number, num_cuts in rounds():
+            found = self.batches(number)
+            if found is None:
                 return
-            yield number
+            epoch, positions = found
+            group = positions[place // group_size * group_size :][:group_size]
+            position = positions[place] if place < len(positions) else None
+            yield Assignment(epoch, position, group, positions.start, positions.stop, number, num_cuts)
 
-    def _ends_before(self, number: int, key: str) -> bool:
-        store, rounds = self.world.store, [f"{key}/round/{rank}" for rank in range(self.world.size)]
+    def _in_order(self) -> Iterator[tuple[int, int]]:
+        """0, 1, 2, ...: the same for all learners, with the same cuts."""
+        num_asked = 0  # requests of any learner that were met
+        for number in itertools.count():
+            if self.world.store is None:
+                if self.requests.stop():
+                    return
+                if self.requests.every(number) or self.requests.save(number):
+                    self.cuts.append(number)
+            else:
+                if self.requests.every(number):
+                    self.cuts.append(number)
+                self._ask(number, num_asked)
+                while what := self._asked_before(number, num_asked):
+                    num_asked += 1
+                    if what == "stop":
+                        return
+                    self.cuts.append(number)
+            yield number, len(self.cuts)
+
+    def _ask(self, number: int, num_asked: int) -> None:
+        """Publish the round, and then what this learner wants.
+
+        Each publishes its round before it looks whether another wants something. Who wants something says so before it
+        looks at the rounds of all, so none that it does not see has been assigned, however far learners may run before
+        they wait.
+        """
+        store, rounds = self.world.store, [f"round/{rank}" for rank in range(self.world.size)]
         store.set(rounds[self.world.rank], str(number))
-        if self.stop_requested():
-            store.set(f"{key}/ends", "")
+        saves = self.world.rank == 0 and self.requests.save(number)
+        what = "stop" if self.requests.stop() else "save" if saves else ""
+        if what:
+            store.compare_set(f"asked/{num_asked}", "", what)
             seen = [int(store.get(name)) for name in rounds if store.check([name])]
-            store.compare_set(f"{key}/end", "", str(max(seen) + 1))
-        return bool(store.check([f"{key}/ends"])) and number >= int(store.get(f"{key}/end"))
+            store.compare_set(f"asked/{num_asked}/before", "", str(max(seen) + 1))
 
-    def _by_counter(self, key: str, num_rounds: int) -> Iterator[int]:
+    def _asked_before(self, number: int, num_asked: int) -> str:
+        """What is to happen before round `number`, if anything."""
+        store, key = self.world.store, f"asked/{num_asked}"
+        if not store.check([key]) or number < int(store.get(f"{key}/before")):
+            return ""
+        what: bytes = store.get(key)
+        return what.decode()
+
+    def _by_counter(self) -> Iterator[tuple[int, int]]:
         """The rounds of this sync group."""
         store, group_size = self.world.store, self.rule.group_size
         group, member = divmod(self.world.rank, group_size)
         for count in itertools.count():
-            if self.stop_requested():
-                store.add(key, FAR)
-            announced = f"{key}/group{group}/{count}"
+            announced = f"group{group}/{count}"
+            if self.requests.stop():
+                store.add(COUNTER, END)
+            if self.world.rank == 0 and self.requests.save(count):
+                self.cuts.append(store.add(COUNTER, CUT) % CUT)
             if member == 0:
-                number = store.add(key, 1) - 1
+                value = store.add(COUNTER, 1) - 1
                 if group_size > 1:
-                    store.set(announced, str(number))
+                    store.set(announced, str(value))
             else:
-                number = int(store.get(announced))
-            if number >= num_rounds:
+                value = int(store.get(announced))
+            if value >= END:
                 return
-            yield number
+            yield value % CUT, value // CUT

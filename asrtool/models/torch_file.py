@@ -59,6 +59,13 @@ def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, 
     return content
 
 
+def map_torch(path: Path) -> dict[str, Any]:
+    """The content of a file that this training has just written, read when it is used, without checking its digest."""
+    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    assert isinstance(content, dict)
+    return content
+
+
 def _load_weights(file: io.BytesIO) -> Any:
     if not IS_TORCH_1:
         return torch.load(file, map_location="cpu", weights_only=True)

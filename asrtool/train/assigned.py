@@ -16,7 +16,7 @@ class Assigned:
     def __init__(self, out: Path, rank: int) -> None:
         self._path = _path(out, rank)
         self._file: FileIO | None = None
-        self._batches: list[int] = []
+        self._batches: list[tuple[int, int]] = []  # epoch and number
 
     def open(self) -> None:
         """Begin with nothing assigned."""
@@ -27,17 +27,17 @@ class Assigned:
 
         Raises AsrtoolError when the disk is full; so does `remove`.
         """
-        self._batches.append(batch)
-        self._write(epoch)
+        self._batches.append((epoch, batch))
+        self._write()
 
     def remove(self, epoch: int, batch: int) -> None:
         """`batch` is trained."""
-        self._batches.remove(batch)
-        self._write(epoch)
+        self._batches.remove((epoch, batch))
+        self._write()
 
-    def _write(self, epoch: int) -> None:
+    def _write(self) -> None:
         assert self._file, "write before open"
-        line = json.dumps({"epoch": epoch, "batches": self._batches}).encode()
+        line = json.dumps({"batches": self._batches}).encode()
         try:
             self._file.seek(0)
             self._file.write(line)
@@ -52,7 +52,7 @@ class Assigned:
 
 
 def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
-    """``epoch`` and ``batches`` of learner `rank`; None where it wrote nothing."""
+    """``batches`` of learner `rank`, each an epoch and a number; None where it wrote nothing."""
     try:
         assigned: dict[str, Any] = json.loads(_path(out, rank).read_bytes())
     except (OSError, ValueError):
@@ -75,5 +75,5 @@ def describe_assigned(out: Path, rank: int) -> str:
     assigned = read_assigned(out, rank)
     if not (assigned and assigned["batches"]):
         return ""
-    named = ", ".join(str(batch) for batch in assigned["batches"])
-    return f" before it had trained batch {named} of epoch {assigned['epoch']}"
+    named = ", ".join(f"{batch} of epoch {epoch}" for epoch, batch in assigned["batches"])
+    return f" before it had trained batch {named}"

@@ -1,17 +1,21 @@
 """A checkpoint: everything a training needs to resume as if it had never stopped.
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
-learners), ``state``, and ``learner``: what learner 0 has of its own. Learner R has its own in
-`step-NNNNNNNN.learner-R.pt`, which is there before the file that makes the checkpoint whole, and has the same ``mark``:
-one that is killed may leave files of learners beside an older file of that step. The state of random generators is not
-among them: the randomness of a batch is drawn from the seed and its place in the training.
+learners), ``state``, and ``part``: that of learner 0. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which is
+there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files of
+learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
+learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
+them: the randomness of a batch is drawn from the seed and its place in the training.
+
+The ledger of a checkpoint, which batches are in its weights, is its place in the training: all batches before that,
+and no other. `learners/R.jsonl` up to ``record_bytes`` says which learner trained which of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import remove_leftovers
 from asrtool.models.torch_file import read_torch, write_torch
 
-FORMAT = 2
-KEYS = ("format", "info", "weights", "learner", "state")
+FORMAT = 3
+KEYS = ("format", "info", "weights", "part", "state")
 ALL = f"step-{8 * '[0-9]'}.pt"
 LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
 NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to resume from, one in case it is damaged
@@ -47,8 +51,8 @@ class State:
     samples: int = 0  # utterances trained
     frames: int = 0  # feature frames trained
     padded_frames: int = 0  # the same with padding
+    rounds: int = 0  # steps of a learner, where all step together
     seconds: float = 0.0  # in the loop, over all runs
-    metrics_bytes: int = 0  # length of metrics.jsonl
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
     num_learners: int = 1
@@ -58,39 +62,32 @@ class State:
     code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
+    unevaluated: list[int] = field(default_factory=list)  # steps of those whose loss on dev is still to be computed
 
 
 def save_checkpoint(
-    directory: Path, info: dict[str, Any], weights: dict[str, Tensor], learner: dict[str, Any], state: State
+    directory: Path, info: dict[str, Any], weights: dict[str, Tensor], part: dict[str, Any], state: State
 ) -> None:
-    """Write the checkpoint of `state.step`; those of the other learners are there already."""
-    content = {
-        "format": FORMAT,
-        "info": info,
-        "weights": weights,
-        "learner": learner,
-        "state": dataclasses.asdict(state),
-    }
+    """Write the checkpoint of `state.step`; the parts of the other learners are there already."""
+    content = {"format": FORMAT, "info": info, "weights": weights, "part": part, "state": dataclasses.asdict(state)}
     write_torch(checkpoint_path(directory, state.step), content)
 
 
-def save_learner(directory: Path, rank: int, learner: dict[str, Any], state: State) -> None:
-    """Write what learner `rank` has of its own at `state`."""
-    content = {"learner": learner, "mark": state.mark}
-    write_torch(learner_path(checkpoint_path(directory, state.step), rank), content)
+def save_part(directory: Path, step: int, rank: int, part: dict[str, Any]) -> None:
+    """Write the part of learner `rank`."""
+    write_torch(learner_path(checkpoint_path(directory, step), rank), part)
 
 
-def load_learner(path: Path, rank: int, mark: str) -> dict[str, Any]:
-    """What learner `rank` had of its own in the checkpoint `path`, being that of `mark`.
+def load_part(path: Path, rank: int, mark: str) -> dict[str, Any]:
+    """The part of learner `rank`, not 0, in the checkpoint `path`, being that of `mark`.
 
     AsrtoolError when it is missing, damaged or of another checkpoint.
     """
     own = learner_path(path, rank)
-    content = read_torch(own, "checkpoint", ("learner",))
-    if content.get("mark", "") != mark:
+    part = read_torch(own, "checkpoint", ("learner",))
+    if part.get("mark", "") != mark:
         raise AsrtoolError(f"{own}: of another checkpoint than {path.name}", "resume from the one before")
-    learner: dict[str, Any] = content["learner"]
-    return learner
+    return part
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
@@ -124,23 +121,36 @@ def load_newest(
 
 
 def remove_others(directory: Path, saved: Iterable[Saved]) -> None:
-    """Remove the checkpoints that are not among `saved`, and the learners of all but the newest of them.
+    """Remove the checkpoints that are not among `saved`, and the parts of learners of all but the newest of them.
 
-    What a killed process left half-written goes as well: none but this one may be writing in `directory`.
+    Parts of a later step stay: they are of a checkpoint that is being written.
     """
-    remove_leftovers(directory)
     kept = {checkpoint_path(directory, entry.step) for entry in saved}
     for path in set(directory.glob(ALL)) - kept:
         path.unlink()
     resumable = {path.stem for path in sorted(kept)[-NUM_RESUMABLE:]}
+    newest = max(resumable, default="")
     for path in directory.glob(LEARNERS):
-        if path.name.split(".")[0] not in resumable:
+        step = path.name.split(".")[0]
+        if step not in resumable and step <= newest:
             path.unlink()
 
 
-def to_keep(saved: list[Saved], keep_last: int, keep_best: int) -> list[Saved]:
-    """Those of `saved` to keep: the last ones, and those with the lowest loss on dev."""
-    kept = {entry.step: entry for entry in saved[-keep_last:] + best_first(saved)[:keep_best]}
+def remove_unfinished(directory: Path) -> None:
+    """Remove what killed processes left of a checkpoint that is not whole; none may be writing one."""
+    if not directory.exists():
+        return
+    remove_leftovers(directory)
+    whole = {path.stem for path in directory.glob(ALL)}
+    for path in directory.glob(LEARNERS):
+        if path.name.split(".")[0] not in whole:
+            path.unlink()
+
+
+def to_keep(saved: list[Saved], keep_last: int, keep_best: int, unevaluated: Collection[int] = ()) -> list[Saved]:
+    """Those of `saved` to keep: the last ones, those with the lowest loss on dev, and those still to be evaluated."""
+    waiting = [entry for entry in saved if entry.step in unevaluated]
+    kept = {entry.step: entry for entry in saved[-keep_last:] + best_first(saved)[:keep_best] + waiting}
     return [kept[step] for step in sorted(kept)]
 
 

@@ -1,30 +1,41 @@
-"""The checkpoints of a training, which all its learners write and read together."""
+"""The checkpoints of a training, which all its learners write and read together; they are written in the background.
+
+Training stops for a copy of what it changes, into memory that is kept. A thread of each learner writes its part; that
+of learner 0 waits for the parts of all, and then writes the file that makes the checkpoint whole.
+"""
 
 from __future__ import annotations
 
+import copy
 import secrets
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from asrtool.distributed.strategy import Strategy
+from asrtool.distributed.strategy import Snapshot, Strategy
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.train.background import Background, Staging
 from asrtool.train.checkpoint import (
     ALL,
     Saved,
     State,
     load_checkpoint,
-    load_learner,
     load_newest,
+    load_part,
     remove_others,
+    remove_unfinished,
     save_checkpoint,
-    save_learner,
+    save_part,
 )
 
+POLL_S = 0.02
 Loaded = TypeVar("Loaded")
+Memory = list[Tensor]
 
 
 class Checkpointer:
@@ -34,14 +45,19 @@ class Checkpointer:
         self.directory = directory
         self.info = info
         self.world = world
+        self.background = Background("checkpoint")
+        self.staging = Staging()
+        self.closing = threading.Event()
+        self.run = ""  # of this training, from its start or resumption to its end
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """The newest one that all learners find whole, ``learner`` being this one's own; None when there is none.
+        """The newest one that all learners find whole, with ``learner`` and ``shared`` of this one.
 
-        Where the number of learners was another, ``learner`` is that of learner 0. Where every checkpoint lacks what
-        some learner had, it is the newest without that: ``learner`` is None. Raises AsrtoolError when all are damaged,
-        and when the learners do not find the same ones.
+        None when there is none. Where the number of learners was another, ``learner`` is None, and ``shared`` that of
+        learner 0. Where every checkpoint lacks what some learner had, it is the newest without that. Raises
+        AsrtoolError when all are damaged, and when the learners do not find the same ones.
         """
+        self.run = self.world.gather(secrets.token_hex(8))[0]
         names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
         for rank, found in enumerate(names):
             if found != names[0]:
@@ -49,24 +65,37 @@ class Checkpointer:
                     f"{self.directory}: learner 0 finds {len(names[0])} checkpoints there, learner {rank} {len(found)}",
                     "name a folder that all machines share",
                 )
-        without: list[Path] = []  # learners
+        newest = self._load_newest()
+        if self.world.rank == 0:
+            remove_unfinished(self.directory)
+        self.world.barrier()  # before any writes
+        return newest
+
+    def _load_newest(self) -> tuple[dict[str, Any], State] | None:
+        without: list[Path] = []  # parts of learners
         try:
             return load_newest(self.directory, lambda path: self._load(path, without))
         except AsrtoolError:
             if not without:
                 raise
         content, state = load_checkpoint(without[0])
-        return {**content, "learner": None}, state
+        return {**content, "learner": None, "shared": content["part"].get("shared")}, state
 
     def _load(self, path: Path, without: list[Path]) -> tuple[dict[str, Any], State]:
-        """That of `path`, which is added to `without` where only what learners have of their own is missing."""
+        """That of `path`, which is added to `without` where only the part of a learner is missing."""
         content, state = self._for_all(lambda: load_checkpoint(path))
-        rank = self.world.rank
+        learner, shared = None, content["part"].get("shared")
         if state.num_learners == self.world.size:
             without.append(path)
-            own = self._for_all(lambda: load_learner(path, rank, state.mark) if rank else content["learner"])
-            content["learner"] = own
-        return content, state
+            learner, shared = self._for_all(lambda: self._load_part(path, content["part"], state.mark))
+        return {**content, "learner": learner, "shared": shared}, state
+
+    def _load_part(self, path: Path, first: dict[str, Any], mark: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What this learner has of its own, and what it shares with others; `first` is the part of learner 0."""
+        own = load_part(path, self.world.rank, mark) if self.world.rank else first
+        keeper = own["keeper"]
+        kept = own if keeper == self.world.rank else load_part(path, keeper, mark) if keeper else first
+        return own["learner"], kept["shared"]
 
     def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
         """What `load` returns; AsrtoolError for all learners where it raises one for any."""
@@ -81,18 +110,90 @@ class Checkpointer:
         return loaded
 
     def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved) -> None:
-        """Write that of `state`; only those that `state` or `new` name stay. AsrtoolError when the disk is full."""
-        learner = strategy.state()
-        state.mark = self.world.gather(secrets.token_hex(8))[0]
+        """Write that of `state` in the background; only those that `state` or `new` name stay.
+
+        All learners call this, after they have synchronised. Raises AsrtoolError when the disk was full.
+        """
+        self.drain()
+        state.mark = f"{self.run}-{state.step}"
+        part, memory = self.stage(strategy.snapshot(0), state.mark, {})
         if self.world.rank:
-            save_learner(self.directory, self.world.rank, learner, state)
-        self.world.barrier()  # the file of learner 0 makes the checkpoint whole
-        if self.world.rank == 0:
-            with strategy.consensus():
-                save_checkpoint(self.directory, self.info, model.state_dict(), learner, state)
-            self.remove_others([*state.saved, new])
-        self.world.barrier()  # who has ended would be taken for lost
+            self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
+            return
+        with strategy.consensus():
+            weights, more = self.staging.copy(model.state_dict())
+        self.background.submit(self._write, weights, part, copy.deepcopy(state), [*state.saved, new], [memory, more])
+
+    def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
+        """The part of this learner, of `snapshot` and what is added to it, in the memory of its own that is returned."""
+        copied, memory = self.staging.copy(
+            {
+                "learner": snapshot.learner,
+                "shared": snapshot.shared if snapshot.keeper == self.world.rank else {},
+                "more": more,
+            }
+        )
+        part = {"mark": mark, "keeper": snapshot.keeper, "learner": copied["learner"], **copied["more"]}
+        if snapshot.values_P is not None:
+            part["learner"] |= {"values_P": snapshot.values_P, "offset": snapshot.offset}
+        if snapshot.keeper == self.world.rank:
+            part["shared"] = copied["shared"]
+        return part, memory
+
+    def write_part(self, step: int, part: dict[str, Any], announced: str) -> None:
+        """Write the part of this learner, and count it under the key `announced` of the store."""
+        save_part(self.directory, step, self.world.rank, part)
+        self.world.store.add(announced, 1)
+
+    def _write_part(self, step: int, part: dict[str, Any], memory: Memory, announced: str) -> None:
+        self.write_part(step, part, announced)
+        self.staging.give_back(memory)
+
+    def _write(
+        self,
+        weights: dict[str, Tensor],
+        part: dict[str, Any],
+        state: State,
+        kept: list[Saved],
+        memories: list[Memory],
+    ) -> None:
+        if self.wait_for_parts(f"parts/{state.mark}", self.world.size - 1):
+            self.write_whole(weights, part, state, kept)
+        for memory in reversed(memories):
+            self.staging.give_back(memory)
+
+    def wait_for_parts(self, announced: str, num: int) -> bool:
+        """Whether `num` parts are there, once they are; False where training ends before."""
+        while self.world.size > 1 and self.world.store.add(announced, 0) < num:
+            if self.closing.is_set():
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def write_whole(self, weights: dict[str, Tensor], part: dict[str, Any], state: State, kept: list[Saved]) -> None:
+        """Write the file of learner 0, once all parts are there, and remove all checkpoints but `kept`."""
+        save_checkpoint(self.directory, self.info, weights, part, state)
+        remove_others(self.directory, kept)
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self.background.busy
+
+    def check(self) -> None:
+        """Raises AsrtoolError where one could not be written."""
+        self.background.check()
+
+    def drain(self) -> None:
+        """Wait until this learner has written its part; learner 0, until the checkpoint is whole."""
+        self.background.drain()
+
+    def close(self) -> None:
+        """End the thread; a checkpoint that is not whole by then will not be."""
+        self.closing.set()
+        self.background.close()
 
     def remove_others(self, saved: list[Saved]) -> None:
-        """Remove all but those in `saved`, and what is half-written: for learner 0, while the others write none."""
+        """Remove all but those in `saved`, and what is half-written: for learner 0, at the end of the training."""
         remove_others(self.directory, saved)
+        remove_unfinished(self.directory)

@@ -24,7 +24,14 @@ FINAL = "train.json"
 TRAINING = ("training", "name another folder")
 ACOUSTIC = ("model", "specaugment", "train", "distributed")  # sections that a training is made by
 NEURAL_LM = ("nnlm", "distributed")
-NO_EFFECT_TRAINING = ("log_every_steps", "save_every_steps", "keep_last", "keep_best", "num_threads")
+NO_EFFECT_TRAINING = (
+    "log_every_steps",
+    "save_every_minutes",
+    "save_every_steps",
+    "keep_last",
+    "keep_best",
+    "num_threads",
+)
 NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer learners
     "train": (*NO_EFFECT_TRAINING, "shards"),
     "nnlm": (*NO_EFFECT_TRAINING, "enabled"),

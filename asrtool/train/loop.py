@@ -1,12 +1,14 @@
-"""The training loop: epochs of batches, with metrics, checkpoints and the loss on dev in fixed places.
+"""The training loop: steps, with metrics, checkpoints and the loss on dev in fixed places.
 
-Several learners run the same loop, each on its part of the batches. They synchronise at every checkpoint and at the
-end of an epoch; between two synchronisations each counts for itself.
+Several learners run the same loop, each on its part of the batches. Those of a synchronous strategy synchronise at
+every checkpoint, and evaluate together at the end of an epoch. Those of an asynchronous one wait for nobody between the
+first step and the last: each takes its part of a checkpoint between two of its own steps (asrtool.train.snapshots).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -14,6 +16,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +29,45 @@ from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
-from asrtool.train.checkpoint import Saved, State, to_keep
+from asrtool.train.checkpoint import Saved, State, checkpoint_path, load_checkpoint, to_keep
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.job import Components, Job
-from asrtool.train.loss import EmulatedCompute, Sums, Task, sum_loss
+from asrtool.train.loss import EmulatedCompute, Sums, Task, sum_loss, with_weights
 from asrtool.train.metrics import Reports
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
+from asrtool.train.pace import Pace
+from asrtool.train.plan import Place, Plan
 from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.records import Records, Step
 from asrtool.train.schedule import learning_rate
 from asrtool.train.settings import Optimisation
-from asrtool.train.source import BatchSource, DevSet, Epoch
+from asrtool.train.snapshots import Cut, Snapshots
+from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
+
+
+@dataclass
+class Reached:
+    """How far this learner has come."""
+
+    first_epoch: int  # where it began
+    epoch: int = 0  # of its last step
+    num_rounds: int = 0  # before its next step, since training began or resumed
+    num_cuts: int = 0  # that were asked for, before its last step
+    cut: int = 0  # all of them, with those at the ends of epochs
+    num_frames: int = 0  # trained by it, since learners last synchronised
+    num_padded: int = 0  # the same with padding
+
+    def __post_init__(self) -> None:
+        self.epoch = self.first_epoch
 
 
 class Training:
     """A model on its way through the epochs.
 
-    A checkpoint holds `state`, which says how far all learners had come when they last synchronised, the weights that
-    stand for all, and `strategy.state()` of each learner.
+    A checkpoint holds `state`, which says how far all learners had come, the weights that stand for all, and
+    `strategy.snapshot()` of each learner.
     """
 
     # settings
@@ -70,9 +92,11 @@ class Training:
     records: Records
     reports: Reports
     checkpointer: Checkpointer
+    snapshots: Snapshots | None  # where learners wait for nobody
     # run state
     state: State
-    epoch: Epoch
+    plan: Plan
+    reached: Reached
 
     def __init__(self, job: Job, components: Components, world: World) -> None:
         """Resume from the newest whole checkpoint in `job.out`, if there is one.
@@ -98,14 +122,34 @@ class Training:
         self.task = self._make_task(job.injection)
         self.strategy = self._make_strategy()
         if found:
-            self._resume(found["learner"])
+            self._resume(found["learner"], found["shared"])
         self.state.num_learners, self.state.group_size = world.size, self.strategy.assignment_rule.group_size
-        self.epoch = Epoch(self.train_set, self.state.epoch, self.state.batch, self.state.source)
+        self.rule = self.strategy.assignment_rule
+        begin = Place(self.state.epoch, self.state.batch, self.state.step, self.state.samples, self.state.source)
+        self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), begin)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
-        self.queue = WorkQueue(world, self.strategy.assignment_rule, lambda: self.stop.requested)
         self.records = Records(self.out, world, self.state.record_bytes)
         self.reports = Reports(self.settings, self.total_samples, self.out, self.state, is_first=world.rank == 0)
+        self.snapshots = self._make_snapshots()
+        self.pace = Pace(self.settings, self.state.rounds, self._steps_together, self.stop, self._is_saving)
+        self.queue = WorkQueue(world, self.rule, self.plan.batches, self.pace)
+        self.reached = Reached(begin.epoch)
+
+    @property
+    def _steps_together(self) -> bool:
+        return self.rule.round_size(self.world.size) == self.world.size
+
+    def _make_snapshots(self) -> Snapshots | None:
+        """Where learners wait for nobody."""
+        if self._steps_together or not self.strategy.asynchronous:
+            return None
+        return Snapshots(
+            self.strategy, self.model, self.checkpointer, self.state, self.settings, self.reports, self._evaluate_alone
+        )
+
+    def _is_saving(self) -> bool:
+        return self.snapshots.busy if self.snapshots else self.checkpointer.busy
 
     def _fix_arithmetic(self) -> Precision:
         """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
@@ -138,7 +182,7 @@ class Training:
         strategy: Strategy = chosen.load()(context)
         return strategy
 
-    def _resume(self, learner: dict[str, Any] | None) -> None:
+    def _resume(self, learner: dict[str, Any] | None, shared: dict[str, Any] | None) -> None:
         where = f"resuming after step {self.state.step}, in epoch {self.state.epoch + 1}"
         group_size = self.strategy.assignment_rule.group_size
         if self.state.num_learners != self.world.size:
@@ -148,10 +192,11 @@ class Training:
         elif learner is None:
             change = "without what each learner had of its own"
         else:
-            self.strategy.load_state(learner)
+            self.strategy.load_state(learner, shared or {})
             logging.info("%s", where)
             return
-        logging.info("%s, %s: from the mean of their weights, with new optimizers", where, change)
+        optimizers = "their optimizer" if shared and self.strategy.load_shared(shared) else "new optimizers"
+        logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)
 
     def train(self) -> None:
         """Train to the end. When asked to stop, a checkpoint is saved first.
@@ -159,64 +204,110 @@ class Training:
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
         learner was asked to stop.
         """
-        with self.stop, self.records, self.reports, contextlib.closing(self.strategy):
+        with contextlib.ExitStack() as stack:
+            for opened in (self.stop, self.records, self.reports):
+                stack.enter_context(opened)
+            for closed in (self.strategy, self.checkpointer, self.snapshots):
+                if closed:
+                    stack.enter_context(contextlib.closing(closed))
             self.strategy.start()
             self.strategy.synchronise()  # the mean that updates are added to
             try:
-                while self.state.epoch < self.settings.num_epochs:
-                    self._train_epoch()
-                    self._end_epoch()
+                self._evaluate_what_is_left()
+                self._train_steps()
+                self._end()
             except Stopped:
                 self._save(Saved(self.state.step, None))
+                self.checkpointer.drain()
+                self.world.barrier()
                 raise
 
-    def _train_epoch(self) -> None:
-        state, every = self.state, self.settings.save_every_steps
-        while state.batch < self.epoch.extend(state.batch + 1):
-            to_save = state.batch + every - state.step % every
-            self._train_until(to_save)
-            if to_save <= state.batch < self.epoch.extend(state.batch + 1):
-                self._keep(Saved(state.step, None))
-
-    def _train_until(self, end: int) -> None:
-        """Train the batches up to `end` with all learners, a few more to fill a round, and synchronise.
-
-        Raises Stopped where one was asked to stop.
-        """
-        num_batches = num_frames = num_padded = 0
-        known = self.epoch.extend(end + self.world.size)
-        assignments = self.queue.assign(self.state.batch, min(end, known), known)
-        for assignment, batch in bar(self._load(assignments), f"epoch {self.state.epoch + 1}", None, "batch"):
+    def _train_steps(self) -> None:
+        """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
+        for assignment, batch in bar(self._load(), "training", None, "batch"):
+            self._reach(assignment)
             step = self._step(assignment, batch)
-            if batch is None:
-                continue
-            self._record(assignment, batch, step, ends_epoch=assignment.end == known)
-            num_batches += 1
-            num_frames += batch.frames
-            num_padded += batch.padded_frames
-        self._synchronise(num_batches, num_frames, num_padded)
+            self.reached.num_rounds = assignment.number + 1
+            if batch is not None:
+                self._record(assignment, batch, step)
+                self.reached.num_frames += batch.frames
+                self.reached.num_padded += batch.padded_frames
 
-    def _load(self, assignments: Iterator[Assignment]) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
-        """The assignments with their batches, one read ahead; the one without a batch comes last."""
-        current, ahead = itertools.tee(self.records.follow(self.state.epoch + 1, assignments))
-        positions = itertools.takewhile(lambda position: position is not None, (a.position for a in ahead))
-        planned = (self.epoch.batch(position) for position in positions if position is not None)
+    def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
+        """The assignments with their batches, one read ahead."""
+        current, ahead = itertools.tee(self.records.follow(self.queue.assign()))
+        planned = (self.plan.batch(a.epoch, a.position) for a in ahead if a.position is not None)
         with contextlib.closing(self.train_set.load(planned, prefetch=1)) as loaded:
             for assignment in current:
                 begin = time.perf_counter()
-                batch = next(loaded, None)
+                batch = next(loaded) if assignment.position is not None else None
                 if batch is not None:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
 
+    def _reach(self, assignment: Assignment) -> None:
+        """Before the step of `assignment`: the checkpoints of the cuts that lie before it."""
+        self.checkpointer.check()
+        before, self.reached.cut = self.reached.cut, assignment.epoch - self.reached.first_epoch + assignment.num_cuts
+        if self.reached.cut == before:
+            return
+        self.pace.reset()
+        ends_epoch = assignment.epoch > self.reached.epoch
+        if ends_epoch:
+            border = self.plan.place(assignment.epoch, 0)
+            self._report(self.reached.epoch, border.step, border.samples)
+        if self.snapshots:
+            numbers = range(before + 1, self.reached.cut + 1)
+            self.snapshots.take(
+                numbers, self._cuts(before, assignment) if self.world.rank == 0 else (), self._lengths()
+            )
+        else:
+            self._checkpoint(assignment, ends_epoch)
+        self.reached.epoch, self.reached.num_cuts = assignment.epoch, assignment.num_cuts
+
+    def _cuts(self, before: int, assignment: Assignment) -> list[Cut]:
+        """Those between the last step of learner 0 and that of `assignment`; of several at a place one."""
+        asked = self.queue.cuts[self.reached.num_cuts : assignment.num_cuts]
+        places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
+        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, assignment.epoch)]
+        places.sort(key=lambda item: (item[0].step, item[1]))
+        cuts: list[Cut] = []
+        for number, (place, ends_epoch) in enumerate(places, before + 1):
+            if cuts and cuts[-1].state.step == place.step:
+                ends_epoch |= cuts.pop().ends_epoch
+            cuts.append(Cut(number, self._state_at(place), ends_epoch))
+        return cuts
+
+    def _state_at(self, place: Place) -> State:
+        self.reports.lap_s()
+        state = dataclasses.replace(
+            self.state,
+            epoch=place.epoch,
+            batch=place.batch,
+            step=place.step,
+            samples=place.samples,
+            source=place.source,
+            code=list(self.state.code),
+        )
+        if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
+            state.code.append(self.code)
+        return state
+
+    def _lengths(self) -> dict[str, int]:
+        """What the parts of learners add to the state of a checkpoint."""
+        return {
+            "record_bytes": self.records.num_bytes,
+            "frames": self.reached.num_frames,
+            "padded_frames": self.reached.num_padded,
+        }
+
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""
-        number, num_samples = self._num_steps(assignment.end), self._num_samples(assignment.end)
+        after = self.plan.place(assignment.epoch, assignment.end)
         began, begin = time.time(), time.perf_counter()
         if batch is not None:
-            assert assignment.position is not None
-            prepare_batch(batch, self.settings.seed, self._num_steps(assignment.position), self.augment)
-        set_learning_rate(self.strategy.optimizer, self._learning_rate(num_samples))
+            prepare_batch(batch, self.settings.seed, self._number_of(assignment), self.augment)
+        set_learning_rate(self.strategy.optimizer, self._learning_rate(after.samples))
 
         loss = self.strategy.task(batch)
         self.straggler.stretch(time.perf_counter() - begin)
@@ -227,48 +318,78 @@ class Training:
         compute_s = time.perf_counter() - begin - cost.comm_s - cost.wait_s
         self.straggler.note(compute_s)
         figures = self.task.figures if batch is not None else {}
-        return Step(number, num_samples, nats, figures, grad_norm, began, compute_s, cost)
+        return Step(after.step, after.samples, nats, figures, grad_norm, began, compute_s, cost)
 
-    def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step, ends_epoch: bool) -> None:
+    def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step) -> None:
         assert assignment.position is not None
         if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
-            number = self._num_steps(assignment.position) + 1
+            number = self._number_of(assignment) + 1
             raise save_bad_batch(batch, number, self._what_is_bad(step), self.out, self.settings.section)
-        self.records.write(self.state.epoch + 1, assignment.position, step, batch.normaliser, batch.wait_s)
+        self.records.write(assignment.epoch + 1, assignment.position, step, batch.normaliser, batch.wait_s)
         self.reports.add(batch, step)
-        if ends_epoch or self.reports.is_due(step.number):
-            self._report(step.number, step.num_samples)
+        if self.reports.is_due(step.number):
+            self._report(assignment.epoch, step.number, step.num_samples)
 
-    def _synchronise(self, num_batches: int, num_frames: int, num_padded: int) -> None:
-        """All learners have ended the same steps. Raises Stopped where one was asked to stop."""
-        state = self.state
-        done = self.world.sum(num_batches, num_frames, num_padded, self.stop.requested)
-        state.samples = self._num_samples(state.batch + int(done[0]))
-        state.step += int(done[0])
-        state.batch += int(done[0])
-        state.frames += int(done[1])
-        state.padded_frames += int(done[2])
-        state.source = self.epoch.state(state.batch)
-        if done[0] and self.code and state.code[-1:] != [self.code]:
-            state.code.append(self.code)
+    def _checkpoint(self, assignment: Assignment, ends_epoch: bool) -> None:
+        """All learners are before the round of `assignment`: synchronise, evaluate where an epoch ends, and save."""
+        if ends_epoch:
+            self._synchronise(self.plan.end_of(self.reached.epoch))
+            self._end_epoch(self.plan.place(assignment.epoch, 0))
+        else:
+            self._synchronise(self.plan.place(assignment.epoch, assignment.first))
+            self._keep(Saved(self.state.step, None))
+
+    def _end(self) -> None:
+        """After the last step of this learner. Raises Stopped where one was asked to stop."""
+        reached = self.world.gather((self.reached.num_rounds, self.reached.cut))
+        if self.snapshots:
+            self.snapshots.finish(min(cut for _, cut in reached))
+            self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
+        num_rounds = max(num_rounds for num_rounds, _ in reached)
+        if num_rounds:
+            epoch, positions = self.plan.batches(num_rounds - 1) or (0, range(0))
+            self._synchronise(self.plan.place(epoch, positions.stop))
+        else:
+            self._synchronise(self.plan.place(self.state.epoch, self.state.batch))
+        if self.plan.batches(num_rounds) is not None:
+            raise Stopped
+        self._report(self.state.epoch, self.state.step, self.state.samples)
+        self._end_epoch(self.plan.end)
+        self.checkpointer.drain()
+        self.world.barrier()  # who has ended would be taken for lost
+
+    def _synchronise(self, place: Place) -> None:
+        """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
+        done = self.world.sum(self.reached.num_frames, self.reached.num_padded, self.stop.requested)
+        vars(self.state).update(vars(self._state_at(place)))
+        self.state.frames += int(done[0])
+        self.state.padded_frames += int(done[1])
+        self.state.rounds = self.pace.first + self.reached.num_rounds
+        self.reached.num_frames = self.reached.num_padded = 0
         consensus = self.strategy.synchronise()
         if self.world.size > 1:
-            self.reports.report_learners(consensus)
-        if done[3]:
+            self.reports.report_learners(place.step, consensus)
+        if done[2]:
             raise Stopped
 
-    def _end_epoch(self) -> None:
-        state = self.state
-        self._report(state.step, state.samples)
+    def _end_epoch(self, behind: Place) -> None:
+        """Evaluate together, and save the state of `behind`, where the next epoch begins."""
         with self.strategy.consensus():
-            losses = self._evaluate()
-            state.epoch += 1
-            state.batch = 0
-            self.epoch = Epoch(self.train_set, state.epoch, 0, state.source)
-            dev_loss = self.reports.report_dev(losses)
-        self._keep(Saved(state.step, dev_loss))
+            losses = self._evaluate_together()
+        self.state.epoch, self.state.batch, self.state.source = behind.epoch, behind.batch, behind.source
+        self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
 
-    def _evaluate(self) -> Sums:
+    def _evaluate_what_is_left(self) -> None:
+        """Checkpoints of ended epochs that were not evaluated when training ended."""
+        for step in list(self.state.unevaluated):
+            content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
+            with with_weights(self.model, content["weights"]):
+                losses = self._evaluate_together()
+            evaluated = Saved(step, self.reports.report_dev(losses, then))
+            self.state.saved = [evaluated if entry.step == step else entry for entry in self.state.saved]
+            self.state.unevaluated.remove(step)
+
+    def _evaluate_together(self) -> Sums:
         """The losses on dev, of which each learner computes its part. Raises Stopped for all learners alike."""
         batches = self.dev_set.plan_eval()[self.world.rank :: self.world.size]
         own, stopped = Sums(), False
@@ -284,6 +405,11 @@ class Training:
             total.add(sums.total, sums.normaliser, sums.figures)
         return total
 
+    def _evaluate_alone(self, model: AcousticModel) -> Sums:
+        """The same of `model`, in a thread beside the training. Raises Stopped."""
+        torch.set_num_threads(self.state.num_threads)  # of this thread
+        return sum_loss(model, self.dev_set, self.dev_set.plan_eval(), self.precision, self.stop.check)
+
     def _keep(self, new: Saved) -> None:
         """Save a checkpoint that counts among the last and the best."""
         self.state.saved = to_keep([*self.state.saved, new], self.settings.keep_last, self.settings.keep_best)
@@ -293,19 +419,15 @@ class Training:
         """Save a checkpoint to resume from; the next one removes it unless it was kept."""
         lengths = self.world.gather(self.records.num_bytes)
         self.state.record_bytes[: len(lengths)] = lengths  # what more learners recorded before stays
-        self.reports.note_length()
         self.checkpointer.save(self.model, self.strategy, self.state, new)
 
-    def _report(self, step: int, num_samples: int) -> None:
-        self.reports.report(step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])
+    def _report(self, epoch: int, step: int, num_samples: int) -> None:
+        self.reports.report(epoch, step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])
 
-    def _num_steps(self, position: int) -> int:
-        """Batches of the training before this `position` of the epoch."""
-        return self.state.step - self.state.batch + position
-
-    def _num_samples(self, position: int) -> int:
-        """Utterances of the training before this `position` of the epoch, which is behind the last synchronisation."""
-        return self.state.samples + self.epoch.num_samples(range(self.state.batch, position))
+    def _number_of(self, assignment: Assignment) -> int:
+        """Batches of the training before that of `assignment`."""
+        assert assignment.position is not None
+        return self.plan.place(assignment.epoch, assignment.position).step
 
     def _learning_rate(self, num_samples: int) -> float:
         """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
@@ -314,9 +436,9 @@ class Training:
 
     def _divisor(self, assignment: Assignment) -> float:
         """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""
-        return max(self.epoch.normaliser(assignment.group) / self.strategy.assignment_rule.group_size, 1)
+        return max(self.plan.normaliser(assignment.epoch, assignment.group) / self.rule.group_size, 1)
 
     def _what_is_bad(self, step: Step) -> str:
         what = f"loss {step.loss:g}, gradient norm {step.grad_norm:g}"
-        num_others = self.strategy.assignment_rule.group_size - 1
+        num_others = self.rule.group_size - 1
         return f"{what} with the gradients of {num_others} others" if num_others and math.isfinite(step.loss) else what

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -109,3 +110,14 @@ def sum_loss(
     finally:
         model.train()
     return sums
+
+
+@contextlib.contextmanager
+def with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Inside, `model` has these of its `state_dict`."""
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(weights)
+    try:
+        yield
+    finally:
+        model.load_state_dict(own)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from asrtool.distributed.strategy import ConsensusMetrics
-from asrtool.files import disk_full
+from asrtool.files import disk_full, write_text
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import State
 from asrtool.train.loss import Sums
@@ -54,11 +57,17 @@ class Interval:
 
 
 class Curves:
-    """`metrics.jsonl` and `tensorboard/` in `out`, continued from `num_bytes` and `step`: later lines are dropped."""
+    """`metrics.jsonl` and `tensorboard/` in `out`, continued from `state`: lines of later steps are dropped.
 
-    def __init__(self, out: Path, num_bytes: int, step: int) -> None:
+    Several threads may write.
+    """
+
+    def __init__(self, out: Path, state: State) -> None:
+        self._lock = threading.Lock()
         self._lines = Lines(out / "metrics.jsonl")
-        self._lines.open(num_bytes)
+        step = state.step
+        _keep_lines(self._lines.path, lambda line: line["step"] <= step and not _is_to_come(line, state))
+        self._lines.open()
         self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
 
     def close(self) -> None:
@@ -68,17 +77,28 @@ class Curves:
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """One line, and one curve a value, named `kind`/value; AsrtoolError when the disk is full."""
-        self._lines.write({"kind": kind, "step": step, **values})
-        try:
-            for name, value in values.items():
-                self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
-        except OSError as error:
-            raise disk_full(self._lines.path, error) from error
+        with self._lock:
+            self._lines.write({"kind": kind, "step": step, **values})
+            try:
+                for name, value in values.items():
+                    self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
+            except OSError as error:
+                raise disk_full(self._lines.path, error) from error
 
-    @property
-    def num_bytes(self) -> int:
-        """How long metrics.jsonl is."""
-        return self._lines.num_bytes
+
+def _is_to_come(line: Mapping[str, Any], state: State) -> bool:
+    """Whether `line` is of an evaluation that takes place once more."""
+    return line["kind"] == "dev" and (line["epoch"] > state.epoch or line["step"] in state.unevaluated)
+
+
+def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Leave only the whole lines for which `keep` is true."""
+    if not path.exists():
+        return
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    kept = "".join(line for line in lines if keep(json.loads(line)))
+    if len(kept.encode()) != path.stat().st_size:
+        write_text(path, kept)
 
 
 class Reports:
@@ -100,7 +120,7 @@ class Reports:
 
     def __enter__(self) -> Reports:
         if self._is_first:
-            self._curves = Curves(self._out, self._state.metrics_bytes, self._state.step)
+            self._curves = Curves(self._out, self._state)
         self._clock = time.perf_counter()
         return self
 
@@ -110,48 +130,42 @@ class Reports:
 
     def add(self, batch: TrainingBatch, step: Step) -> None:
         """Count a step that has just ended."""
-        self._interval.add(batch, step, self._lap_s())
+        self._interval.add(batch, step, self.lap_s())
 
     def is_due(self, step: int) -> bool:
         """Whether a report is, after `step`."""
         every = self._settings.log_every_steps
         return step // every > self._reported_step // every
 
-    def report(self, step: int, num_samples: int, learning_rate: float) -> None:
-        """The steps since the last report, where there are any."""
+    def report(self, epoch: int, step: int, num_samples: int, learning_rate: float) -> None:
+        """The steps since the last report, where there are any; epochs count from 0."""
         if not self._interval.num_steps:
             return
         rates = self._interval.rates()
         self._interval = Interval()
         self._reported_step = step
-        epoch, seconds = self._state.epoch + 1, self._state.seconds
-        values = {"epoch": epoch, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
+        seconds = self._state.seconds
+        values = {"epoch": epoch + 1, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
         self._write("train", step, values)
         left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
         logging.info(
             "epoch %d/%d, step %d: loss %.4f, lr %.3g, %.0f frames/s, %.0f s left",
-            epoch, self._settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
+            epoch + 1, self._settings.num_epochs, step, rates["loss"], learning_rate, rates["frames_per_s"], left_s,
         )  # fmt: skip
 
-    def report_dev(self, losses: Sums) -> float:
-        """The evaluation at the end of an epoch; the loss by its normaliser."""
-        self._lap_s()
-        state, means = self._state, losses.means()
+    def report_dev(self, losses: Sums, state: State) -> float:
+        """The evaluation at the end of an epoch, where `state` is; the loss by its normaliser."""
+        means = losses.means()
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
         logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
         return means["loss"]
 
-    def report_learners(self, consensus: ConsensusMetrics) -> None:
-        """How far apart the learners were when they synchronised."""
+    def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:
+        """How far apart the learners were, of which a checkpoint after `step` was made."""
         values = {"consensus_distance": consensus.distance, "drift": consensus.drift}
-        self._write("learners", self._state.step, {key: value for key, value in values.items() if value is not None})
+        self._write("learners", step, {key: value for key, value in values.items() if value is not None})
 
-    def note_length(self) -> None:
-        """Have the state say how long metrics.jsonl is."""
-        if self._curves:
-            self._state.metrics_bytes = self._curves.num_bytes
-
-    def _lap_s(self) -> float:
+    def lap_s(self) -> float:
         """Seconds since the last call, which are added to those of the training."""
         before, self._clock = self._clock, time.perf_counter()
         self._state.seconds += self._clock - before

@@ -33,17 +33,18 @@ class Step:
 
 
 class Lines:
-    """A file of JSON lines that a training continues: lines behind those it had when it was saved are dropped."""
+    """A file of JSON lines that a training continues."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO | None = None
 
-    def open(self, num_bytes: int) -> None:
-        """Continue after `num_bytes`."""
+    def open(self, num_bytes: int | None = None) -> None:
+        """Continue after `num_bytes`, without the lines behind; by default after the last line."""
         self.path.touch()
         self._file = open(self.path, "r+b")  # noqa: SIM115
-        self._file.truncate(min(num_bytes, self.path.stat().st_size))
+        if num_bytes is not None:
+            self._file.truncate(min(num_bytes, self.path.stat().st_size))
         self._file.seek(0, io.SEEK_END)
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -73,7 +74,8 @@ class Records:
     A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
     learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
     (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
-    (changes by others since the weights of the gradient) and ``bytes`` (sent).
+    (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks with whom exchanges
+    begun here were done since the step before) and ``skipped`` (exchanges not begun or refused since then).
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
@@ -97,14 +99,11 @@ class Records:
         self._lines.close()
         self._assigned.close()
 
-    def follow(self, epoch: int, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
-        """Pass `assignments` on, noting each until its step is written, so that it can be named if this learner dies.
-
-        `epoch` counts from 1.
-        """
+    def follow(self, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
+        """Pass `assignments` through, noting each until its step is written: it is named if this learner dies."""
         for assignment in assignments:
             if assignment.position is not None:
-                self._assigned.add(epoch, assignment.position)
+                self._assigned.add(assignment.epoch + 1, assignment.position)
             yield assignment
 
     def write(self, epoch: int, position: int, step: Step, normaliser: int, data_s: float) -> None:
@@ -123,6 +122,8 @@ class Records:
                 "data_s": round(data_s, 6),
                 "staleness": step.cost.staleness,
                 "bytes": step.cost.num_bytes,
+                "partners": list(step.cost.partners),
+                "skipped": step.cost.num_skipped,
             }
         )
         self._assigned.remove(epoch, position)

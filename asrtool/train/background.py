@@ -1,0 +1,74 @@
+"""Work beside the training: one thread, and the memory that it writes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Content = TypeVar("Content")
+
+
+class Background:
+    """Calls functions in a thread, one after the other. What one raises is raised by the next `check` or `drain`."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._pending: list[Future[None]] = []
+
+    def submit(self, function: Callable[..., None], *args: Any) -> None:
+        """Call `function` once those before are done."""
+        self._pending.append(self._executor.submit(function, *args))
+
+    @property
+    def busy(self) -> bool:
+        """Whether any is under way or waits."""
+        return any(not future.done() for future in self._pending)
+
+    def check(self) -> None:
+        """Raise what one has raised."""
+        done = [future for future in self._pending if future.done()]
+        self._pending = [future for future in self._pending if not future.done()]
+        for future in done:
+            future.result()
+
+    def drain(self) -> None:
+        """Wait until all are done."""
+        while self._pending:
+            self._pending.pop(0).result()
+
+    def close(self) -> None:
+        """Drop what waits, and end the thread after what is under way."""
+        self._executor.shutdown(cancel_futures=True)
+
+
+class Staging:
+    """Copies of tensors that training changes; their memory is used again, since new pages cost more than the copy."""
+
+    def __init__(self) -> None:
+        self._free: list[list[Tensor]] = []
+
+    def copy(self, content: Content) -> tuple[Content, list[Tensor]]:
+        """`content` (tensors, numbers, texts, and lists and dicts of them) on the host, and the memory it takes."""
+        memory = self._free.pop() if self._free else []
+        used: list[Tensor] = []
+
+        def copied(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                place = memory[len(used)] if len(used) < len(memory) else None
+                if place is None or place.shape != value.shape or place.dtype != value.dtype:
+                    place = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
+                used.append(place.copy_(value.detach()))
+                return used[-1]
+            if isinstance(value, dict):
+                return type(value)((key, copied(item)) for key, item in value.items())
+            return type(value)(map(copied, value)) if isinstance(value, list | tuple) else value
+
+        return copied(content), used
+
+    def give_back(self, memory: list[Tensor]) -> None:
+        """`memory` serves the next copy."""
+        self._free.append(memory)

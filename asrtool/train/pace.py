@@ -1,0 +1,47 @@
+"""When checkpoints are due, and whether all learners are to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from asrtool.train.settings import Optimisation
+from asrtool.train.stop import Stop
+
+
+class Pace:
+    """What a learner wants of the others, for the work queue; `first` are the steps of a learner before this run."""
+
+    def __init__(
+        self, settings: Optimisation, first: int, steps_together: bool, stop: Stop, is_saving: Callable[[], bool]
+    ) -> None:
+        self.first = first
+        self._every_steps = settings.save_every_steps
+        self._every_s = settings.save_every_minutes * 60
+        self._steps_together = steps_together
+        self._stop = stop
+        self._is_saving = is_saving
+        self._last_s, self._last_number = time.monotonic(), 0
+
+    def stop(self) -> bool:
+        """Whether a signal has arrived."""
+        return self._stop.requested
+
+    def every(self, number: int) -> bool:
+        """Where learners step together, steps decide without a word."""
+        every = self._every_steps if self._steps_together else 0
+        return every > 0 and number > 0 and (self.first + number) % every == 0
+
+    def save(self, number: int) -> bool:
+        """By time, and otherwise by the steps of this learner; not while the last one is still being written."""
+        steps_due = not self._steps_together and 0 < self._every_steps <= number - self._last_number
+        time_due = 0 < self._every_s <= time.monotonic() - self._last_s
+        if not (steps_due or time_due) or self._is_saving():
+            return False
+        self._last_number = number
+        self.reset()
+        return True
+
+    def reset(self) -> None:
+        """There is a checkpoint now."""
+        self._last_s = time.monotonic()
