@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategy import Snapshot, Strategy, StrategyContext
 from asrtool.distributed.world import World
 from asrtool.settings import Choice
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
@@ -108,14 +108,14 @@ def started(
     name: str,
     models: Sequence[nn.Module],
     settings: Mapping[str, Any] | None = None,
-    states: Sequence[Any] = (),
+    states: Sequence[Snapshot] = (),
     **train: Any,
 ) -> list[Strategy]:
-    """A learner for each of `models`, after the first synchronisation; resumed from `states`, if there are any."""
+    """A learner for each of `models`, after the first synchronisation; resumed from the snapshots `states`, if there are any."""
     both = zip(worlds(len(models)), models, strict=True)
     learners = [build(name, world, model, settings, **train) for world, model in both]
     for rank, state in enumerate(states):
-        learners[rank].load_state(state)
+        learners[rank].load_state(state.learner, state.shared)
     at_once(lambda learner: learner.start(), learners)
     synchronise(learners)
     return learners

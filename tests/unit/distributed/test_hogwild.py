@@ -110,7 +110,7 @@ def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
         for step in range(8):
             if step == stop:
                 synchronise(learners)
-                states = [learner.state() for learner in learners]
+                states = [learner.snapshot(0) for learner in learners]
                 models = [models[0], Net()]
                 models[1].load_state_dict(models[0].state_dict())
                 learners = started("hogwild", models, states=states)

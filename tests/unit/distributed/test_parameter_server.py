@@ -85,7 +85,7 @@ def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
         for step in range(8):
             if step == stop:
                 synchronise(learners)
-                states = [learner.state() for learner in learners]
+                states = [learner.snapshot(0) for learner in learners]
                 close(learners)
                 learners = started("ps-async", models, settings, states)
                 assert [learner.client.counts for learner in learners] == [[stop, stop]] * 2  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ def test_gradients_that_are_zero_or_not_finite_are_not_pushed(value: float) -> N
     learner.synchronise()
     np.testing.assert_array_equal(weights_of(model), before)
     assert cost.num_bytes == 0
-    assert learner.state()["num_steps"] == 0
+    assert learner.snapshot(0).learner["num_steps"] == 0
     close([learner])
 
 

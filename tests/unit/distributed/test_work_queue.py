@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -16,31 +17,59 @@ from torch.distributed import HashStore
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
-Worlds = list[tuple[World, AssignmentRule]]
+
+@dataclass
+class Wishes:
+    """What a learner wants of the others."""
+
+    stops: Callable[[], bool] = lambda: False
+    saves: Callable[[int], bool] = lambda number: False
+    every_rounds: int = 0
+
+    def stop(self) -> bool:
+        return self.stops()
+
+    def save(self, number: int) -> bool:
+        return self.saves(number)
+
+    def every(self, number: int) -> bool:
+        return self.every_rounds > 0 and number > 0 and number % self.every_rounds == 0
+
+
+def in_rounds(lengths: Sequence[int], size: int) -> Callable[[int], tuple[int, range] | None]:
+    """Epochs of these numbers of batches."""
+    rounds = [
+        (epoch, range(first, min(first + size, length)))
+        for epoch, length in enumerate(lengths)
+        for first in range(0, length, size)
+    ]
+    return lambda number: rounds[number] if number < len(rounds) else None
 
 
 def assign_to_all(
     size: int,
-    assignment_rule: AssignmentRule,
-    begin: int,
-    end: int,
-    last: int,
-    stop_requested: Callable[[int, int], bool],
+    rule: AssignmentRule,
+    lengths: Sequence[int],
+    stop_requested: Callable[[int, int], bool] = lambda rank, num_steps: False,
+    saves: Callable[[int], bool] = lambda number: False,
     period: int = 1,
-) -> list[list[Assignment]]:
-    """The assignments of each learner, a thread; all run in lock-step where `assignment_rule` says so, else each group.
+) -> tuple[list[list[Assignment]], list[WorkQueue]]:
+    """The assignments of each learner, a thread; all run in lock-step where `rule` says so, else each group.
 
-    Those wait for each other every `period` steps. `stop_requested` (learner, steps done) is called at each assignment.
+    Those wait for each other every `period` steps. `stop_requested` (learner, steps done) is called at each assignment,
+    `saves` (round) by learner 0.
     """
     store = HashStore()
-    together = size if assignment_rule.lockstep else assignment_rule.group_size
+    together = rule.round_size(size)
+    batches = in_rounds(lengths, together)
     waiting = [threading.Barrier(together) for _ in range(0, size, together)]
     assigned: list[list[Assignment]] = [[] for _ in range(size)]
+    wishes = [Wishes(lambda rank=rank: stop_requested(rank, len(assigned[rank])), saves) for rank in range(size)]
+    queues = [WorkQueue(World(rank, size, size, store), rule, batches, wishes[rank]) for rank in range(size)]
 
     def learn(rank: int) -> None:
         mine = assigned[rank]
-        queue = WorkQueue(World(rank, size, size, store), assignment_rule, lambda: stop_requested(rank, len(mine)))
-        ahead = queue.assign(begin, end, last)
+        ahead = queues[rank].assign()
         assignment = next(ahead, None)
         while assignment:
             following = next(ahead, None)  # assigned before the current one is trained
@@ -57,46 +86,74 @@ def assign_to_all(
     for thread in threads:
         thread.join(timeout=120)
         assert not thread.is_alive()
-    return assigned
+    return assigned, queues
 
 
-def positions(assigned: list[list[Assignment]]) -> list[int]:
-    return sorted(one.position for mine in assigned for one in mine if one.position is not None)
+def positions(assigned: list[list[Assignment]]) -> list[tuple[int, int]]:
+    """Epoch and position of all batches, sorted."""
+    return sorted((one.epoch, one.position) for mine in assigned for one in mine if one.position is not None)
+
+
+def all_of(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    return [(epoch, position) for epoch, length in enumerate(lengths) for position in range(length)]
 
 
 rules = st.sampled_from([AssignmentRule(), AssignmentRule(lockstep=True), AssignmentRule(group_size=2)])
+epochs = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([2, 4, 6]), rules, st.integers(0, 9), st.integers(1, 30), st.integers(0, 9))
-def test_every_batch_is_assigned_once(
-    size: int, assignment_rule: AssignmentRule, begin: int, num: int, beyond: int
+@given(st.sampled_from([2, 4, 6]), rules, epochs)
+def test_every_batch_of_every_epoch_is_assigned_once(size: int, rule: AssignmentRule, lengths: list[int]) -> None:
+    assigned, _ = assign_to_all(size, rule, lengths)
+    assert positions(assigned) == all_of(lengths)
+    for mine in assigned:
+        assert [one.number for one in mine] == sorted({one.number for one in mine})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([2, 4, 6]), rules, epochs, st.sets(st.integers(0, 12), max_size=4))
+def test_all_learners_know_on_which_side_of_a_cut_a_round_is(
+    size: int, rule: AssignmentRule, lengths: list[int], numbers: set[int]
 ) -> None:
-    end, last = begin + num, begin + num + beyond
-    assigned = assign_to_all(size, assignment_rule, begin, end, last, lambda *_: False)
-    trained = positions(assigned)
-    assert trained == list(range(begin, begin + len(trained)))
-    unit = size if assignment_rule.lockstep else assignment_rule.group_size
-    assert num <= len(trained) < num + unit  # the last round is filled where there are more batches
-    assert len(trained) <= last - begin
+    """Learner 0 asks for cuts at these of its own steps, at any time for the others."""
+    assigned, queues = assign_to_all(size, rule, lengths, saves=lambda number: number in numbers)
+    assert positions(assigned) == all_of(lengths)
+    cuts = queues[0].cuts
+    assert cuts == sorted(cuts)
+    for mine in assigned:
+        for one in mine:
+            assert one.num_cuts == sum(cut <= one.number for cut in cuts)
+    if rule.lockstep:
+        last = max(one.number for mine in assigned for one in mine)
+        assert all(queue.cuts == cuts for queue in queues)
+        assert len(cuts) <= len({number for number in numbers if number <= last})
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([2, 4, 6]), rules, st.sampled_from([1, 2, 3, 50]), *(st.integers(0, 5) for _ in range(3)))
+@given(st.sampled_from([2, 4, 6]), rules, st.sampled_from([1, 2, 3, 50]), st.integers(0, 5), st.integers(0, 5))
 def test_when_one_is_asked_to_stop_all_stop_and_no_batch_before_is_left_out(
-    size: int, assignment_rule: AssignmentRule, period: int, who: int, when: int, begin: int
+    size: int, rule: AssignmentRule, period: int, who: int, when: int
 ) -> None:
-    end = begin + 200
-
-    def stop_requested(rank: int, num_steps: int) -> bool:
-        return rank == who % size and num_steps >= when
-
-    assigned = assign_to_all(size, assignment_rule, begin, end, end, stop_requested, period)
+    assigned, _ = assign_to_all(
+        size, rule, [7, 200], lambda rank, num_steps: rank == who % size and num_steps >= when, period=period
+    )
     trained = positions(assigned)
-    assert trained == list(range(begin, begin + len(trained)))
-    if assignment_rule.lockstep:
+    assert trained == all_of([7, 200])[: len(trained)]
+    assert len(trained) < 207
+    if rule.lockstep:
         assert len({len(mine) for mine in assigned}) == 1
         assert len(assigned[0]) <= when + 2 + period
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_a_stop_beside_a_save_is_not_lost(lockstep: bool) -> None:
+    """Both are asked for at the same step."""
+    rule = AssignmentRule(lockstep=lockstep)
+    assigned, _ = assign_to_all(2, rule, [500], lambda _, num_steps: num_steps >= 4, saves=lambda number: number >= 4)
+    trained = positions(assigned)
+    assert trained == all_of([500])[: len(trained)]
+    assert len(trained) < 60
 
 
 def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> None:
@@ -104,30 +161,32 @@ def test_learners_that_synchronise_once_a_long_block_still_stop_at_once() -> Non
     (alone,) = started("bmuf", [Net()], {"block_steps": 1000})
     alone.close()
     rule = alone.assignment_rule
-    assigned = assign_to_all(2, rule, 0, 200, 200, lambda rank, num_steps: rank == 0 and num_steps >= 3)
+    assigned, _ = assign_to_all(2, rule, [200], lambda rank, num_steps: rank == 0 and num_steps >= 3)
     assert [len(mine) for mine in assigned] in ([4, 4], [5, 5], [6, 6])
 
 
 @pytest.mark.parametrize("rule", [AssignmentRule(group_size=4, lockstep=True), AssignmentRule(group_size=2)])
 def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_few(rule: AssignmentRule) -> None:
-    assigned = assign_to_all(4, rule, 0, 10 - rule.group_size // 4, 10, lambda *_: False)
+    assigned, _ = assign_to_all(4, rule, [10, 9])
     for group in range(0, 4, rule.group_size):
         for together in zip(*assigned[group : group + rule.group_size], strict=True):
             first = together[0].position
             assert first is not None
-            assert {one.group for one in together} == {range(first, min(first + rule.group_size, 10))}
-            assert [one.position for one in together if one.position is not None] == list(together[0].group)
+            (positions_of_group,) = {one.group for one in together}
+            assert first == positions_of_group.start
+            assert [one.position for one in together if one.position is not None] == list(positions_of_group)
     without = [one for mine in assigned for one in mine if one.position is None]
-    assert len(without) == (2 if rule.lockstep else 0)
+    assert len(without) == (2 + 3 if rule.lockstep else 0 + 1)
 
 
 def test_a_learner_alone_is_assigned_all_in_order() -> None:
-    queue = WorkQueue(World(), AssignmentRule(), lambda: False)
-    assert [assignment.position for assignment in queue.assign(3, 9, 12)] == [3, 4, 5, 6, 7, 8]
-    assert [assignment.end for assignment in queue.assign(3, 5, 12)] == [4, 5]
-
-
-def test_two_assignments_one_after_the_other_are_independent() -> None:
-    queue = WorkQueue(World(0, 2, 2, HashStore()), AssignmentRule(), lambda: False)
-    assert [assignment.position for assignment in queue.assign(0, 3, 9)] == [0, 1, 2]
-    assert [assignment.position for assignment in queue.assign(3, 5, 9)] == [3, 4]
+    queue = WorkQueue(World(), AssignmentRule(), in_rounds([3, 2], 1), Wishes(every_rounds=2))
+    found = list(queue.assign())
+    assert [(one.epoch, one.position, one.end) for one in found] == [
+        (0, 0, 1),
+        (0, 1, 2),
+        (0, 2, 3),
+        (1, 0, 1),
+        (1, 1, 2),
+    ]
+    assert [one.num_cuts for one in found] == [0, 0, 1, 1, 2]

@@ -198,14 +198,17 @@ def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray
             take_step(strategy, world, step)
             if step == 3:
                 strategy.synchronise()
+                checkpointer.run = "run"
                 checkpointer.save(model, strategy, State(step=4, num_learners=world.size), Saved(4, None))
+                checkpointer.drain()
+                world.barrier()
                 found, _ = checkpointer.load() or ({}, None)
                 if resumes:
                     strategy.close()
                     model = NormalisedRegression()
                     model.load_state_dict(found["weights"])
                     strategy = build(name, model, world)
-                    strategy.load_state(found["learner"])
+                    strategy.load_state(found["learner"], found["shared"])
                     start(strategy)
         strategy.synchronise()
         strategy.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -14,11 +15,13 @@ from hypothesis import given
 
 from asrtool.errors import AsrtoolError
 from asrtool.train.checkpoint import (
+    FORMAT,
     Saved,
     State,
     checkpoint_path,
     load_newest,
     remove_others,
+    remove_unfinished,
     save_checkpoint,
     to_keep,
 )
@@ -70,7 +73,7 @@ def test_when_no_checkpoint_can_be_read_training_does_not_begin_again_by_itself(
 
 def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("asrtool.train.checkpoint.FORMAT", 3)
+        patch.setattr("asrtool.train.checkpoint.FORMAT", FORMAT + 1)
         save(tmp_path, 3)
     with pytest.raises(AsrtoolError, match="none of 1 checkpoints"):
         load_newest(tmp_path)
@@ -88,8 +91,22 @@ def test_what_was_half_written_at_a_step_that_is_never_saved_again_is_removed(tm
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     (tmp_path / f".{process.pid}.tmp.step-00000002.learner-1.pt").write_bytes(b"half")
-    remove_others(tmp_path, [Saved(3, None)])
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003.pt"]
+    (tmp_path / "step-00000006.learner-1.pt").write_bytes(b"of a checkpoint that never became whole")
+    (tmp_path / "step-00000003.learner-1.pt").touch()
+    remove_unfinished(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["step-00000003.learner-1.pt", "step-00000003.pt"]
+
+
+def test_parts_of_a_checkpoint_that_is_being_written_stay() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        save(directory, 3, 6, 9)
+        for step in (3, 6, 9, 12):
+            (directory / f"step-{step:08d}.learner-1.pt").touch()
+        remove_others(directory, [Saved(step, None) for step in (3, 6, 9)])
+        left = sorted(path.name for path in directory.glob("*.learner-1.pt"))
+        assert left == [f"step-{step:08d}.learner-1.pt" for step in (6, 9, 12)]
 
 
 def test_the_last_and_the_best_are_kept() -> None:

@@ -26,6 +26,7 @@ from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train.checkpoint import load_checkpoint
 from asrtool.train.loop import Training
+from asrtool.train.plan import Place
 from asrtool.train.run import train
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.train import acoustic_job, train_model
@@ -197,10 +198,10 @@ def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, tmp_path: Pa
     out = tmp_path / "train"
     end_epoch = Training._end_epoch
 
-    def interrupted(self: Training) -> None:
+    def interrupted(self: Training, behind: Place) -> None:
         if self.state.epoch == 1:
             signal.raise_signal(signal.SIGINT)
-        end_epoch(self)
+        end_epoch(self, behind)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_end_epoch", interrupted)
@@ -227,8 +228,8 @@ def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_confi
         job = acoustic_job(toy / "features", toy / "tokenizer", out, config, code=code)
         end_epoch = Training._end_epoch
 
-        def end_or_stop(self: Training) -> None:
-            end_epoch(self)
+        def end_or_stop(self: Training, behind: Place) -> None:
+            end_epoch(self, behind)
             if self.state.epoch == num_epochs:
                 raise Stopped
 
