@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -25,15 +26,51 @@ IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of 
 def write_torch(path: Path, content: dict[str, Any]) -> None:
     """Write `content` (tensors, numbers, texts, and lists and dicts of them), atomically.
 
-    Raises AsrtoolError when the disk is full: bytes go through Python, since torch's own writer hides the cause.
+    It needs no memory for the file, and threads beside it compute: torch, the hash and the file let them while they
+    work on the bytes of a tensor. The tensors must not change meanwhile. On the disk the file is whole before it has
+    its name, so also after a power cut. Raises AsrtoolError when the disk is full.
     """
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    with buffer.getbuffer() as data, write_beside(path) as temporary, open(temporary, "wb") as file:
-        assert bytes(data[-2:]) == bytes(2), "a zip archive ends with the length of its comment, expected 0"
-        data[-2:] = DIGEST_BYTES.to_bytes(2, "little")
-        file.write(data)
-        file.write(hashlib.sha256(data).digest())
+    with write_beside(path) as temporary, open(temporary, "wb") as file:
+        archive = _Archive(file)
+        torch.save(content, archive)  # type: ignore[arg-type]  # it calls no other methods
+        archive.finish()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _Archive:
+    """The file that torch.save writes to, from the first byte to the last: hashes what passes and adds the digest."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.hash = hashlib.sha256()
+        self.held = b""  # the last two bytes written: at the end they are the length of the archive's comment
+        self.error: BaseException | None = None
+
+    def write(self, data: memoryview) -> int:
+        if self.error is None:
+            try:
+                self._pass_on(self.held[: len(data)])
+                self._pass_on(data[:-2])
+                self.held = self.held[len(data) :] + bytes(data[-2:])
+            except BaseException as error:  # kept for `finish`: torch would raise another one, without the cause
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        """Add the digest as the archive's comment; raises what went wrong in `write`."""
+        if self.error is not None:
+            raise self.error
+        assert self.held == bytes(2), "a zip archive ends with the length of its comment, expected 0"
+        self._pass_on(DIGEST_BYTES.to_bytes(2, "little"))
+        self.file.write(self.hash.digest())
+
+    def _pass_on(self, data: memoryview | bytes) -> None:
+        self.hash.update(data)
+        self.file.write(data)
 
 
 def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:

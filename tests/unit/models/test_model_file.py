@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -67,6 +71,67 @@ def test_every_cut_and_every_changed_byte_is_noticed(tmp_path: Path) -> None:
                 read_torch(path, "test file", ("weights",))
 
 
+def in_memory(content: dict[str, object]) -> bytes:
+    """The same file, made at once."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    data = buffer.getvalue()[:-2] + (32).to_bytes(2, "little")
+    return data + hashlib.sha256(data).digest()
+
+
+CONTENTS = {
+    "nothing": {},
+    "no tensor": {"text": "é" * 5000, "numbers": [1, 2.5, None]},
+    "tensors": {
+        "shared": [MATRIX := torch.randn(300, 500), MATRIX[1:, ::3]],
+        "empty": torch.zeros(0),
+        "n": torch.ones(3),
+    },
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_a_file_has_the_bytes_that_it_would_have_if_made_in_memory(tmp_path: Path, content: dict[str, object]) -> None:
+    write_torch(tmp_path / "a.pt", content)
+    assert (tmp_path / "a.pt").read_bytes() == in_memory(content)
+
+
+def test_writing_takes_no_memory_for_the_file(tmp_path: Path) -> None:
+    content = {"weights": torch.zeros(1_000_000)}
+    tracemalloc.start()
+    write_torch(tmp_path / "a.pt", content)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 400_000
+
+
+def test_all_bytes_are_on_the_disk_before_the_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, on_disk = tmp_path / "a.pt", []
+
+    def fsync(file: int) -> None:
+        on_disk.append((path.exists(), os.fstat(file).st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_torch(path, {"weights": torch.arange(10.0)})
+    assert on_disk == [(False, path.stat().st_size)]
+
+
+def test_an_interruption_while_a_tensor_is_written_is_that_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def update(self, data: bytes) -> None:
+            if len(data) > 1000:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(hashlib, "sha256", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_torch(tmp_path / "a.pt", {"weights": torch.zeros(1000)})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_torch_reads_the_file_too(model_path: Path) -> None:
     assert torch.load(model_path, weights_only=True)["info"] == INFO
 
@@ -114,4 +179,11 @@ def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path: Path) -> Non
 def test_a_full_disk_is_reported_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"model\.pt: cannot be written.*free some space"):
         save_model(tmp_path / "model.pt", build_model(SETTINGS, 5, 6), INFO)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.no_room
+def test_a_disk_that_is_full_in_the_middle_of_a_tensor_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"a\.pt: cannot be written, file too large; free some space"):
+        write_torch(tmp_path / "a.pt", {"weights": torch.zeros(1_000_000)})
     assert list(tmp_path.iterdir()) == []
