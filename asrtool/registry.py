@@ -53,6 +53,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "bmuf": ("asrtool.distributed.bmuf:bmuf", "asrtool.distributed.settings:Bmuf"),
         "ps-async": ("asrtool.distributed.parameter_server:parameter_server", "asrtool.distributed.settings:Servers"),
         "hogwild": ("asrtool.distributed.hogwild:hogwild", ""),
+        "none": ("asrtool.distributed.no_mixing:no_communication", ""),
     },
     "ring": {
         "fixed": ("asrtool.distributed.topology:fixed_ring", ""),

@@ -1,9 +1,9 @@
 """The work queue: which batch a learner trains next, from where a training resumes to its end.
 
-All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r takes
-batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for every
-member of a sync group (one learner, or those that average their gradients), and a counter in the store, common to all
-groups, gives the next round, so each batch is trained once whatever the speed of each group.
+All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r
+takes batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for
+every member of a sync group (one learner, or those that average their gradients), and a counter in the store, common
+to all groups, gives the next round, so each batch is trained once whatever the speed of each group.
 
 Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none behind it. An epoch ends with one;
 others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
@@ -67,8 +67,8 @@ class Requests(Protocol):
 class WorkQueue:
     """Assigns the batches of a training to this learner.
 
-    `batches` gives epoch and positions of a round, None behind the last one. `cuts` are the rounds before which cuts lie
-    that learner 0 asked for, known to learner 0, and in lock-step to all.
+    `batches` gives epoch and positions of a round, None behind the last one. `cuts` are the rounds before which the
+    cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """A checkpoint: everything a training needs to resume as if it had never stopped.
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
-learners), ``state``, and ``part``: that of learner 0. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which is
-there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files of
-learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
+learners), ``state``, and ``part``: that of learner 0. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which
+is there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files
+of learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
 learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
 them: the randomness of a batch is drawn from the seed and its place in the training.
 

@@ -125,7 +125,7 @@ class Checkpointer:
         self.background.submit(self._write, weights, part, copy.deepcopy(state), [*state.saved, new], [memory, more])
 
     def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
-        """The part of this learner, of `snapshot` and what is added to it, in the memory of its own that is returned."""
+        """The part of this learner: copies of `snapshot` and of `more`, in memory that is returned as well."""
         copied, memory = self.staging.copy(
             {
                 "learner": snapshot.learner,

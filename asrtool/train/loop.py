@@ -225,7 +225,7 @@ class Training:
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
         for assignment, batch in bar(self._load(), "training", None, "batch"):
-            self._reach(assignment)
+            self._reach(assignment.epoch, assignment.first, assignment.num_cuts)
             step = self._step(assignment, batch)
             self.reached.num_rounds = assignment.number + 1
             if batch is not None:
@@ -245,31 +245,32 @@ class Training:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
 
-    def _reach(self, assignment: Assignment) -> None:
-        """Before the step of `assignment`: the checkpoints of the cuts that lie before it."""
-        self.checkpointer.check()
-        before, self.reached.cut = self.reached.cut, assignment.epoch - self.reached.first_epoch + assignment.num_cuts
+    def _reach(self, epoch: int, first: int, num_cuts: int) -> None:
+        """Before the step of the round whose `first` batch is that of `epoch`: the checkpoints of the cuts before it.
+
+        `num_cuts` are those that were asked for.
+        """
+        (self.snapshots or self.checkpointer).check()
+        before, self.reached.cut = self.reached.cut, epoch - self.reached.first_epoch + num_cuts
         if self.reached.cut == before:
             return
         self.pace.reset()
-        ends_epoch = assignment.epoch > self.reached.epoch
+        ends_epoch = epoch > self.reached.epoch
         if ends_epoch:
-            border = self.plan.place(assignment.epoch, 0)
+            border = self.plan.place(epoch, 0)
             self._report(self.reached.epoch, border.step, border.samples)
         if self.snapshots:
-            numbers = range(before + 1, self.reached.cut + 1)
-            self.snapshots.take(
-                numbers, self._cuts(before, assignment) if self.world.rank == 0 else (), self._lengths()
-            )
+            cuts = self._cuts(before, epoch, num_cuts) if self.world.rank == 0 else []
+            self.snapshots.take(range(before + 1, self.reached.cut + 1), cuts, self._lengths())
         else:
-            self._checkpoint(assignment, ends_epoch)
-        self.reached.epoch, self.reached.num_cuts = assignment.epoch, assignment.num_cuts
+            self._checkpoint(self.plan.place(epoch, first), ends_epoch)
+        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
 
-    def _cuts(self, before: int, assignment: Assignment) -> list[Cut]:
-        """Those between the last step of learner 0 and that of `assignment`; of several at a place one."""
-        asked = self.queue.cuts[self.reached.num_cuts : assignment.num_cuts]
+    def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
+        """Those between the last step of learner 0 and the next one; of several at a place one."""
+        asked = self.queue.cuts[self.reached.num_cuts : num_cuts]
         places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
-        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, assignment.epoch)]
+        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
         for number, (place, ends_epoch) in enumerate(places, before + 1):
@@ -330,22 +331,25 @@ class Training:
         if self.reports.is_due(step.number):
             self._report(assignment.epoch, step.number, step.num_samples)
 
-    def _checkpoint(self, assignment: Assignment, ends_epoch: bool) -> None:
-        """All learners are before the round of `assignment`: synchronise, evaluate where an epoch ends, and save."""
+    def _checkpoint(self, place: Place, ends_epoch: bool) -> None:
+        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save."""
         if ends_epoch:
             self._synchronise(self.plan.end_of(self.reached.epoch))
-            self._end_epoch(self.plan.place(assignment.epoch, 0))
+            self._end_epoch(place)
         else:
-            self._synchronise(self.plan.place(assignment.epoch, assignment.first))
+            self._synchronise(place)
             self._keep(Saved(self.state.step, None))
 
     def _end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""
-        reached = self.world.gather((self.reached.num_rounds, self.reached.cut))
+        reached = self.reached
+        of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
+        num_rounds = max(number for number, *_ in of_all)
         if self.snapshots:
-            self.snapshots.finish(min(cut for _, cut in reached))
+            _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
+            self._reach(epoch, 0, num_cuts)  # those behind its last step
+            self.snapshots.finish()
             self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
-        num_rounds = max(num_rounds for num_rounds, _ in reached)
         if num_rounds:
             epoch, positions = self.plan.batches(num_rounds - 1) or (0, range(0))
             self._synchronise(self.plan.place(epoch, positions.stop))
@@ -376,6 +380,7 @@ class Training:
         """Evaluate together, and save the state of `behind`, where the next epoch begins."""
         with self.strategy.consensus():
             losses = self._evaluate_together()
+        self.reports.lap_s()
         self.state.epoch, self.state.batch, self.state.source = behind.epoch, behind.batch, behind.source
         self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
 

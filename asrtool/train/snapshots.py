@@ -33,6 +33,7 @@ from asrtool.train.metrics import Reports
 from asrtool.train.settings import Optimisation
 from asrtool.train.stop import Stopped
 
+NONE = -1  # in place of a step: the checkpoint is that of the next cut
 CHUNK = 2**20  # values of each learner in memory at a time
 
 
@@ -63,7 +64,6 @@ class Snapshots:
         self.checkpointer = checkpointer
         self.world = checkpointer.world
         self.model = model
-        self.last: int | None = None  # cut of which all learners have a part, once it is known
         self.assembler = Background("assemble")
         self.assembly = Assembly(self, state, settings, reports, evaluate) if self.world.rank == 0 else None
 
@@ -72,14 +72,14 @@ class Snapshots:
 
         `cuts` are the same cuts, for learner 0; `more` is what goes into the part beside the snapshot: its lengths.
         """
-        self.checkpointer.check()
-        self.assembler.check()
         snapshot = self.strategy.snapshot(numbers[-1])
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
         more |= {"weight": snapshot.weight, "updates_S": snapshot.updates_S}
         part, memory = self.checkpointer.stage(snapshot, "", more)
-        for cut in cuts:
-            self.world.store.set(f"cut/{cut.number}", str(cut.state.step))
+        if self.assembly:
+            steps = {cut.number: cut.state.step for cut in cuts}
+            for number in numbers:
+                self.world.store.set(f"cut/{number}", str(steps.get(number, NONE)))
         for number in numbers:
             self.checkpointer.background.submit(self._write, number, part, snapshot.settled)
             for cut in cuts:
@@ -89,9 +89,13 @@ class Snapshots:
         last = self.assembler if self.assembly else self.checkpointer.background
         last.submit(self._release, memory, snapshot)
 
-    def finish(self, last: int) -> None:
-        """After the last step: end with the checkpoint of the cut `last`, the last one that all have come to."""
-        self.last = last
+    def check(self) -> None:
+        """Raises AsrtoolError where one could not be written."""
+        self.checkpointer.check()
+        self.assembler.check()
+
+    def finish(self) -> None:
+        """After the last step, when all learners have come to the same cuts: wait until all are written."""
         self.checkpointer.drain()
         self.assembler.drain()
 
@@ -114,20 +118,16 @@ class Snapshots:
         """That of the files of a cut."""
         return f"{self.checkpointer.run}-{number}"
 
-    def ends(self, number: int) -> bool:
-        """Whether the checkpoint of a cut will not be whole, since training ends."""
-        return self.checkpointer.closing.is_set() or (self.last is not None and number > self.last)
-
     def _write(self, number: int, part: dict[str, Any], settled: threading.Event | None) -> None:
         key = f"cut/{number}"
         while not (self.world.store.check([key]) and (settled is None or settled.is_set())):
-            if self.ends(number):
+            if self.checkpointer.closing.is_set():
                 return
             time.sleep(POLL_S)
+        step = int(self.world.store.get(key))
         if self.world.rank == 0:
             self.world.store.add(f"parts/{number}", 1)
-        else:
-            step = int(self.world.store.get(key))
+        elif step != NONE:
             self.checkpointer.write_part(step, {**part, "mark": self.mark(number)}, f"parts/{number}")
 
     def _release(self, memory: Memory, snapshot: Snapshot) -> None:
@@ -165,7 +165,7 @@ class Assembly:
         `part` is that of learner 0.
         """
         step = cut.state.step
-        if not self._wait_for_parts(cut.number):
+        if not self.checkpointer.wait_for_parts(f"parts/{cut.number}", self.snapshots.world.size):
             return
         path, mark = checkpoint_path(self.checkpointer.directory, step), self.snapshots.mark(cut.number)
         others = [map_torch(learner_path(path, rank)) for rank in range(1, self.snapshots.world.size)]
@@ -179,13 +179,6 @@ class Assembly:
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
             self._evaluate(state)
-
-    def _wait_for_parts(self, number: int) -> bool:
-        while self.snapshots.world.store.add(f"parts/{number}", 0) < self.snapshots.world.size:
-            if self.snapshots.ends(number):
-                return False
-            time.sleep(POLL_S)
-        return True
 
     def _keep(self, new: Saved) -> None:
         saved = [*(entry for entry in self.saved if entry.step != new.step), new]

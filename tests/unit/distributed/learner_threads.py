@@ -111,7 +111,7 @@ def started(
     states: Sequence[Snapshot] = (),
     **train: Any,
 ) -> list[Strategy]:
-    """A learner for each of `models`, after the first synchronisation; resumed from the snapshots `states`, if there are any."""
+    """A learner for each of `models`, after the first synchronisation; resumed from `states`, if there are any."""
     both = zip(worlds(len(models)), models, strict=True)
     learners = [build(name, world, model, settings, **train) for world, model in both]
     for rank, state in enumerate(states):
