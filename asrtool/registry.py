@@ -69,8 +69,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
 PROTOCOLS = {
     "features": "asrtool.corpus.feature_type:FeatureType",
     "corpus": "local.corpus:Corpus",
-    "encoder": "asrtool.models.encoder:Encoder",
-    "objective": "asrtool.models.objective:Objective",
+    "encoder": "asrtool.models.acoustic:Encoder",
+    "objective": "asrtool.models.acoustic:Objective",
     "topology": "asrtool.models.topology:Topology",  # of an objective, whose settings name it
     "word-encoder": "asrtool.models.neural_lm:WordEncoder",
     "source": "asrtool.train.source:BatchSource",

@@ -18,7 +18,7 @@ from asrtool.corpus.batches import LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
-from asrtool.models.device import choose_device
+from asrtool.models.acoustic import choose_device
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule
-from asrtool.models.model_file import load_model
+from asrtool.models.acoustic import load_model
 from asrtool.models.topology import Topology, load_topology
 from asrtool.settings import Choice
 

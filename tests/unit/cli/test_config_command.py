@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FILES = (".pt", ".json", ".model", ".old-1")
 OWN = '''
 from dataclasses import dataclass
-from asrtool.models.encoder import Encoder
+from asrtool.models.acoustic import Encoder
 
 @dataclass(frozen=True)
 class Settings:

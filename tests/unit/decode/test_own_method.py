@@ -17,8 +17,7 @@ from asrtool.config_file import load_config
 from asrtool.corpus.index import Utterance
 from asrtool.decode import inputs
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import build_model
-from asrtool.models.model_file import save_model
+from asrtool.models.acoustic import build_model, save_model
 
 OWN = '''
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import torch
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import Axis
 from asrtool.decode.words import Word
-from asrtool.models.encoder import Encoder
+from asrtool.models.acoustic import Encoder
 
 
 class Every(SearchMethod):

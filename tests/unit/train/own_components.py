@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from asrtool.corpus.reader import FeatureReader
+from asrtool.models.acoustic import Loss
 from asrtool.models.ctc import Ctc
-from asrtool.models.objective import Loss
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.settings import Shards as ShardsSettings
 from asrtool.train.shards import Shards
