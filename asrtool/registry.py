@@ -59,7 +59,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "random": ("asrtool.distributed.topology:random_ring", ""),
     },
     "search": {
-        "greedy": ("asrtool.decode.greedy:Greedy", "asrtool.decode.settings:Greedy"),
+        "greedy": ("asrtool.decode.method:Greedy", "asrtool.decode.settings:Greedy"),
         "beam": ("asrtool.decode.beam:Beam", "asrtool.decode.settings:Beam"),
         "graph": ("asrtool.decode.graph:Graph", "asrtool.decode.settings:Graph"),
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),

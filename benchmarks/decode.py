@@ -27,15 +27,15 @@ import numpy as np
 import torch
 
 from asrtool.config import Config
-from asrtool.decode.forward import Scored, compute_scores
+from asrtool.decode.forward import AcousticModel, Scored, compute_scores, load_acoustic_model, open_features
 from asrtool.decode.graph import Graph
-from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import FOLDERS, Resources
 from asrtool.decode.settings import Decode
 from asrtool.decode.tune import count_errors
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
 from asrtool.lang.settings import Lm

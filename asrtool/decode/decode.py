@@ -14,7 +14,7 @@ from typing import Any
 from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, start_decoder
-from asrtool.decode.inputs import load_searched_model, open_features
+from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.decode.inputs import AcousticModel, check_num_tokens
+from asrtool.decode.forward import AcousticModel, check_num_tokens
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError

@@ -18,8 +18,7 @@ from pathlib import Path
 from asrtool.config import Config
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.decoder import Decoder, start_decoder
-from asrtool.decode.forward import ScoreFile
-from asrtool.decode.inputs import load_searched_model, open_features
+from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources

@@ -11,7 +11,7 @@ import torch
 
 from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
-from asrtool.decode.inputs import AcousticModel
+from asrtool.decode.forward import AcousticModel
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from asrtool.cli.lm import lm
 from asrtool.config import Config, Decode
 from asrtool.corpus.index import Utterance
-from asrtool.decode import decode, inputs, resources, tune
+from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run
 from asrtool.decode.decoder import Searches
-from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
+from asrtool.decode.forward import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources, check_graph_tokens
@@ -99,7 +99,7 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     model = AcousticModel(Path("model.pt"), Echo(), info)
     for module in (decode, tune):
         monkeypatch.setattr(module, "load_searched_model", lambda path, settings: model)
-    monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
+    monkeypatch.setattr(forward, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
     return model
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from asrtool.decode.word_parse import WordParser
 from asrtool.lang.arpa import write_arpa
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.ngram_lm import NgramLm

@@ -19,8 +19,8 @@ from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sent
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa, write_arpa
 from asrtool.lang.fst import make_grammar_fst
-from asrtool.lang.graph import build_graph, load_graph
-from asrtool.lang.graph_file import HEADER, read_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import HEADER, load_graph, read_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.ngram import Ngrams
 from asrtool.lang.ngram_lm import NgramLm

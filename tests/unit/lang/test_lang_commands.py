@@ -19,7 +19,7 @@ from asrtool.cli.lm import lm
 from asrtool.cli.tokenizer import tokenizer
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa
-from asrtool.lang.graph import load_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.ngram_lm import NgramLm
 
 TEXT = "yeah i know\nit's a nice day [laughter]\ni don't kn- know\nuh-huh\n"

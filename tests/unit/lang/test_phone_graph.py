@@ -10,7 +10,8 @@ import pytest
 from toy_graph import accept
 
 from asrtool.lang.arpa import write_arpa
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.ngram_lm import NgramLm
