@@ -6,6 +6,8 @@ prints.
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,17 @@ def choices(kind: str, *defaults: str) -> Any:
 def named(kind: str, default: str) -> Any:
     """A field, in the settings of a component, that holds the name of another one, which has no settings."""
     return field(default=default, metadata={"kind": kind})
+
+
+def field_types(settings: Any) -> dict[str, Any]:
+    """Field -> type of a dataclass; class variables are none."""
+    types = typing.get_type_hints(settings)
+    return {item.name: types[item.name] for item in dataclasses.fields(settings)}
+
+
+def kinds_of(settings: Any) -> dict[str, str]:
+    """Field -> kind of the components that it chooses."""
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:

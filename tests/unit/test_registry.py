@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from asrtool import registry
-from asrtool.config_section import CLASSES, kinds_of
+from asrtool.config_file import CLASSES
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
+from asrtool.settings import Choice, kinds_of
 
 ENTRIES = [(kind, name) for kind in registry.TABLE for name in registry.names(kind)]
 HEAVY = ("torch", "lhotse", "numpy", "k2", "kaldifst")
