@@ -87,14 +87,6 @@ class Ngrams:
             np.concatenate([self.log10_backoff, log10_backoff[by_key]]),
         )
 
-    def ngram_words(self, nodes: Ints, order: int) -> Ints:
-        """The word ids of `nodes`, which are of length `order`, shape (number of nodes, order)."""
-        columns = []
-        for _ in range(order):
-            columns.append(self.word[nodes])
-            nodes = self.parent[nodes]
-        return np.stack(columns[::-1], axis=1)
-
 
 def empty_ngrams(words: list[str]) -> Ngrams:
     """A model of order 0 over `words`: the empty history alone."""
