@@ -17,6 +17,9 @@ from asrtool import registry
 if TYPE_CHECKING:
     from asrtool.config import Config
 
+# The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
+SEARCHED = ("tokenizer", "lang", "lm", "graph", "nnlm")
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -30,7 +30,7 @@ def decode_run(
 ) -> None:
     """Decode the set or the sets of `features` into the folder `out`, which appears whole or not at all.
 
-    `tuning` is what tune_run wrote; of `folders`, named as resources.FOLDERS, the methods need some. Raises
+    `tuning` is what tune_run wrote; of `folders`, named as settings.SEARCHED, the methods need some. Raises
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     sets = find_sets(features)

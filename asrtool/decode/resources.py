@@ -20,8 +20,6 @@ from asrtool.lang.symbols import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.topology import Topology
 
-FOLDERS = ("tokenizer", "lang", "lm", "graph", "nnlm")  # what the commands of these names write
-
 
 @dataclass(frozen=True)
 class SearchGraph:
@@ -34,7 +32,7 @@ class SearchGraph:
 
 @dataclass
 class Resources:
-    """`folders` are those of FOLDERS that are given; `config` has what other sections say, such as lm.large.
+    """`folders` are those of settings.SEARCHED that are given; `config` has what other sections say, such as lm.large.
 
     All that is read raises AsrtoolError when it is missing or broken, or does not belong to the model.
     """
@@ -44,7 +42,7 @@ class Resources:
     config: Config
 
     def folder(self, name: str) -> Path:
-        """One of FOLDERS; AsrtoolError naming the option where it is not given."""
+        """The folder `name`; AsrtoolError naming the option where it is not given."""
         found = self.folders.get(name)
         if found is None:
             methods = ", ".join(method.name for method in self.config.decode.methods)

@@ -42,7 +42,7 @@ class Result:
 def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> str:
     """Tune all methods on the set `features`, write the folder `out` and return the table of all that was tried.
 
-    Of `folders`, named as resources.FOLDERS, the methods need some. The acoustic model is applied once. Raises
+    Of `folders`, named as settings.SEARCHED, the methods need some. The acoustic model is applied once. Raises
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     acoustic = load_searched_model(model, config.decode)

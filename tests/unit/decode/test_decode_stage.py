@@ -32,7 +32,7 @@ from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import Choice
+from asrtool.settings import SEARCHED, Choice
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
@@ -119,7 +119,7 @@ def configure(methods: Sequence[str] = ("greedy", "beam", "graph"), **settings: 
 
 
 def folders(work: Path) -> dict[str, Path | None]:
-    return {name: work / name for name in resources.FOLDERS}
+    return {name: work / name for name in SEARCHED}
 
 
 @pytest.fixture
