@@ -39,7 +39,7 @@ from asrtool.lang.graph_file import load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
 from asrtool.lang.settings import Lm
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.score.result import total
 from asrtool.settings import SEARCHED, Choice

@@ -13,10 +13,11 @@ from asrtool.decode.forward import AcousticModel, check_num_tokens
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import read_arpa
 from asrtool.lang.graph_file import GraphArrays, read_graph
 from asrtool.lang.lexicon import read_lexicon
-from asrtool.lang.ngram_lm import NgramLm
-from asrtool.lang.symbols import BACKOFF, read_symbols
+from asrtool.lang.ngram import NgramLm
+from asrtool.lang.text import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.topology import Topology
 
@@ -77,7 +78,7 @@ class Resources:
     @cached_property
     def ngram(self) -> NgramLm:
         """The n-gram of the graph."""
-        return NgramLm.load(self.folder("lm") / "G.arpa")
+        return NgramLm(read_arpa(self.folder("lm") / "G.arpa"))
 
     @cached_property
     def word_reader(self) -> WordReader:

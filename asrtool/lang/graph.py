@@ -20,7 +20,7 @@ from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.fst import Parts, Transducer, make_parts
 from asrtool.lang.lexicon import read_lexicon
-from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, read_symbols
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, read_symbols
 from asrtool.lang.tokenizer import NO_TOKEN
 from asrtool.optional import require_k2
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
-from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
+from asrtool.lang.text import BACKOFF, EOS, EPSILON, read_symbols
 from asrtool.train.inputs import FINAL, INPUTS, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start

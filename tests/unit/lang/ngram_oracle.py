@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from asrtool.lang.ngram import Ngrams, empty_ngrams
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm, Ngrams, empty_ngrams
 from asrtool.lang.ngram_trie import Trie
 
 Ngram = tuple[str, ...]

@@ -20,7 +20,7 @@ from asrtool.cli.tokenizer import tokenizer
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.graph_file import load_graph
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 
 TEXT = "yeah i know\nit's a nice day [laughter]\ni don't kn- know\nuh-huh\n"
 
@@ -95,7 +95,7 @@ def test_the_texts_of_a_folder_are_mixed_with_weights_tuned_on_held_out_text(
 def test_given_weights_are_taken_in_the_order_of_the_texts(corpora: Path) -> None:
     texts = ("--text", "train/sentences.swbd.txt", "train/sentences.fisher.txt")
     run(lm, *texts, "--arpa", "mixed.arpa", "--set", "lm.weights=1.0,0.0")
-    mixed = NgramLm.load(corpora / "mixed.arpa")
+    mixed = NgramLm(read_arpa(corpora / "mixed.arpa"))
     assert mixed.log_prob(["i", "know"]) > mixed.log_prob(["hello", "there"]) + 5
 
 
