@@ -1,4 +1,4 @@
-"""All settings of a run, composed of those of the rooms; config_file.py reads and writes them."""
+"""All settings of a run, composed of those of the rooms; and as TOML; config_file.py reads them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asrtool.config_value import format_key, format_value
 from asrtool.corpus.settings import Data, Features, Mini
 from asrtool.decode.settings import Decode
 from asrtool.distributed.settings import Distributed
 from asrtool.errors import AsrtoolError
 from asrtool.lang.settings import Graph, Lang, Lm, Tokenizer
 from asrtool.models.settings import Model
-from asrtool.settings import Choice
+from asrtool.settings import Choice, kinds_of
 from asrtool.train.settings import Average, Nnlm, SpecAugment, Train
 
 
@@ -66,6 +67,17 @@ def select(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return tables
 
 
+def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
+    """The named sections and keys as TOML text that load_config reads back to the same values."""
+    lines: list[str] = []
+    for section, table in select(config, names).items():
+        lines += [f"[{section}]", *_lines(table), ""]
+        for name, inner in table.items():
+            if isinstance(inner, Mapping):
+                lines += [f"[{section}.{format_key(name)}]", *_lines(inner), ""]
+    return "\n".join(lines)
+
+
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """``section.key`` or ``section.table.key`` -> value as JSON gives it back."""
     flat: dict[str, Any] = {}
@@ -87,8 +99,7 @@ def defaults_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
     sections = {}
     for name in SECTIONS[1:]:
         section = getattr(config, name)
-        keys = [item.name for item in dataclasses.fields(section) if "kind" in item.metadata]
-        sections[name] = type(section)(**{key: _with_defaults(getattr(section, key)) for key in keys})
+        sections[name] = type(section)(**{key: _with_defaults(getattr(section, key)) for key in kinds_of(section)})
     return {**flatten(select(Config(**sections), names)), **flatten(select(Config(), names))}
 
 
@@ -118,6 +129,10 @@ def check_conflicts(config: Config) -> None:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
 
 
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {format_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+
+
 def _choices(value: Any) -> tuple[Choice, ...]:
     if isinstance(value, Choice):
         return (value,)
@@ -125,9 +140,8 @@ def _choices(value: Any) -> tuple[Choice, ...]:
 
 
 def _named_by(settings: Any) -> Iterator[Choice]:
-    for item in dataclasses.fields(settings):
-        if "kind" in item.metadata:
-            yield Choice.of(item.metadata["kind"], getattr(settings, item.name))
+    for key, kind in kinds_of(settings).items():
+        yield Choice.of(kind, getattr(settings, key))
 
 
 def _names(value: Any) -> Any:

@@ -17,11 +17,10 @@ from typing import Any, cast
 
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, to_table
-from asrtool.config_file import format_key, known_paths
-from asrtool.config_section import CLASSES, Given, build_component, kinds_of, known_keys
-from asrtool.config_value import nearest
+from asrtool.config_file import CLASSES, Given, build_component, known_keys, known_paths
+from asrtool.config_value import format_key, nearest
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
+from asrtool.settings import Choice, kinds_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = "default"

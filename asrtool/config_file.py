@@ -1,18 +1,39 @@
-"""Settings from TOML files and ``section.key=value`` overrides, with the origin of each, and back to TOML."""
+"""Settings from TOML files and ``section.key=value`` overrides, with the origin of each, to their dataclasses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import SECTIONS, Config, select
-from asrtool.config_section import CLASSES, Given, build_section
-from asrtool.config_value import convert, format_value, nearest, parse_override, read_toml
+from asrtool import registry
+from asrtool.config import SECTIONS, Config, to_table
+from asrtool.config_value import check_kind, convert, nearest, parse_override, read_toml
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice, field_types, kinds_of, table_name
 
 OVERRIDE = "--set "  # what the origin of an override begins with
+CLASSES: dict[str, Any] = {name: kind for name, kind in typing.get_type_hints(Config).items() if name != "paths"}
+Key = tuple[str, ...]  # section and key, or section, table and key
+
+
+@dataclass
+class Given:
+    """What files and overrides say: values as they stand there, with the file or override of each; later ones win."""
+
+    values: dict[Key, Any] = field(default_factory=dict)
+    origins: dict[Key, str] = field(default_factory=dict)
+    named: dict[str, set[str]] = field(default_factory=dict)  # section -> own components that any of them names
+
+    def add(self, key: Key, value: Any, origin: str) -> None:
+        """`value` of `key`, which `origin` gives."""
+        self.values[key], self.origins[key] = value, origin
+        for name in value if isinstance(value, list) else str(value).split(","):
+            if ":" in str(name):
+                self.named.setdefault(key[0], set()).add(table_name(str(name).strip("[]\"' ")))
 
 
 def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
@@ -89,25 +110,150 @@ def _paths(given: Given, data: Data) -> dict[str, str]:
     known = known_paths(data) if keys else {}
     for key in keys:
         if len(key) != 2 or key[1] not in known:
-            raise AsrtoolError(f"{given.origins[key]}: unknown key {'.'.join(key)}", nearest(key[-1], known))
+            raise AsrtoolError(
+                f"{given.origins[key]}: unknown key {'.'.join(key)}",
+                nearest(".".join(key), [f"paths.{name}" for name in known]),
+            )
     return {key[1]: convert(given.values[key], str, f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
 
 
-def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
-    """The named sections and keys as TOML text that load_config reads back to the same values."""
-    lines: list[str] = []
-    for section, table in select(config, names).items():
-        lines += [f"[{section}]", *_lines(table), ""]
-        for name, inner in table.items():
-            if isinstance(inner, Mapping):
-                lines += [f"[{section}.{format_key(name)}]", *_lines(inner), ""]
-    return "\n".join(lines)
+def build_section(name: str, given: Given) -> Any:
+    """The section `name` as `given` has it, a key that is missing being its default.
+
+    Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
+    value that the section refuses.
+    """
+    return _Section(name, given).build()
 
 
-def format_key(name: str) -> str:
-    """A key as TOML wants it: quoted where it is more than letters, digits, hyphens and underscores."""
-    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else format_value(name)
+def build_component(key: Key, name: str, given: Given) -> Choice:
+    """The component `name`, one of those that `key` can choose, with the settings that `given` has for it."""
+    return _Section(key[0], given).component(key, name)
 
 
-def _lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {format_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+def known_keys() -> Iterator[str]:
+    """Every key of the sections and of the components that come with the toolkit."""
+    for section, section_class in CLASSES.items():
+        yield from (f"{section}.{name}" for name in field_types(section_class))
+        for kind in kinds_of(section_class).values():
+            for name in registry.names(kind):
+                yield from (f"{section}.{name}.{inner}" for inner in field_types(registry.settings_class(kind, name)))
+
+
+class _Section:
+    """One section on its way from `given` to its dataclass."""
+
+    def __init__(self, name: str, given: Given) -> None:
+        self.name = name
+        self.section_class = CLASSES[name]
+        self.given = given
+        self.types = field_types(self.section_class)
+        self.kinds = kinds_of(self.section_class)
+
+    def build(self) -> Any:
+        values = {}
+        for key in self._keys(2):
+            if key[1] not in self.types:
+                raise self._unknown(key)
+            if key[1] not in self.kinds:
+                values[key[1]] = self._convert(key, self.types[key[1]])
+        chosen = {name: self._choose(name) for name in self.kinds}
+        self._check_tables(self._by_table([item for items in chosen.values() for item in items]))
+        for name, items in chosen.items():
+            values[name] = tuple(items) if self._is_list(name) else items[0]
+        return self.section_class(**values)
+
+    def _choose(self, field_name: str) -> list[Choice]:
+        """The components of a field, with the settings of their tables."""
+        key = (self.name, field_name)
+        if key in self.given.values:
+            names = self._convert(key, tuple[str, ...] if self._is_list(field_name) else str)
+        else:
+            names = to_table(self.section_class())[field_name]
+        return [self.component(key, name) for name in ([names] if isinstance(names, str) else names)]
+
+    def component(self, key: Key, name: str) -> Choice:
+        """The component `name`, which `key` chooses."""
+        kind, table = self.kinds[key[1]], table_name(name)
+        settings = self._settings_class(key, kind, name)
+        for inner, inner_type in field_types(settings).items():
+            check_kind(inner_type, f"{name}: {self.name}.{table}.{inner}")
+        values = self._table(table, settings)
+        for inner, inner_kind in kinds_of(settings).items():
+            if inner in values:
+                self._settings_class((self.name, table, inner), inner_kind, values[inner])
+        try:
+            return Choice(kind, name, settings(**values))
+        except ValueError as error:
+            raise ValueError(self._with_table(table, str(error))) from error
+        except TypeError as error:  # of an own class
+            raise AsrtoolError(f"{name}: its Settings cannot be made: {error}", "give every field a default") from error
+
+    def _with_table(self, table: str, found: str) -> str:
+        """What settings found, with the table that they are in: several sections, or names, can have the same."""
+        if found.startswith(f"{self.name}."):
+            return found
+        return f"{self.name}.{found}" if found.startswith(f"{table}.") else f"{self.name}.{table}: {found}"
+
+    def _settings_class(self, key: Key, kind: str, name: str) -> Any:
+        try:
+            return registry.settings_class(kind, name)
+        except AsrtoolError as error:
+            raise AsrtoolError(f"{self._place(key)}: {error.what}", error.hint) from error
+
+    def _table(self, table: str, settings: Any) -> dict[str, Any]:
+        """The values that are given for the table of a component with these `settings`."""
+        types = field_types(settings)
+        values = {}
+        for key in self._keys(3):
+            if key[1] == table:
+                if key[2] not in types:
+                    raise self._unknown(key, [f"{self.name}.{table}.{name}" for name in types])
+                values[key[2]] = self._convert(key, types[key[2]])
+        return values
+
+    def _by_table(self, chosen: Iterable[Choice]) -> dict[str, Choice]:
+        """Table -> component; AsrtoolError where two of different settings would share one."""
+        tables: dict[str, Choice] = {}
+        for item in chosen:
+            other = tables.setdefault(item.table, item)
+            if type(other.settings) is not type(item.settings):
+                what = f"{other.name} and {item.name} would share the table [{self.name}.{item.table}]"
+                raise AsrtoolError(what, "rename one of the objects")
+        return tables
+
+    def _check_tables(self, chosen: Mapping[str, Choice]) -> None:
+        """Tables of components that are not chosen may be there, and must be right where they are known here."""
+        known = self._known_tables()
+        for table, key in {key[1]: key for key in self._keys(3)}.items():
+            if table in chosen or table in self.given.named.get(self.name, ()):
+                continue
+            if table not in known:
+                raise self._unknown(key)
+            self._table(table, registry.settings_class(known[table], table))
+
+    def _known_tables(self) -> dict[str, str]:
+        """Table -> kind, of the components that come with the toolkit."""
+        return {name: kind for kind in dict.fromkeys(self.kinds.values()) for name in registry.names(kind)}
+
+    def _is_list(self, field_name: str) -> bool:
+        return typing.get_origin(self.types[field_name]) is tuple
+
+    def _keys(self, length: int) -> list[Key]:
+        return [key for key in self.given.values if key[0] == self.name and len(key) == length]
+
+    def _convert(self, key: Key, kind: Any) -> Any:
+        return convert(self.given.values[key], kind, self._place(key))
+
+    def _place(self, key: Key) -> str:
+        return f"{self.given.origins.get(key, 'default')}: {'.'.join(key)}"
+
+    def _unknown(self, key: Key, more: Iterable[str] = ()) -> AsrtoolError:
+        full = ".".join(key)
+        known = [*known_keys(), *more]
+        if len(key) == 2 and key[1] in self._known_tables():
+            keys = [name for name in known if name.startswith(f"{full}.")]
+            what = f"{self._place(key)} is a table, expected one of its keys"
+            return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
+        same_name = [name for name in known if name.rpartition(".")[2] == key[-1]]
+        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", nearest(full, same_name or known))

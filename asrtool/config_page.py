@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from asrtool.config import SECTIONS, Config
 from asrtool.config_doc import Table, describe
-from asrtool.config_section import CLASSES, Given, kinds_of
+from asrtool.config_file import CLASSES, Given
 from asrtool.config_value import format_value
+from asrtool.settings import kinds_of
 
 HEAD = """# Settings
 

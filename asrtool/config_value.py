@@ -122,6 +122,11 @@ def format_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def format_key(name: str) -> str:
+    """A key as TOML wants it: quoted where it is more than letters, digits, hyphens and underscores."""
+    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else format_value(name)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """A hint that names the one of `words` most like `word`."""
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)

@@ -1,9 +1,10 @@
-"""Writing files so that nothing half-written is ever taken for finished."""
+"""Writing files so that nothing half-written is ever taken for finished, and folders that one process holds."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import re
@@ -107,6 +108,31 @@ def write_text(path: Path | str, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
     with write_beside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
+    """Hold ``{folder}/.lock``, which the system frees when this process ends, however it ends.
+
+    Raises AsrtoolError naming the process that holds it; `what` is running there, and one may wait or do `otherwise`.
+    Where the file system knows no locks, none is held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise AsrtoolError(
+                f"{folder}: another {what} is running there (process {file.read().strip() or 'unknown'})",
+                f"wait for it, or {otherwise}",
+            ) from error
+        except OSError:  # as of a cluster that was mounted without
+            pass
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
 
 
 def disk_full(path: Path | str, error: OSError) -> AsrtoolError:

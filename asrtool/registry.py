@@ -60,7 +60,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "random": ("asrtool.distributed.topology:random_ring", ""),
     },
     "search": {
-        "greedy": ("asrtool.decode.greedy:Greedy", "asrtool.decode.settings:Greedy"),
+        "greedy": ("asrtool.decode.method:Greedy", "asrtool.decode.settings:Greedy"),
         "beam": ("asrtool.decode.beam:Beam", "asrtool.decode.settings:Beam"),
         "graph": ("asrtool.decode.graph:Graph", "asrtool.decode.settings:Graph"),
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
@@ -70,8 +70,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
 PROTOCOLS = {
     "features": "asrtool.corpus.feature_type:FeatureType",
     "corpus": "local.corpus:Corpus",
-    "encoder": "asrtool.models.encoder:Encoder",
-    "objective": "asrtool.models.objective:Objective",
+    "encoder": "asrtool.models.acoustic:Encoder",
+    "objective": "asrtool.models.acoustic:Objective",
     "topology": "asrtool.models.topology:Topology",  # of an objective, whose settings name it
     "word-encoder": "asrtool.models.neural_lm:WordEncoder",
     "source": "asrtool.train.source:BatchSource",

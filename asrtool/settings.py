@@ -6,6 +6,8 @@ prints.
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,9 @@ from asrtool import registry
 
 if TYPE_CHECKING:
     from asrtool.config import Config
+
+# The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
+SEARCHED = ("tokenizer", "lang", "lm", "graph", "nnlm")
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,17 @@ def choices(kind: str, *defaults: str) -> Any:
 def named(kind: str, default: str) -> Any:
     """A field, in the settings of a component, that holds the name of another one, which has no settings."""
     return field(default=default, metadata={"kind": kind})
+
+
+def field_types(settings: Any) -> dict[str, Any]:
+    """Field -> type of a dataclass; class variables are none."""
+    types = typing.get_type_hints(settings)
+    return {item.name: types[item.name] for item in dataclasses.fields(settings)}
+
+
+def kinds_of(settings: Any) -> dict[str, str]:
+    """Field -> kind of the components that it chooses."""
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(settings) if "kind" in item.metadata}
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:

@@ -27,22 +27,22 @@ import numpy as np
 import torch
 
 from asrtool.config import Config
-from asrtool.decode.forward import Scored, compute_scores
+from asrtool.decode.forward import AcousticModel, Scored, compute_scores, load_acoustic_model, open_features
 from asrtool.decode.graph import Graph
-from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
-from asrtool.decode.resources import FOLDERS, Resources
+from asrtool.decode.resources import Resources
 from asrtool.decode.settings import Decode
 from asrtool.decode.tune import count_errors
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.lm import build_lm
 from asrtool.lang.settings import Lm
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.score.result import total
-from asrtool.settings import Choice
+from asrtool.settings import SEARCHED, Choice
 
 BATCH_FRAMES = 20_000
 CONFIG = Config(decode=Decode(methods=tuple(Choice.of("search", n) for n in ("greedy", "beam", "graph", "rescore"))))
@@ -105,7 +105,7 @@ def make_large(work: Path, folder: Path, num_words: int) -> Path:
 
 def measure(name: str, work: Path, acoustic: AcousticModel, dev: list[Scored], rounds: int) -> None:
     """Search `dev` with all methods in turn, and print a table."""
-    resources = Resources(acoustic, {folder: work / folder for folder in FOLDERS}, CONFIG)
+    resources = Resources(acoustic, {folder: work / folder for folder in SEARCHED}, CONFIG)
     searches = make_methods(CONFIG.decode, resources)
     for parameters in PARAMETERS:
         searches[parameters.method].open({name: [value] for name, value in parameters.items})

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asrtool.decode.forward import compute_scores
-from asrtool.decode.graph_search import GraphSearch
-from asrtool.decode.inputs import load_acoustic_model, open_features
+from asrtool.decode.forward import compute_scores, load_acoustic_model, open_features
+from asrtool.decode.graph import GraphSearch
 from asrtool.decode.k2_search import K2Search
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.models.ctc import Ctc, K2Ctc
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.models.settings import Ctc as CtcSettings

@@ -13,7 +13,7 @@ import kaldifst
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import train_tokenizer
 
 TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]

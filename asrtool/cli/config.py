@@ -32,8 +32,7 @@ def config(key: str, recipe: str | None, configs: tuple[str, ...], overrides: tu
 
 
 def _format_table(table: Table) -> str:
-    from asrtool.config_file import format_key
-    from asrtool.config_value import format_value
+    from asrtool.config_value import format_key, format_value
 
     values = [f"{format_key(setting.name)} = {format_value(setting.value)}" for setting in table.settings]
     origins = [_origin(setting) for setting in table.settings]

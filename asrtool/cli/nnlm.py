@@ -24,8 +24,7 @@ def nnlm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> 
     OUT/model.pt, the weights of the best epoch, and at the end OUT/train.json. The same command resumes where an
     earlier one was stopped or killed. Settings: [nnlm], [distributed].
     """
-    from asrtool.cli.code import code_of
-    from asrtool.recipe.source import Entry
+    from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import NEURAL_LM
     from asrtool.train.nnlm import start_neural_lm
 

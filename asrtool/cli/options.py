@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from asrtool.config_file import load_config
+from asrtool.settings import SEARCHED
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,13 +60,12 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--tokenizer`` and the other folders that search methods read; the command receives `folders`, by name."""
-    names = ("tokenizer", "lang", "lm", "graph", "nnlm")
 
     @functools.wraps(command)
     def with_folders(*args: Any, **kwargs: Any) -> Any:
-        return command(*args, folders={name: kwargs.pop(name) for name in names}, **kwargs)
+        return command(*args, folders={name: kwargs.pop(name) for name in SEARCHED}, **kwargs)
 
-    for name in reversed(names):
+    for name in reversed(SEARCHED):
         help_text = f"What `asrtool {name}` wrote."
         option = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="FOLDER", help=help_text)
         with_folders = option(with_folders)

@@ -45,8 +45,7 @@ def train(
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
     [model], [specaugment], [train], [distributed].
     """
-    from asrtool.cli.code import code_of
-    from asrtool.recipe.source import Entry
+    from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training

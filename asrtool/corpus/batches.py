@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from asrtool.corpus.index import WINDOW_SHARDS, Utterance
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 
 Item = TypeVar("Item")

@@ -16,8 +16,7 @@ import numpy as np
 
 from asrtool.corpus.index import Utterance
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import compute_scores
-from asrtool.decode.inputs import check_num_tokens, load_acoustic_model, open_features
+from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features
 from asrtool.decode.parallel import num_cores, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence

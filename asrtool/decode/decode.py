@@ -14,7 +14,7 @@ from typing import Any
 from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.decoder import Decoded, start_decoder
-from asrtool.decode.inputs import load_searched_model, open_features
+from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
@@ -30,7 +30,7 @@ def decode_run(
 ) -> None:
     """Decode the set or the sets of `features` into the folder `out`, which appears whole or not at all.
 
-    `tuning` is what tune_run wrote; of `folders`, named as resources.FOLDERS, the methods need some. Raises
+    `tuning` is what tune_run wrote; of `folders`, named as settings.SEARCHED, the methods need some. Raises
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     sets = find_sets(features)

@@ -1,4 +1,4 @@
-"""What every search method offers: scores of an utterance to words. A module of its own holds each.
+"""What every search method offers, scores of an utterance to words, and greedy search, the simplest of them.
 
 Letters in names: T rows, V columns of the scores.
 """
@@ -61,6 +61,18 @@ class SearchMethod(ABC):
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
         """The words for each of `parameters`, whose first pass gave `result`. Runs in the main process."""
         return [result.words for _ in parameters]
+
+
+class Greedy(SearchMethod):
+    """The best column of each row; no language model, and nothing to tune."""
+
+    def open(self, values: Mapping[str, Sequence[float]]) -> None:
+        """As SearchMethod.open."""
+        self.reader = self.resources.word_reader_by_marks(self.name)
+
+    def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
+        """As SearchMethod.search."""
+        return SearchResult(self.reader.read(self.resources.topology.best_path(scores_TV), scores_TV))
 
 
 def make_methods(settings: Decode, resources: Resources) -> dict[str, SearchMethod]:

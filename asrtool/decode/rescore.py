@@ -23,8 +23,9 @@ from asrtool.decode.parameters import (
 )
 from asrtool.decode.settings import NNLM_WEIGHTS, settings_of
 from asrtool.decode.words import Word
+from asrtool.lang.arpa import read_arpa
 from asrtool.lang.lm import LARGE
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 from asrtool.models.neural_lm import load_neural_lm
 
 
@@ -53,7 +54,7 @@ class Rescore(SearchMethod):
         self.reader, self.graph_words = resources.word_reader, graph.words
         max_active: int = settings_of(resources.config.decode, self.based_on).max_active
         self.lattices = LatticeSearch(graph.arrays, max_active, self.settings.lattice_beam, self.settings.num_paths)
-        self.ngram = NgramLm.load(resources.folder("lm") / LARGE) if resources.config.lm.large else None
+        self.ngram = NgramLm(read_arpa(resources.folder("lm") / LARGE)) if resources.config.lm.large else None
         enabled = resources.config.nnlm.enabled
         self.neural = load_neural_lm(resources.folder("nnlm") / "model.pt") if enabled else None
 

@@ -9,18 +9,17 @@ from itertools import zip_longest
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.decode.inputs import AcousticModel, check_num_tokens
+from asrtool.decode.forward import AcousticModel, check_num_tokens
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import read_arpa
 from asrtool.lang.graph_file import GraphArrays, read_graph
 from asrtool.lang.lexicon import read_lexicon
-from asrtool.lang.ngram_lm import NgramLm
-from asrtool.lang.symbols import BACKOFF, read_symbols
+from asrtool.lang.ngram import NgramLm
+from asrtool.lang.text import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.topology import Topology
-
-FOLDERS = ("tokenizer", "lang", "lm", "graph", "nnlm")  # what the commands of these names write
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class SearchGraph:
 
 @dataclass
 class Resources:
-    """`folders` are those of FOLDERS that are given; `config` has what other sections say, such as lm.large.
+    """`folders` are those of settings.SEARCHED that are given; `config` has what other sections say, such as lm.large.
 
     All that is read raises AsrtoolError when it is missing or broken, or does not belong to the model.
     """
@@ -44,7 +43,7 @@ class Resources:
     config: Config
 
     def folder(self, name: str) -> Path:
-        """One of FOLDERS; AsrtoolError naming the option where it is not given."""
+        """The folder `name`; AsrtoolError naming the option where it is not given."""
         found = self.folders.get(name)
         if found is None:
             methods = ", ".join(method.name for method in self.config.decode.methods)
@@ -79,7 +78,7 @@ class Resources:
     @cached_property
     def ngram(self) -> NgramLm:
         """The n-gram of the graph."""
-        return NgramLm.load(self.folder("lm") / "G.arpa")
+        return NgramLm(read_arpa(self.folder("lm") / "G.arpa"))
 
     @cached_property
     def word_reader(self) -> WordReader:

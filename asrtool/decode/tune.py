@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.decode.decoder import Decoder, start_decoder
-from asrtool.decode.forward import ScoreFile
-from asrtool.decode.inputs import load_searched_model, open_features
+from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources
@@ -43,7 +42,7 @@ class Result:
 def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> str:
     """Tune all methods on the set `features`, write the folder `out` and return the table of all that was tried.
 
-    Of `folders`, named as resources.FOLDERS, the methods need some. The acoustic model is applied once. Raises
+    Of `folders`, named as settings.SEARCHED, the methods need some. The acoustic model is applied once. Raises
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     acoustic = load_searched_model(model, config.decode)

@@ -13,7 +13,7 @@ from typing import Any
 
 from asrtool.decode.prefix_beam import WordLm
 from asrtool.decode.words import is_spoken
-from asrtool.lang.symbols import EOS
+from asrtool.lang.text import EOS
 from asrtool.models.topology import Span
 
 Tokens = tuple[int, ...]

@@ -14,7 +14,7 @@ import numpy as np
 
 from asrtool.lang.lexicon import Pronunciation, disambiguate
 from asrtool.lang.ngram import Ngrams
-from asrtool.lang.symbols import BACKOFF, BOS, EOS
+from asrtool.lang.text import BACKOFF, BOS, EOS
 
 EPSILON_LABEL = 0
 Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H, as text

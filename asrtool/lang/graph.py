@@ -19,9 +19,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.fst import Parts, Transducer, make_parts
-from asrtool.lang.graph_file import broken_graph, read_graph
 from asrtool.lang.lexicon import read_lexicon
-from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, read_symbols
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, read_symbols
 from asrtool.lang.tokenizer import NO_TOKEN
 from asrtool.optional import require_k2
 
@@ -53,16 +52,6 @@ def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backe
             shutil.copyfile(lang / name, temporary / name)
         if not kaldifst.StdConstFst(hlg).write(str(temporary / "HLG.fst")):
             raise AsrtoolError(f"{out / 'HLG.fst'}: cannot be written", "free some space, then run the command again")
-
-
-def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
-    """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
-    read_graph(directory)  # which reports what is missing or broken
-    path = Path(directory) / "HLG.fst"
-    graph = kaldifst.StdConstFst.read(str(path))
-    if graph is None:
-        raise broken_graph(path)
-    return graph
 
 
 def _choose_backend(name: str) -> Callable[[Parts], kaldifst.StdVectorFst]:

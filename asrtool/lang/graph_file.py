@@ -1,4 +1,4 @@
-"""The decoding graph as arrays, from the file that kaldifst writes (OpenFst's ConstFst of StdArc).
+"""Reading the decoding graph, the file that kaldifst writes (OpenFst's ConstFst of StdArc), also as arrays.
 
 kaldifst reads what a changed file says as it is, and follows it out of its memory; so all of it is checked here first.
 """
@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+import kaldifst
 import numpy as np
 
 from asrtool.errors import AsrtoolError
@@ -45,16 +46,26 @@ def read_graph(directory: Path | str) -> GraphArrays:
         or not (0 <= start < num_states and num_arcs > 0)
         or end_of_states + num_arcs * ARC.itemsize != path.stat().st_size
     ):
-        raise broken_graph(path)
+        raise _broken_graph(path)
     # A memmap is slow to take slices of.
     states = np.asarray(np.memmap(path, STATE, "r", HEADER.size, (num_states,)))
     arcs = np.asarray(np.memmap(path, ARC, "r", end_of_states, (num_arcs,)))
     if not (_are_states(states, num_arcs) and _are_arcs(arcs, num_states)):
-        raise broken_graph(path)
+        raise _broken_graph(path)
     return GraphArrays(start, states, arcs)
 
 
-def broken_graph(path: Path) -> AsrtoolError:
+def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
+    """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
+    read_graph(directory)  # which reports what is missing or broken
+    path = Path(directory) / "HLG.fst"
+    graph = kaldifst.StdConstFst.read(str(path))
+    if graph is None:
+        raise _broken_graph(path)
+    return graph
+
+
+def _broken_graph(path: Path) -> AsrtoolError:
     """The error for a file that is no graph, or a part of one."""
     return AsrtoolError(f"{path}: not a complete graph", "run `asrtool graph` again")
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, RESERVED, UNK, write_symbols
-from asrtool.lang.text import read_sentences, read_table
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, RESERVED, UNK, read_sentences, read_table, write_symbols
 from asrtool.lang.tokenizer import Tokenizer
 
 Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens

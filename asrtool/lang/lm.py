@@ -19,7 +19,7 @@ from asrtool.lang.ngram_count import number_words, read_text
 from asrtool.lang.ngram_trie import Trie
 from asrtool.lang.prune import prune
 from asrtool.lang.settings import Lm
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 
 LARGE = "large.arpa"  # beside the pruned model, what it was pruned from
 

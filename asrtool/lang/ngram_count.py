@@ -16,8 +16,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.column import Column, Scratch, merge
 from asrtool.lang.ngram import Ints
 from asrtool.lang.ngram_trie import BOS_ID, EOS_ID, UNK_ID
-from asrtool.lang.symbols import BACKOFF, BOS, EOS, EPSILON, UNK
-from asrtool.lang.text import number_sentences
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, number_sentences
 from asrtool.log import progress
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold

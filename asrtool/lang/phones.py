@@ -14,8 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.letter_to_sound import PHONES
 from asrtool.lang.pronounce import Dictionary, Phones, pronounce, read_cmudict
-from asrtool.lang.symbols import write_symbols
-from asrtool.lang.text import read_sentences, read_table
+from asrtool.lang.text import read_sentences, read_table, write_symbols
 from asrtool.lang.tokenizer import ALPHABET, BPE_FILE, NO_TOKEN, PHONE_FILE, TAGS, UNK, Tokenizer
 
 TOKENS = (NO_TOKEN, UNK, *TAGS, *PHONES)

@@ -18,8 +18,7 @@ import sentencepiece
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.settings import Tokenizer as TokenizerSettings
-from asrtool.lang.symbols import read_symbols, write_symbols
-from asrtool.lang.text import read_sentences
+from asrtool.lang.text import read_sentences, read_symbols, write_symbols
 
 NO_TOKEN = "<blk>"
 UNK = "<unk>"

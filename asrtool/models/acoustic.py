@@ -1,15 +1,82 @@
-"""An acoustic model: an encoder and an objective.
+"""What a model is, an encoder and an objective, and the file it is kept in.
 
-Letters in names: N utterances, T frames or rows, F features of a frame, U targets of an utterance, V tokens.
+A model file holds ``format``; ``info`` = {``model``: the section of the settings, with the tables of encoder and
+objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``}; ``weights``.
+
+Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an utterance,
+V tokens.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
 from torch import Tensor, nn
 
-from asrtool.models.encoder import Encoder
-from asrtool.models.objective import Loss, Objective
+from asrtool.config_file import load_section
+from asrtool.errors import AsrtoolError
 from asrtool.models.settings import Model
+from asrtool.models.torch_file import read_torch, write_torch
+
+FORMAT = 2
+
+
+class Encoder(nn.Module, ABC):
+    """Features to hidden rows, one for every `subsampling` frames, the last of them filled up.
+
+    It is built with its settings and the number of features of a frame. What an utterance is padded with, and how far,
+    has no influence on its rows.
+    """
+
+    subsampling: int  # feature frames a row
+    output_size: int  # C, channels of a row
+
+    @abstractmethod
+    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden rows (N, ceil(T / subsampling), C), and how many of them each utterance has (N,)."""
+
+    def output_lens(self, feat_lens_N: Tensor) -> Tensor:
+        """The rows that `forward` gives utterances of so many frames."""
+        return torch.div(feat_lens_N + self.subsampling - 1, self.subsampling, rounding_mode="floor")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of a batch. Sums are divided once, over all batches of a step or of an evaluation."""
+
+    total: Tensor  # nats, summed over the utterances; a scalar
+    normaliser: int  # what the total is divided by: targets, or rows
+    figures: Mapping[str, float] = field(default_factory=dict)  # further sums to report, divided by the same
+
+
+class Objective(nn.Module, ABC):
+    """Built with its settings, the channels of a row and the number of tokens; it may have parameters.
+
+    Its settings name the searches that its scores are for (`searches`) and the stages whose outputs it needs (`needs`).
+    """
+
+    targets: ClassVar[str] = "tokens"  # or states: one for each frame
+
+    @abstractmethod
+    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+        """Why an utterance of `num_rows` rows cannot be trained on with these `targets`; nothing where it can."""
+
+    @abstractmethod
+    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """The loss of a batch, in float32 whatever the precision of the rows."""
+
+    def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
+        """The part of an utterance in the normaliser of `loss`, known before anything is computed."""
+        return len(targets)
+
+    def scores(self, hidden_NTC: Tensor) -> Tensor:
+        """What a search reads, a row for each hidden row, float32; here these themselves."""
+        return hidden_NTC.float()
 
 
 class AcousticModel(nn.Module):
@@ -40,3 +107,37 @@ def build_model(model: Model, num_features: int, num_tokens: int) -> AcousticMod
     encoder: Encoder = model.encoder.load()(model.encoder.settings, num_features)
     objective: Objective = model.objective.load()(model.objective.settings, encoder.output_size, num_tokens)
     return AcousticModel(encoder, objective)
+
+
+def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:
+    """Write `model` and `info`, atomically; AsrtoolError when the disk is full."""
+    write_torch(path, {"format": FORMAT, "info": info, "weights": model.state_dict()})
+
+
+def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
+    """The model, ready to be applied (no dropout), and its info.
+
+    Raises AsrtoolError when the file is missing, damaged, or of a format this version does not know.
+    """
+    content = read_torch(path, "model file", ("format", "info", "weights"))
+    if content["format"] != FORMAT:
+        raise AsrtoolError(
+            f"{path}: model file of format {content['format']}, expected {FORMAT}", "train and average again"
+        )
+    try:
+        model = model_of(content["info"], str(path))
+        model.load_state_dict(content["weights"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise AsrtoolError(f"{path}: weights that do not fit their settings: {reason}", "average again") from error
+    return model.eval(), content["info"]
+
+
+def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
+    """A model of the `info` of a model file, with random weights; `origin` names the file in an AsrtoolError."""
+    return build_model(load_section("model", info["model"], origin), info["num_features"], info["num_tokens"])
+
+
+def choose_device() -> torch.device:
+    """A GPU where torch sees one; CUDA_VISIBLE_DEVICES chooses among several."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.ctc_topology import BLANK, CtcTopology
-from asrtool.models.objective import Loss, Objective
 from asrtool.models.settings import Ctc as CtcSettings
 from asrtool.optional import require_k2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from asrtool.models.encoder import Encoder
+from asrtool.models.acoustic import Encoder
 from asrtool.models.settings import Lstm
 
 

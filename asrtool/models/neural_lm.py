@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel
-from asrtool.models.encoder import Encoder
-from asrtool.models.objective import Loss, Objective
+from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective
 from asrtool.models.settings import WordLstm as WordLstmSettings
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.settings import Choice

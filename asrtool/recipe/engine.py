@@ -13,10 +13,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from asrtool.config_file import format_toml
+from asrtool.config import format_toml
 from asrtool.errors import AsrtoolError
-from asrtool.files import move_aside, write_text
-from asrtool.lock import locked
+from asrtool.files import locked, move_aside, write_text
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
 from asrtool.recipe.stage import Stage, number_stages

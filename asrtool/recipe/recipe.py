@@ -18,8 +18,7 @@ from types import ModuleType
 
 import asrtool
 from asrtool.config import Config, check_conflicts
-from asrtool.config_file import OVERRIDE, build, read_given
-from asrtool.config_section import Given
+from asrtool.config_file import OVERRIDE, Given, build, read_given
 from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from asrtool.errors import AsrtoolError
 ROOT = Path(asrtool.__file__).resolve().parents[1]
 PACKAGES = ("asrtool", "local", "utils")
 FRAME = frozenset(
-    {f"asrtool.{name}" for name in ("config", "config_file", "config_section", "config_value", "registry", "settings")}
+    {f"asrtool.{name}" for name in ("config", "config_file", "config_value", "registry", "settings")}
     | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
-    | {"asrtool.cli.main", "asrtool.cli.lazy", "asrtool.cli.options", "asrtool.cli.code", "asrtool.recipe.source"}
+    | {"asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}
 )
 
 
@@ -76,8 +76,12 @@ def chosen_modules(config: Config, names: Iterable[str]) -> list[str]:
     return [path.partition(":")[0] for path in paths]
 
 
-def combined_digest(digests: Mapping[str, str]) -> str:
-    """One digest of those of many sources, whatever folder they lie in."""
+def code_of(entry: Entry, config: Config, sections: Iterable[str]) -> str:
+    """One digest of all sources that the command at `entry` and the components that `sections` choose can import.
+
+    It is the same whatever folder they lie in.
+    """
+    digests = code_digests([entry], chosen_modules(config, sections))
     return hashlib.sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()[:16]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from asrtool.recipe.stage import Line, Stage
+from asrtool.settings import SEARCHED
 
 # What search methods read; a stage whose folder no chosen method needs is off, and its folder is not looked at.
-SEARCHED = " ".join(f"--{name} {{work}}/{name}" for name in ("tokenizer", "lang", "lm", "graph", "nnlm"))
-SEARCHED += " --config {config}"
+SEARCH_OPTIONS = " ".join([*(f"--{name} {{work}}/{name}" for name in SEARCHED), "--config {config}"])
 
 CORPUS = Stage(
     name="corpus",
@@ -112,13 +112,13 @@ COMMON = (
     Stage(
         name="decode",
         why="Weights are chosen on dev and applied once to test.",
-        needs=("average/model.pt", "features", "manifests", "tokenizer", "lang", "lm", "graph", "nnlm"),
+        needs=("average/model.pt", "features", "manifests", *SEARCHED),
         makes=("tune", "decode"),
         run=(
-            Line(f"asrtool tune {{work}}/average/model.pt {{work}}/features/dev {{work}}/tune {SEARCHED}"),
+            Line(f"asrtool tune {{work}}/average/model.pt {{work}}/features/dev {{work}}/tune {SEARCH_OPTIONS}"),
             Line(
                 "asrtool decode {work}/average/model.pt {work}/features {work}/decode"
-                f" --tuning {{work}}/tune/tuning.json {SEARCHED}"
+                f" --tuning {{work}}/tune/tuning.json {SEARCH_OPTIONS}"
             ),
         ),
         settings=("model", "decode", "lm.large", "nnlm.enabled"),

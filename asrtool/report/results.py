@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config
-from asrtool.config_file import format_toml
+from asrtool.config import Config, format_toml
 from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text

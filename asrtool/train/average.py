@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.model_file import model_of, save_model
+from asrtool.models.acoustic import model_of, save_model
 from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint, load_newest
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from asrtool.config import Config, defaults_of, flatten, select
 from asrtool.errors import AsrtoolError
-from asrtool.files import move_aside, write_text
+from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
-from asrtool.lock import locked
 from asrtool.settings import changed_key
 from asrtool.train.straggler import InjectionOptions
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.log import bar
-from asrtool.models.acoustic import AcousticModel
-from asrtool.models.objective import Loss
+from asrtool.models.acoustic import AcousticModel, Loss
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.precision import Precision
 from asrtool.train.source import DevSet, Planned

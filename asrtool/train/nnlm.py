@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
-from asrtool.lang.symbols import BACKOFF, EOS, EPSILON, read_symbols
+from asrtool.lang.text import BACKOFF, EOS, EPSILON, read_symbols
 from asrtool.train.inputs import FINAL, INPUTS, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
-from asrtool.train.run import start, train
+from asrtool.train.run import start
 from asrtool.train.straggler import InjectionOptions
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ def start_neural_lm(
     train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
     """
     start(_renewed(neural_lm_job(text, dev_text, words, out, config, code)), command)
-
-
-def train_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> None:
-    """The same in this process, as the only learner or as one of several that know of one another."""
-    train(_renewed(neural_lm_job(text, dev_text, words, out, config)))
 
 
 def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> Job:

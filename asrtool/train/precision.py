@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from asrtool.models.device import choose_device
+from asrtool.models.acoustic import choose_device
 
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}

@@ -11,7 +11,7 @@ import torch
 
 from asrtool.corpus.batches import Batch, load_batch, plan_epoch, plan_eval
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import NUM_NAMED, TrainingBatch
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext

@@ -9,7 +9,7 @@ from pathlib import Path
 from asrtool.config import Config, to_table
 from asrtool.train.inputs import describe_inputs
 from asrtool.train.job import Components, Job
-from asrtool.train.run import start, train
+from asrtool.train.run import start
 from asrtool.train.straggler import InjectionOptions
 
 
@@ -28,11 +28,6 @@ def start_training(
     train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
     """
     start(acoustic_job(features, tokenizer, out, config, injection, code), words)
-
-
-def train_model(features: Path, tokenizer: Path, out: Path, config: Config) -> None:
-    """The same in this process, as the only learner or as one of several that know of one another."""
-    train(acoustic_job(features, tokenizer, out, config))
 
 
 def acoustic_job(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from toy_graph import accept, arcs_of, make_sentences, write_language, write_toy
 
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.ctc_topology import CtcTopology
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 from toy_graph import accept
 
-from asrtool.decode.graph_search import GraphSearch
-from asrtool.decode.inputs import load_acoustic_model, open_features
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.decode.forward import load_acoustic_model, open_features
+from asrtool.decode.graph import GraphSearch
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.models.ctc_topology import CtcTopology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")

@@ -20,14 +20,14 @@ from asrtool.config import (
     chosen_components,
     defaults_of,
     flatten,
+    format_toml,
     select,
     to_table,
 )
-from asrtool.config_file import format_toml, known_paths, load_config, load_section
-from asrtool.config_section import CLASSES, field_types, kinds_of, known_keys
+from asrtool.config_file import CLASSES, known_keys, known_paths, load_config, load_section
 from asrtool.config_value import format_value
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice, changed_key
+from asrtool.settings import Choice, changed_key, field_types, kinds_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
@@ -319,7 +319,7 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean nnlm.num_epochs?"),
         ("train.strategy=bmuf", "unknown key train.strategy; did you mean distributed.strategy?"),
         ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train?"),
-        ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean an4?"),
+        ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean paths.an4?"),
         ("num_epochs=3", "--set num_epochs=3: expected section.key=value; for example --set train.num_epochs=3"),
         ("train.num_epochs", "--set train.num_epochs: expected section.key=value; for example"),
         ("a.b.c.d=1", "--set a.b.c.d=1: expected section.key=value"),

@@ -17,12 +17,11 @@ SETTINGS = {
     "config_doc",
     "config_file",
     "config_page",
-    "config_section",
     "config_value",
     "registry",
     "settings",
 }
-BOTTOM = {*SETTINGS, "errors", "log", "files", "lock", "optional", "parent"}
+BOTTOM = {*SETTINGS, "errors", "log", "files", "optional", "parent"}
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {

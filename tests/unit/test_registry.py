@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from asrtool import registry
-from asrtool.config_section import CLASSES, kinds_of
+from asrtool.config_file import CLASSES
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice
+from asrtool.settings import Choice, kinds_of
 
 ENTRIES = [(kind, name) for kind in registry.TABLE for name in registry.names(kind)]
 HEAVY = ("torch", "lhotse", "numpy", "k2", "kaldifst")
@@ -68,7 +68,7 @@ def test_settings_of_everything_load_nothing_heavy() -> None:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"mine_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(
-        "from asrtool.models.objective import Objective\n"
+        "from asrtool.models.acoustic import Objective\n"
         "class Half(Objective):\n"
         "    def fits(self, num_rows, targets): return ''\n"
         "class Whole(Half):\n"

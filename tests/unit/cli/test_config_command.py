@@ -15,9 +15,8 @@ from asrtool import registry
 from asrtool.cli.main import cli
 from asrtool.config import SECTIONS
 from asrtool.config_doc import meanings
-from asrtool.config_file import load_config
+from asrtool.config_file import CLASSES, known_keys, load_config
 from asrtool.config_page import format_page
-from asrtool.config_section import CLASSES, known_keys
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import load_recipe, load_settings
 
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FILES = (".pt", ".json", ".model", ".old-1")
 OWN = '''
 from dataclasses import dataclass
-from asrtool.models.encoder import Encoder
+from asrtool.models.acoustic import Encoder
 
 @dataclass(frozen=True)
 class Settings:

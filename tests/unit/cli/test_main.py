@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from asrtool import registry
-from asrtool.cli.lazy import LazyGroup
-from asrtool.cli.main import COMMANDS, cli
+from asrtool.cli.main import COMMANDS, LazyGroup, cli
 
 HEAVY = (
     "torch",

@@ -20,7 +20,7 @@ from asrtool.corpus.batches import (
     plan_eval,
 )
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 
 MAX_FRAMES = 3000

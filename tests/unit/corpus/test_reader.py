@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from lhotse import CutSet, Fbank, FbankConfig
 
-from asrtool.corpus import reader as reader_module
+from asrtool.corpus import shard as shard_module
 from asrtool.corpus.batches import load_batches, plan_epoch
 from asrtool.corpus.manifest import read_manifests
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 
 LILCOM_TICK = 2**-5
@@ -65,7 +65,7 @@ def test_any_order_of_reading_gives_the_same_values(
     corpus: Path, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = FeatureReader(corpus / "lilcom" / "train", "global", 2**30)
-    monkeypatch.setattr(reader_module, "WINDOW_SHARDS", 2)
+    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
     reader = FeatureReader(corpus / "lilcom" / "train", "global", cache_bytes)
     for i in np.random.default_rng(0).permutation(len(reader.index)):
         np.testing.assert_array_equal(reader.read(int(i)), reference.read(int(i)))
@@ -76,14 +76,14 @@ def test_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, fewest: int, most: int
 ) -> None:
     decoded: list[int] = []
-    read_shard = reader_module.read_shard
+    read_shard = shard_module.read_shard
 
     def counting(directory: Path, number: int) -> list[np.ndarray]:
         decoded.append(number)
         return read_shard(directory, number)
 
-    monkeypatch.setattr(reader_module, "read_shard", counting)
-    monkeypatch.setattr(reader_module, "WINDOW_SHARDS", 2)
+    monkeypatch.setattr(shard_module, "read_shard", counting)
+    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
     reader = FeatureReader(corpus / "lilcom" / "train", "speaker", cache_bytes)
     for epoch in range(3):
         plan = plan_epoch(reader.index, 2000, 1, epoch, window_shards=2)

@@ -18,8 +18,7 @@ from asrtool.config import Decode
 from asrtool.corpus.index import Utterance
 from asrtool.decode import align
 from asrtool.decode.align import Aligned, Aligner, align_run
-from asrtool.decode.forward import Scored
-from asrtool.decode.inputs import AcousticModel
+from asrtool.decode.forward import AcousticModel, Scored
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.ctc_topology import CtcTopology

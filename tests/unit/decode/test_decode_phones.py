@@ -11,7 +11,7 @@ import torch
 
 from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
-from asrtool.decode.inputs import AcousticModel
+from asrtool.decode.forward import AcousticModel
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
@@ -21,7 +21,7 @@ from asrtool.lang.graph import build_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.phones import TOKENS, write_phones
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import Choice
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from asrtool.cli.lm import lm
 from asrtool.config import Config, Decode
 from asrtool.corpus.index import Utterance
-from asrtool.decode import decode, inputs, resources, tune
+from asrtool.decode import decode, forward, resources, tune
 from asrtool.decode.decode import decode_run
 from asrtool.decode.decoder import Searches
-from asrtool.decode.inputs import AcousticModel, load_acoustic_model, open_features
+from asrtool.decode.forward import AcousticModel, load_acoustic_model, open_features
 from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources, check_graph_tokens
@@ -32,7 +32,7 @@ from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.ctc_topology import CtcTopology
-from asrtool.settings import Choice
+from asrtool.settings import SEARCHED, Choice
 
 SENTENCES = ["so what did you do", "uh i went to the sea", "the sea was fine", "[noise] yeah i see the sea th-"] * 3
 SAID = {"dev": SENTENCES[:4], "test": ["yeah the sea was fine", "[noise]", "i see what you did"]}
@@ -99,7 +99,7 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     model = AcousticModel(Path("model.pt"), Echo(), info)
     for module in (decode, tune):
         monkeypatch.setattr(module, "load_searched_model", lambda path, settings: model)
-    monkeypatch.setattr(inputs, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
+    monkeypatch.setattr(forward, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
     return model
 
 
@@ -119,7 +119,7 @@ def configure(methods: Sequence[str] = ("greedy", "beam", "graph"), **settings: 
 
 
 def folders(work: Path) -> dict[str, Path | None]:
-    return {name: work / name for name in resources.FOLDERS}
+    return {name: work / name for name in SEARCHED}
 
 
 @pytest.fixture

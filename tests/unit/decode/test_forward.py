@@ -11,7 +11,7 @@ import torch
 from asrtool.corpus.index import Utterance
 from asrtool.decode import forward
 from asrtool.decode.forward import Scored, compute_scores
-from asrtool.models.device import choose_device
+from asrtool.models.acoustic import choose_device
 
 LENS = (7, 3, 5)
 

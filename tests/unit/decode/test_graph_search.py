@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.decode.graph_search import GraphSearch, add_word_penalty
+from asrtool.decode.graph import GraphSearch, add_word_penalty
 
 # Words of one token each: token 1 costs 0.5, token 2 costs 1.0; a sentence's end costs 0.1. State = token before.
 COSTS = {1: 0.5, 2: 1.0}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asrtool.decode.graph_search import GraphSearch
+from asrtool.decode.graph import GraphSearch
 from asrtool.decode.lattice import LatticeSearch, Path
 from asrtool.decode.parameters import Weights
 from asrtool.lang.graph_file import GraphArrays, read_graph

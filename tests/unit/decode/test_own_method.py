@@ -15,10 +15,9 @@ from asrtool.cli.tune import tune
 from asrtool.config import to_table
 from asrtool.config_file import load_config
 from asrtool.corpus.index import Utterance
-from asrtool.decode import inputs
+from asrtool.decode import forward
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import build_model
-from asrtool.models.model_file import save_model
+from asrtool.models.acoustic import build_model, save_model
 
 OWN = '''
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import torch
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import Axis
 from asrtool.decode.words import Word
-from asrtool.models.encoder import Encoder
+from asrtool.models.acoustic import Encoder
 
 
 class Every(SearchMethod):
@@ -100,7 +99,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "__init__.py").touch()
     (package / "methods.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.setattr(inputs, "FeatureReader", Reader)
+    monkeypatch.setattr(forward, "FeatureReader", Reader)
     model = load_config([], MODEL).model
     info = {"model": to_table(model), "features": {"frame_shift_ms": 1000 * FRAME_S, "cmvn": "none"}}
     sizes = {"num_features": 3, "num_tokens": 4}

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from asrtool.decode.word_parse import WordParser
-from asrtool.lang.arpa import write_arpa
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.arpa import read_arpa, write_arpa
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang, read_lexicon
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 from asrtool.lang.phones import TOKENS, write_phones
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.models.topology import Span
 
@@ -124,7 +125,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_words_of_a_path_are_those_the_graph_writes(work: Path) -> None:
-    graph, lm = load_graph(work / "graph"), NgramLm.load(work / "G.arpa")
+    graph, lm = load_graph(work / "graph"), NgramLm(read_arpa(work / "G.arpa"))
     words = read_symbols(work / "lang" / "words.txt", "lang")
     lexicon = read_lexicon(work / "lang" / "lexicon.txt", words, TOKENS)
     parser = WordParser([(word, tuple(map(TOKENS.index, phones))) for word, phones in lexicon], lm)

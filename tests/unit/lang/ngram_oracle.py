@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from asrtool.lang.ngram import Ngrams, empty_ngrams
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm, Ngrams, empty_ngrams
 from asrtool.lang.ngram_trie import Trie
 
 Ngram = tuple[str, ...]
@@ -71,11 +70,10 @@ def histories(sentences: list[list[str]], order: int) -> set[Ngram]:
 
 
 def ngrams(model: Ngrams) -> set[Ngram]:
-    found = set()
-    for order in range(1, model.order + 1):
-        nodes = np.arange(model.starts[order], model.starts[order + 1])
-        found |= {tuple(model.words[word] for word in row) for row in model.ngram_words(nodes, order).tolist()}
-    return found
+    found: list[Ngram] = [()]  # by node; a history comes before what continues it
+    for parent, word in zip(model.parent[1:].tolist(), model.word[1:].tolist(), strict=True):
+        found.append((*found[parent], model.words[word]))
+    return set(found[1:])
 
 
 def same_bits(one: Trie, other: Trie) -> bool:

@@ -49,7 +49,7 @@ def test_values_are_read_as_written(arpa: Path) -> None:
     assert model.order == 2
     assert model.log10_prob[1:].tolist() == [-99, -1.0, -0.5, -0.6, -0.1, -0.2]
     assert model.log10_backoff[1:].tolist() == [-0.3, 0, -0.2, 0, 0, 0]
-    assert model.ngram_words(np.array([5, 6]), 2).tolist() == [[0, 2], [2, 1]]
+    assert model.find(np.array([1, 3]), np.array([2, 1])).tolist() == [5, 6]  # a after <s>, </s> after a
 
 
 SENTENCE = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=7)

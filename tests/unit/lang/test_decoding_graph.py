@@ -19,12 +19,11 @@ from toy_graph import LEXICON, TOKENS, WORDS, Labels, accept, arcs_of, make_sent
 from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa, write_arpa
 from asrtool.lang.fst import make_grammar_fst
-from asrtool.lang.graph import build_graph, load_graph
-from asrtool.lang.graph_file import HEADER, read_graph
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import HEADER, load_graph, read_graph
 from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.ngram import Ngrams
-from asrtool.lang.ngram_lm import NgramLm
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.ngram import NgramLm, Ngrams
+from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.ctc_topology import CtcTopology
 
@@ -101,7 +100,7 @@ def test_a_pronunciation_added_by_hand_may_be_that_of_more_words_than_any_before
 
 
 def test_backing_off_too_early_never_costs_a_sentence_more_than_its_arpa_score(toy: Path) -> None:
-    lm, model = NgramLm.load(toy / "G.arpa"), read_arpa(toy / "G.arpa")
+    lm, model = NgramLm(read_arpa(toy / "G.arpa")), read_arpa(toy / "G.arpa")
     for length in range(4):
         for words in itertools.product(LEXICON, repeat=length):
             assert lowest_weight(model, words) <= -lm.log_prob(list(words)) + 1e-9
@@ -138,7 +137,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_weight_of_a_tokenized_sentence_is_its_arpa_score(language: Path) -> None:
-    graph, lm = load_graph(language / "graph"), NgramLm.load(language / "G.arpa")
+    graph, lm = load_graph(language / "graph"), NgramLm(read_arpa(language / "G.arpa"))
     words = read_symbols(language / "graph" / "words.txt", "lang")
     tokenizer = Tokenizer.load(language / "tokenizer")
     for sentence in make_sentences(language, 60):
@@ -157,7 +156,7 @@ def test_a_sentence_with_a_word_outside_the_lexicon_is_rejected(language: Path) 
 
 
 def test_a_decoder_reads_the_words_and_the_score_from_posteriors(language: Path) -> None:
-    graph, lm = load_graph(language / "graph"), NgramLm.load(language / "G.arpa")
+    graph, lm = load_graph(language / "graph"), NgramLm(read_arpa(language / "G.arpa"))
     words = read_symbols(language / "graph" / "words.txt", "lang")
     tokenizer = Tokenizer.load(language / "tokenizer")
     sentence = make_sentences(language, 20)[-1]

@@ -32,7 +32,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.column import Scratch
 from asrtool.lang.kneser_ney import FALLBACK, estimate, find_discounts
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
 from asrtool.lang.lexicon import build_lang, disambiguate, read_lexicon
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "a and an a i in [noise]\nand i know kn- uh-huh a\n"

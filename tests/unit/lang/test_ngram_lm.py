@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.arpa import read_arpa
+from asrtool.lang.ngram import NgramLm
 
 ARPA = """\\data\\
 ngram 1=5
@@ -37,7 +38,7 @@ ngram 3=1
 @pytest.fixture
 def lm(tmp_path: Path) -> NgramLm:
     (tmp_path / "G.arpa").write_text(ARPA)
-    return NgramLm.load(tmp_path / "G.arpa")
+    return NgramLm(read_arpa(tmp_path / "G.arpa"))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_histories_that_predict_the_same_are_one_state(lm: NgramLm) -> None:
 
 def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: Path) -> None:
     (tmp_path / "G.arpa").write_text(ARPA.replace("ngram 1=5", "ngram 1=4").replace("-1.5\t<unk>\n", ""))
-    lm = NgramLm.load(tmp_path / "G.arpa")
+    lm = NgramLm(read_arpa(tmp_path / "G.arpa"))
     log_prob, state = lm.step(lm.start(), "never")
     assert log_prob == pytest.approx(-99 * math.log(10))
     assert lm.step(state, "b")[0] == pytest.approx(-0.6 * math.log(10))
@@ -75,4 +76,4 @@ def test_an_unknown_word_of_a_model_without_unk_is_all_but_impossible(tmp_path: 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"G\.arpa: cannot be read"):
-        NgramLm.load(tmp_path / "G.arpa")
+        NgramLm(read_arpa(tmp_path / "G.arpa"))

@@ -28,8 +28,8 @@ from ngram_oracle import (
 from asrtool.lang.column import Scratch
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.mixture import find_weights, mix, perplexity, word_probs
+from asrtool.lang.ngram import NgramLm
 from asrtool.lang.ngram_count import number_words, read_text
-from asrtool.lang.ngram_lm import NgramLm
 from asrtool.lang.ngram_trie import Trie
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)

@@ -27,7 +27,7 @@ from asrtool.lang.arpa import write_arpa
 from asrtool.lang.column import Column, Scratch
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.mixture import mix
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 from asrtool.lang.ngram_trie import Trie
 from asrtool.lang.prune import prune
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from toy_graph import accept
 
-from asrtool.lang.arpa import write_arpa
-from asrtool.lang.graph import build_graph, load_graph
+from asrtool.lang.arpa import read_arpa, write_arpa
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
-from asrtool.lang.ngram_lm import NgramLm
+from asrtool.lang.ngram import NgramLm
 from asrtool.lang.phones import write_phones
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.ctc_topology import CtcTopology
 
@@ -59,7 +60,7 @@ def frames(tokenizer: Tokenizer, phones: Sequence[str]) -> list[int]:
 
 def test_phones_are_read_as_every_sentence_that_sounds_so_and_no_other(work: Path) -> None:
     tokenizer, graph = Tokenizer.load(work / "tokenizer"), load_graph(work / "graph")
-    lm, words = NgramLm.load(work / "G.arpa"), read_symbols(work / "graph" / "words.txt", "lang")
+    lm, words = NgramLm(read_arpa(work / "G.arpa")), read_symbols(work / "graph" / "words.txt", "lang")
     pronunciations = [phones for word in set(TEXT.split()) for phones in tokenizer.tokenizations(word)]
     num_sentences = 0
     for said in {tuple(itertools.chain(*pair)) for pair in itertools.product(pronunciations, repeat=2)}:

@@ -13,7 +13,7 @@ from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.lang.lexicon import build_lang, read_lexicon
 from asrtool.lang.phones import TOKENS, PhoneTokenizer, write_phones
-from asrtool.lang.symbols import read_symbols
+from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "uh-huh i read the t v guide [laughter]\ni asrtooled to th- two kowalczyks [noise]\n"

@@ -14,8 +14,7 @@ import torch
 from asrtool.config import to_table
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import build_model
-from asrtool.models.model_file import load_model, save_model
+from asrtool.models.acoustic import build_model, load_model, save_model
 from asrtool.models.settings import Model
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.settings import Choice

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.lock import locked
+from asrtool.files import locked
 from asrtool.recipe import process
 
 RUN = ("run", "choose another place with --work")

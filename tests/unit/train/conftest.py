@@ -12,7 +12,8 @@ from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts,
 from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
 from asrtool.lang.tokenizer import train_tokenizer
-from asrtool.train.train import train_model
+from asrtool.train.run import train
+from asrtool.train.train import acoustic_job
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +49,8 @@ def threads() -> Iterator[None]:
 def train_toy(toy: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Train the toy task in a directory, with settings as ``train.seed=2``; returns the last weights."""
 
-    def train(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        train_model(toy / "features", toy / "tokenizer", out, load_config([toy_config], overrides))
+    def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
+        train(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([toy_config], overrides)))
         return last_weights(out)
 
-    return train
+    return train_there

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
+from asrtool.models.acoustic import Loss
 from asrtool.models.ctc import Ctc
-from asrtool.models.objective import Loss
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.settings import Shards as ShardsSettings
 from asrtool.train.shards import Shards

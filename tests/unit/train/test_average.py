@@ -12,7 +12,7 @@ import torch
 from toy_task import NUM_BINS, NUM_TOKENS
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.model_file import load_model
+from asrtool.models.acoustic import load_model
 from asrtool.train.average import _mean, average_checkpoints
 from asrtool.train.checkpoint import State, checkpoint_path, save_checkpoint
 

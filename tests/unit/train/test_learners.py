@@ -34,8 +34,9 @@ from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
 from asrtool.train.run import prepare as prepare_job
+from asrtool.train.run import train as train_job
 from asrtool.train.source import Planned
-from asrtool.train.train import acoustic_job, train_model
+from asrtool.train.train import acoustic_job
 
 NUM_LEARNERS = 4
 MANY = [name for name in registry.names("strategy") if name != "single"]
@@ -102,7 +103,7 @@ def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: t
 def train_or_stop(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops: bool) -> None:
     signal.signal(signal.SIGTERM, _exit)
     try:
-        train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
         assert not stops
     except SystemExit:
         assert stops
@@ -285,7 +286,7 @@ def train_badly(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) 
         return forward(self, batch) * (float("nan") if os.environ["RANK"] == "1" else 1)
 
     with patch.object(Task, "forward", broken), pytest.raises(AsrtoolError) as error:
-        train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+        train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
     return str(error.value)
 
 

@@ -17,7 +17,7 @@ from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weig
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import plan_epoch
 from asrtool.corpus.index import write_feature_settings
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from asrtool.train.loop import Training
 from asrtool.train.plan import Place
 from asrtool.train.run import train
 from asrtool.train.stop import Stop, Stopped
-from asrtool.train.train import acoustic_job, train_model
+from asrtool.train.train import acoustic_job
 
 PLAIN = (
     "model.lstm.dropout=0",
@@ -92,7 +92,7 @@ def test_a_small_model_learns_four_utterances_by_heart(toy: Path, tmp_path: Path
     sizes = ["model.lstm.num_layers=1", "model.lstm.hidden_size=32", "model.lstm.stack_frames=2"]
     training = ["train.num_epochs=150", "train.precision=fp32", "train.peak_lr=0.02", "train.num_threads=1"]
     overrides = [*PLAIN, *sizes, *training, "train.keep_last=1"]
-    train_model(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides))
+    train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "train", load_config(overrides=overrides)))
     final = json.loads((tmp_path / "train" / "train.json").read_text(encoding="utf-8"))
     assert final["dev_loss"] < 0.02
 

@@ -85,8 +85,8 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(
 ) -> None:
     from click.testing import CliRunner
 
-    from asrtool.cli import code
     from asrtool.cli.main import cli
+    from asrtool.recipe import source
 
     out = tmp_path / "train"
 
@@ -99,7 +99,7 @@ def test_the_code_that_trained_is_recorded_once_for_each_code(
 
     (first,) = train()
     assert len(first) == 16
-    monkeypatch.setattr(code, "combined_digest", lambda digests: "other code")
+    monkeypatch.setattr(source, "code_of", lambda entry, config, sections: "other code")
     assert train() == [first]  # it was finished, and other code has not trained
     make_half_done(out)
     assert train() == [first, "other code"]

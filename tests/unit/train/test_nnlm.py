@@ -24,7 +24,7 @@ from asrtool.settings import Choice
 from asrtool.train import loop
 from asrtool.train.inputs import open_training
 from asrtool.train.loop import Training
-from asrtool.train.nnlm import neural_lm_job, train_neural_lm
+from asrtool.train.nnlm import neural_lm_job, start_neural_lm
 from asrtool.train.sentences import Sentences, plan_batches
 
 CONFIG = """
@@ -61,7 +61,7 @@ def texts(tmp_path: Path) -> Texts:
 
 def train(texts: Texts, out: Path, *overrides: str) -> dict[str, torch.Tensor]:
     """The last weights."""
-    train_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides))
+    start_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides), [])
     return last_weights(out)
 
 

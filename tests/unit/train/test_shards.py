@@ -12,7 +12,7 @@ import pytest
 import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model

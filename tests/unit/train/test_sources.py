@@ -22,9 +22,10 @@ from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.loop import Training
+from asrtool.train.run import train
 from asrtool.train.schedule import learning_rate
 from asrtool.train.source import Epoch, Planned
-from asrtool.train.train import build_components, train_model
+from asrtool.train.train import acoustic_job, build_components
 
 KILLED = Path(__file__).with_name("train_killed.py")
 NUM_EPOCHS = 3
@@ -170,7 +171,7 @@ def train_as_learner(
 
     with patch.object(Training, "_step", step_or_die):
         try:
-            train_model(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+            train(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
         except Killed:
             return None
     return last_weights(out)

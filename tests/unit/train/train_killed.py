@@ -21,7 +21,8 @@ import torch._dynamo  # noqa: F401  the optimizers import it when they are first
 from asrtool.config_file import load_config
 from asrtool.models import torch_file
 from asrtool.train import loop  # noqa: F401  imported once for all children
-from asrtool.train.train import train_model
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job
 
 MAX_ATTEMPTS = 60
 
@@ -55,7 +56,7 @@ def attempt(train: list[Path], out: Path, die: Callable[[], None]) -> tuple[bool
     if child == 0:
         die()
         features, tokenizer, config = train
-        train_model(features, tokenizer, out, load_config([config]))
+        train_job(acoustic_job(features, tokenizer, out, load_config([config])))
         os._exit(0)
     _, status, usage = os.wait4(child, 0)
     return status == 0, usage.ru_utime + usage.ru_stime
