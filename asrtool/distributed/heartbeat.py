@@ -49,8 +49,8 @@ class Heartbeat:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._end.set()
-        for thread in self._threads:
-            thread.join(BEAT_S)
+        for thread in self._threads:  # one that still asks the store when Python exits would end by SIGABRT
+            thread.join(NUM_SILENT * BEAT_S)
 
     def _run(self) -> None:
         # A client of its own: that of the computing thread is blocked while it waits for a key.

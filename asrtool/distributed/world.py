@@ -7,6 +7,7 @@ those of torch.distributed: gloo for tensors on the host, NCCL for those on a GP
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import Sequence
@@ -16,6 +17,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as collectives
+
+# The functions of this module have as a default argument the group of all learners that there is when it is imported,
+# if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
+import torch.distributed.nn.functional
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -105,9 +110,15 @@ def choose_gpu() -> None:
 
 
 def leave_world() -> None:
-    """Undo `init_collectives`."""
+    """Undo `init_collectives`, and end the threads of gloo.
+
+    One that still frees a tensor when Python exits ends the process by SIGABRT ("terminate called without an active
+    exception"): it waits for Python's lock, and is ended in a destructor. They end with the last reference to their
+    group.
+    """
     if collectives.is_initialized():
         collectives.destroy_process_group()
+        gc.collect()  # a strategy may hold a group in a cycle, as DistributedDataParallel does
 
 
 def own_address(world: World) -> str:
