@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -32,7 +33,10 @@ class AveragedGradients:
         self.num_bytes = 0
         if world.size > 1:
             self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
-            self.task.register_comm_hook(None, lambda _, bucket: self._average(bucket))
+            # DDP keeps the hook where the garbage collector does not look: with a reference to this object it would
+            # keep itself and the group of processes.
+            own = weakref.proxy(self)
+            self.task.register_comm_hook(None, lambda _, bucket: own._average(bucket))
 
     def start(self) -> None:
         """DDP rebuilds its buckets after the first backward; done now, so that a resumed training sums as before."""

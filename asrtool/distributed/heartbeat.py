@@ -22,8 +22,9 @@ from types import TracebackType
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import Store
 
+from asrtool.distributed.attempt import host_key, store_of
 from asrtool.distributed.environment import LOST
-from asrtool.distributed.world import World, host_key, rendezvous_store
+from asrtool.distributed.world import World
 
 BEAT_S = 2.0
 NUM_SILENT = 10
@@ -34,6 +35,7 @@ class Heartbeat:
 
     def __init__(self, world: World) -> None:
         self.rank = world.rank
+        self.attempt = world.attempt
         self.next = (world.rank + 1) % world.size
         self._num_beats = 0
         self._end = threading.Event()
@@ -47,14 +49,14 @@ class Heartbeat:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._end.set()
-        for thread in self._threads:
-            thread.join(BEAT_S)
+        for thread in self._threads:  # one that still asks the store when Python exits would end by SIGABRT
+            thread.join(NUM_SILENT * BEAT_S)
 
     def _run(self) -> None:
         # A client of its own: that of the computing thread is blocked while it waits for a key.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-            self._beat(rendezvous_store(store))
+            self._beat(store_of(self.attempt, store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
                 self._give_up(f"{_store_name()} is gone ({_first_line(error)})")

@@ -7,6 +7,7 @@ those of torch.distributed: gloo for tensors on the host, NCCL for those on a GP
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import Sequence
@@ -16,12 +17,16 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as collectives
+
+# The functions of this module have as a default argument the group of all learners that there is when it is imported,
+# if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
+import torch.distributed.nn.functional
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from asrtool.distributed.attempt import join_attempt, store_of
 from asrtool.distributed.environment import is_learner
-from asrtool.errors import AsrtoolError
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -39,8 +44,9 @@ class World:
     rank: int = 0
     size: int = 1
     local_size: int = 1  # learners on this machine
-    store: Any = None  # torch.distributed.Store, None when alone
+    store: Any = None  # torch.distributed.Store of this attempt, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
+    attempt: str = ""  # token, before each key of the store
 
     def gather(self, value: Value) -> list[Value]:
         """The values of all learners, by rank."""
@@ -79,32 +85,10 @@ def join_learners() -> World:
     if not is_learner():
         return World()
     store, rank, size = next(iter(rendezvous("env://")))
-    world = World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), store)
-    store_of_all, names = rendezvous_store(store), [host_key(learner) for learner in range(size)]
-    store_of_all.set(names[rank], socket.gethostname())
-    try:
-        store_of_all.wait(
-            names, RENDEZVOUS_TIMEOUT if world.local_size < size else COLLECTIVE_TIMEOUT
-        )  # the launcher watches those of one machine
-    except RuntimeError:
-        missing = [str(learner) for learner, name in enumerate(names) if not store_of_all.check([name])]
-        if not missing:
-            raise
-        raise AsrtoolError(
-            f"rendezvous timed out after {RENDEZVOUS_TIMEOUT.seconds} s: rank {', '.join(missing)} of {size} missing",
-            "see the logs of these ranks and their machines, then run the same command again",
-        ) from None
-    return world
-
-
-def rendezvous_store(store: Store) -> Store:
-    """The part of `store` where learners register and send heartbeats; another one after a restart by torchrun."""
-    return PrefixStore(f"rendezvous{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-
-
-def host_key(learner: int) -> str:
-    """The key of the host name of `learner` in the rendezvous store."""
-    return f"host{learner}"
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    timeout = RENDEZVOUS_TIMEOUT if local_size < size else COLLECTIVE_TIMEOUT  # the launcher watches those of a machine
+    attempt = join_attempt(store, rank, size, timeout.total_seconds())
+    return World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
 
 
 def init_collectives(world: World) -> None:
@@ -126,9 +110,15 @@ def choose_gpu() -> None:
 
 
 def leave_world() -> None:
-    """Undo `init_collectives`."""
+    """Undo `init_collectives`, and end the threads of gloo.
+
+    One that still frees a tensor when Python exits ends the process by SIGABRT ("terminate called without an active
+    exception"): it waits for Python's lock, and is ended in a destructor. They end with the last reference to their
+    group.
+    """
     if collectives.is_initialized():
         collectives.destroy_process_group()
+        gc.collect()  # a strategy may hold a group in a cycle, as DistributedDataParallel does
 
 
 def own_address(world: World) -> str:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from rendezvous import rendezvous_address
 
 FAILING = """
@@ -27,3 +28,31 @@ def test_a_learner_that_fails_reports_its_error_although_a_signal_to_stop_follow
         ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "ValueError: of a batch" in ended.stderr
+
+
+TRAINING = """
+import os, pathlib
+import torch
+from asrtool.distributed.allreduce import AveragedGradients
+from asrtool.distributed.learner import learner
+
+class Task(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(torch.ones(1, 2)).sum()
+
+with learner() as world:
+    AveragedGradients(Task(2, 2), world).start()  # imports torch._dynamo, as optimizers do
+print(*sorted(path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for threads in /proc")
+def test_no_thread_of_gloo_is_left_after_training() -> None:
+    """One that still frees a tensor when Python exits ends the process by SIGABRT."""
+    with rendezvous_address() as place:
+        command = [sys.executable, "-c", TRAINING]
+        environments = [{**os.environ, **place, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+        learners = [subprocess.Popen(command, env=one, stdout=subprocess.PIPE, text=True) for one in environments]
+        threads = [learner.communicate(timeout=120)[0] for learner in learners]
+    assert [learner.returncode for learner in learners] == [0, 0]
+    assert not any("gloo" in names for names in threads), threads

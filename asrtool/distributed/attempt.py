@@ -1,0 +1,104 @@
+"""The attempt: which processes are the learners that train together, whatever is in the store from before a restart.
+
+torchrun starts all learners again when one has died or when machines join or leave, and keeps its store. On machines
+with a static rendezvous not even at the same time: new learners of one may look for each other while those of another
+still end. So nothing that an earlier attempt left in the store may count in a later one.
+
+Learner 0 draws a token and publishes it. Each other learner answers under the newest token by a random text of its own.
+Once all have answered, learner 0 publishes these texts, and who finds its own there trains with the others. A text that
+answers a new token is from a live process, since nobody knew that token before. A learner that died after its answer
+and was started again finds the text of its forerunner: it waits for the next token, and its heartbeat is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from asrtool.errors import AsrtoolError
+
+POLL_S = 0.05
+BEGAN = "began"  # the texts of all learners but the first, by rank
+
+
+def join_attempt(store: Store, rank: int, size: int, timeout_s: float) -> str:
+    """Wait until all `size` learners are there; the token of their attempt, the same for all.
+
+    All their keys belong below it (`store_of`), where the names of their hosts are already (`host_key`). Raises
+    AsrtoolError where some are missing after `timeout_s`.
+    """
+    polls = _polls(timeout_s)
+    missing = _lead(store, size, polls) if rank == 0 else _follow(store, rank, size, polls)
+    if isinstance(missing, str):
+        return missing
+    raise AsrtoolError(
+        f"rendezvous timed out after {timeout_s:g} s: rank {', '.join(map(str, missing))} of {size} missing",
+        "see the logs of these ranks and their machines, then run the same command again",
+    )
+
+
+def store_of(attempt: str, store: Store) -> Store:
+    """The part of `store` for the keys of `attempt`."""
+    return PrefixStore(attempt, store)
+
+
+def host_key(learner: int) -> str:
+    """The key of the host name of `learner`."""
+    return f"host{learner}"
+
+
+def _lead(store: Store, size: int, polls: Iterator[None]) -> str | list[int]:
+    """Learner 0: the token that it drew, or the learners that have not answered it."""
+    token = secrets.token_hex(8)
+    attempt = store_of(token, store)
+    attempt.set(host_key(0), socket.gethostname())
+    store.set(_newest(size), token)
+    missing = list(range(1, size))
+    for _ in polls:
+        missing = [rank for rank in missing if not attempt.check([_answer(rank)])]
+        if not missing:
+            attempt.set(BEGAN, json.dumps([_read(attempt, _answer(rank)) for rank in range(1, size)]))
+            return token
+    return missing
+
+
+def _follow(store: Store, rank: int, size: int, polls: Iterator[None]) -> str | list[int]:
+    """Another learner: the token that it answered in time, or the learners that have not."""
+    own, token = secrets.token_hex(8), ""
+    for _ in polls:
+        newest = _read(store, _newest(size))
+        if newest != token:
+            token = newest
+            attempt = store_of(token, store)
+            attempt.set(host_key(rank), socket.gethostname())
+            attempt.set(_answer(rank), own)
+        if token and attempt.check([BEGAN]) and json.loads(_read(attempt, BEGAN))[rank - 1] == own:
+            return token
+    # If all others have answered it, the token is of a learner 0 that is gone.
+    return [other for other in range(1, size) if token and not attempt.check([_answer(other)])] or [0]
+
+
+def _newest(size: int) -> str:
+    """The key of the newest token; learners from before a change of membership are of another size."""
+    return f"attempt of {size}"
+
+
+def _answer(rank: int) -> str:
+    return f"answer{rank}"
+
+
+def _read(store: Store, key: str) -> str:
+    """What is there; empty where nothing is."""
+    return str(store.get(key).decode()) if store.check([key]) else ""
+
+
+def _polls(timeout_s: float) -> Iterator[None]:
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        yield
+        time.sleep(POLL_S)

@@ -1,0 +1,167 @@
+"""Kill learners at random moments, and see whether torchrun's restarts train each batch of an epoch once.
+
+    .venv/bin/python benchmarks/restarts.py FEATURES TOKENIZER WORK [--strategies NAME,...] [--seed N]
+                                            [--num-kills N] [--config FILE ...] [--set KEY=VALUE ...]
+
+`torchrun --max-restarts` of `asrtool train` with emulated compute, once a strategy. Each time a random part of the
+learners, often all, gets SIGKILL: as it starts, or while it trains. Ends with code 1 where a run ends with an error or
+hangs, has no train.json, or has lost or repeated a batch; its log is then WORK/STRATEGY.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from asrtool.config_file import load_config
+from asrtool.train.source import Epoch
+from asrtool.train.train import build_components
+
+STRATEGIES = "adpsgd-random,adpsgd-fixed,allreduce,adpsgd-d1,h-adpsgd,bmuf,ps-async,hogwild"
+TORCHRUN, ASRTOOL = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
+SETS = ("distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=4", "distributed.ps-async.num_servers=2")
+NUM_LEARNERS = 4
+START_S, TRAIN_S = 12.0, 3.0  # a kill comes so long after a start at most, or so long after a step was recorded
+HANGS_S = 150.0  # without a step, or at the end: longer than a start on a busy machine, and than a missing heartbeat
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("features", "tokenizer", "work"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--strategies", default=STRATEGIES)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--num-kills", type=int, default=8, help="a run")
+    parser.add_argument("--compute-ms", type=float, default=60)
+    parser.add_argument("--config", dest="configs", action="append", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    expected = planned(options)
+    faults = {name: fault for name in options.strategies.split(",") if (fault := run(name, options, expected))}
+    sys.exit(1 if faults else 0)
+
+
+def run(strategy: str, options: argparse.Namespace, expected: Counter[tuple[int, int]]) -> str:
+    """A training whose learners are killed; what is wrong with it, or nothing."""
+    out, log = options.work / strategy, options.work / f"{strategy}.log"
+    shutil.rmtree(out, ignore_errors=True)
+    options.work.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(f"{options.seed} {strategy}")
+    begin = time.monotonic()
+    with (
+        open(log, "w") as file,
+        subprocess.Popen(command(strategy, out, options), stdout=file, stderr=file) as launcher,
+    ):
+        killed = [kill_some(launcher, out, draw) for _ in range(options.num_kills)]
+        hangs = not ends(launcher, out)
+        if hangs:
+            for process in [*learners_of(out).values(), launcher.pid]:
+                kill(process)
+    found = trained(out)
+    fault = "hangs" if hangs else f"exit code {launcher.returncode}" if launcher.returncode else ""
+    fault = fault or ("" if (out / "train.json").exists() else "no train.json")
+    fault = fault or (
+        "" if found == expected else f"lost {sorted(expected - found)}, repeated {sorted(found - expected)}"
+    )
+    print(
+        f"{strategy:14} {sum(map(bool, killed))} kills of {sum(killed)} learners, {found.total()} batches, "
+        f"{time.monotonic() - begin:.0f} s: {fault or 'each batch once'}",
+        flush=True,
+    )
+    return fault
+
+
+def command(strategy: str, out: Path, options: argparse.Namespace) -> list[str]:
+    launch = [TORCHRUN, "--standalone", "--nproc-per-node", NUM_LEARNERS, "--max-restarts", 10 * options.num_kills]
+    train = [ASRTOOL, "train", options.features, options.tokenizer, out, "--compute-ms", options.compute_ms]
+    configs = [word for path in options.configs for word in ("--config", path)]
+    sets = [word for text in (*SETS, *options.sets) for word in ("--set", text)]
+    return [str(word) for word in [*launch, "--no-python", *train, "--strategy", strategy, *configs, *sets]]
+
+
+def kill_some(launcher: subprocess.Popen[bytes], out: Path, draw: random.Random) -> int:
+    """At a random moment, if the training has not ended by then; how many were killed."""
+    if draw.random() < 0.7:
+        before = num_bytes(out)
+        wait(launcher, HANGS_S, lambda: num_bytes(out) > before)
+        limit_s = TRAIN_S
+    else:
+        wait(launcher, HANGS_S, lambda: bool(learners_of(out)))
+        limit_s = START_S
+    wait(launcher, draw.uniform(0, limit_s))
+    learners = learners_of(out)
+    chosen = draw.sample(range(NUM_LEARNERS), draw.randint(1, NUM_LEARNERS))
+    return sum(kill(learners[rank]) for rank in chosen if rank in learners)
+
+
+def wait(launcher: subprocess.Popen[bytes], seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+    """So long, or until `done` or the launcher has ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and launcher.poll() is None and not done():
+        time.sleep(0.01)
+
+
+def ends(launcher: subprocess.Popen[bytes], out: Path) -> bool:
+    """Whether it does; not where no learner records a step for too long."""
+    before, since = num_bytes(out), time.monotonic()
+    while launcher.poll() is None and time.monotonic() < since + HANGS_S:
+        time.sleep(0.05)
+        if num_bytes(out) != before:
+            before, since = num_bytes(out), time.monotonic()
+    return launcher.poll() is not None
+
+
+def kill(process: int) -> bool:
+    """Whether there was one."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
+
+
+def learners_of(out: Path) -> dict[int, int]:
+    """Rank -> process number."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
+            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
+            ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
+            if str(out) in words and ranks:
+                found[int(ranks[0])] = int(folder.name)
+    return found
+
+
+def num_bytes(out: Path) -> int:
+    """Recorded so far; less after a restart, which drops what no checkpoint has."""
+    return sum(path.stat().st_size for path in (out / "learners").glob("*.jsonl"))
+
+
+def trained(out: Path) -> Counter[tuple[int, int]]:
+    """How often each (epoch, batch) was."""
+    lines = [line for path in (out / "learners").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return Counter((entry["epoch"], entry["batch"]) for entry in map(json.loads, lines))
+
+
+def planned(options: argparse.Namespace) -> Counter[tuple[int, int]]:
+    """Each (epoch, batch) of the training once."""
+    config = load_config(options.configs, options.sets)
+    source = build_components(options.features, options.tokenizer, config).train_set
+    sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(config.train.num_epochs)]
+    return Counter((number, batch) for number, size in enumerate(sizes, 1) for batch in range(size))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Which processes train together: never one of an earlier attempt, and all of the newest in the end."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+from learner_threads import at_once
+from torch.distributed import HashStore, Store, TCPStore
+
+from asrtool.distributed import attempt
+from asrtool.distributed.attempt import host_key, join_attempt, store_of
+from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+
+SIZE = 3
+TIMEOUT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "POLL_S", 0.002)
+
+
+class Server:
+    """A store that stays over restarts, as that of torchrun, with a connection for each learner."""
+
+    def __init__(self) -> None:
+        self.server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def connect(self) -> Store:
+        return TCPStore("127.0.0.1", self.server.port, is_master=False)
+
+    def join(self, rank: int, timeout_s: float = TIMEOUT_S) -> str:
+        return join_attempt(self.connect(), rank, SIZE, timeout_s)
+
+
+def test_learners_that_start_in_any_order_find_one_token_and_each_restart_another() -> None:
+    """The store has what all attempts before have left."""
+    server = Server()
+    tokens = set()
+    for order in itertools.permutations(range(SIZE)):
+        (token,) = set(at_once(lambda place, rank: (time.sleep(place / 50), server.join(rank))[1], range(SIZE), order))
+        assert store_of(token, server.connect()).check([host_key(rank) for rank in range(SIZE)])
+        tokens.add(token)
+    assert len(tokens) == 6
+
+
+def test_what_an_earlier_attempt_was_assigned_is_assigned_again() -> None:
+    server = Server()
+
+    def first_batches(rank: int) -> list[int | None]:
+        store = server.connect()
+        token = join_attempt(store, rank, SIZE, TIMEOUT_S)
+        queue = WorkQueue(World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), lambda: False)
+        return [assignment.position for assignment in itertools.islice(queue.assign(0, 9, 9), 2)]
+
+    for _ in range(2):
+        assigned = at_once(first_batches, range(SIZE))
+        assert sorted(itertools.chain(*assigned)) == [0, 1, 2, 3, 4, 5]
+
+
+class Killed(Exception):
+    """A learner was."""
+
+
+def polls_before_it_is_killed(num: int) -> Iterator[None]:
+    yield from [None] * num
+    raise Killed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is killed after some polls, several times; who trains with one that is gone starts again, as by torchrun."""
+    draw, lock, store = random.Random(seed), threading.Lock(), HashStore()
+    kills = [[draw.randrange(6) for _ in range(draw.randrange(5))] for _ in range(SIZE)]
+    joined: defaultdict[str, list[int]] = defaultdict(list)  # token -> ranks that took it, each life of them
+    broken = set()
+    unpatched, polls = attempt._polls, threading.local()
+    monkeypatch.setattr(attempt, "_polls", lambda timeout_s: polls.next)
+
+    def trains(token: str, rank: int) -> bool:
+        """Whether all of the attempt are there; False where one does not come, or has given up."""
+        with lock:
+            joined[token].append(rank)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until and token not in broken:
+            with lock:
+                if len(joined[token]) == SIZE:
+                    return True
+            time.sleep(0.005)
+        with lock:
+            if len(joined[token]) == SIZE and token not in broken:
+                return True
+            broken.add(token)
+        return False
+
+    def lives(rank: int) -> str:
+        for life in itertools.count():
+            own_kills = kills[rank]
+            polls.next = polls_before_it_is_killed(own_kills[life]) if life < len(own_kills) else unpatched(TIMEOUT_S)
+            try:
+                token = join_attempt(store, rank, SIZE, TIMEOUT_S)
+            except Killed:
+                continue
+            if trains(token, rank):
+                return token
+        raise AssertionError
+
+    assert len(set(at_once(lives, range(SIZE)))) == 1
+    for ranks in joined.values():
+        assert len(set(ranks)) == len(ranks), "two lives of a learner in one attempt"
+
+
+def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = HashStore()
+    leader: list[str] = []
+    thread = Thread(target=lambda: leader.append(join_attempt(store, 0, 2, TIMEOUT_S)))
+    before = attempt._polls
+    monkeypatch.setattr(attempt, "_polls", lambda timeout_s: polls_before_it_is_killed(1))
+    store.set("attempt of 2", "token")
+    with pytest.raises(Killed):
+        join_attempt(store, 1, 2, TIMEOUT_S)
+    store_of("token", store).set("began", '["of the one that was killed"]')
+    monkeypatch.setattr(attempt, "_polls", before)
+    with pytest.raises(AsrtoolError, match="rank 0 of 2 missing"):
+        join_attempt(store, 1, 2, 0.1)
+    thread.start()
+    assert join_attempt(store, 1, 2, TIMEOUT_S) != "token"
+    thread.join()
+    assert leader != ["token"]
+
+
+def test_the_rendezvous_times_out_and_names_the_missing_ranks() -> None:
+    """As where learners were killed on other machines before they joined."""
+    server = Server()
+    message = r"rendezvous timed out after 0\.5 s: rank {} of 3 missing; see"
+    with pytest.raises(AsrtoolError, match=message.format(0)):
+        server.join(1, 0.5)
+    with pytest.raises(AsrtoolError, match=message.format("1, 2")):
+        server.join(0, 0.5)
+    with pytest.raises(AsrtoolError, match=message.format(2)):  # the token of a learner 0 that has timed out meanwhile
+        server.join(1, 0.5)
+
+
+def test_learners_of_before_a_change_of_membership_are_not_waited_for() -> None:
+    server = Server()
+    at_once(server.join, range(SIZE))
+    token = join_attempt(server.connect(), 0, 1, TIMEOUT_S)
+    assert store_of(token, server.connect()).check([host_key(0)])
