@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import logging
 import math
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 
+from asrtool.corpus.batches import load_ahead
 from asrtool.distributed.settings import Distributed
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.work_queue import Assignment, WorkQueue
@@ -45,6 +45,8 @@ from asrtool.train.snapshots import Cut, Snapshots
 from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
+
+END = 2**40  # an epoch behind all others
 
 
 @dataclass
@@ -235,15 +237,22 @@ class Training:
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead."""
-        current, ahead = itertools.tee(self.records.follow(self.queue.assign()))
-        planned = (self.plan.batch(a.epoch, a.position) for a in ahead if a.position is not None)
-        with contextlib.closing(self.train_set.load(planned, prefetch=1)) as loaded:
-            for assignment in current:
+        assignments = self.records.follow(self.queue.assign())
+        with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
+            while True:
                 begin = time.perf_counter()
-                batch = next(loaded) if assignment.position is not None else None
+                try:
+                    assignment, batch = next(loaded)
+                except StopIteration:
+                    return
                 if batch is not None:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
+
+    def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
+        if assignment.position is None:
+            return assignment, None
+        return assignment, self.train_set.read(self.plan.batch(assignment.epoch, assignment.position))
 
     def _reach(self, epoch: int, first: int, num_cuts: int) -> None:
         """Before the step of the round whose `first` batch is that of `epoch`: the checkpoints of the cuts before it.
@@ -251,20 +260,39 @@ class Training:
         `num_cuts` are those that were asked for.
         """
         (self.snapshots or self.checkpointer).check()
-        before, self.reached.cut = self.reached.cut, epoch - self.reached.first_epoch + num_cuts
-        if self.reached.cut == before:
+        cut = epoch - self.reached.first_epoch + num_cuts
+        if cut == self.reached.cut:
             return
+        if self.snapshots:
+            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.world.rank == 0 else []
+            self._pass(epoch)
+            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._lengths())
+            self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
+        elif self._steps_together:
+            self._checkpoint(epoch, first, num_cuts)
+        else:
+            self._wait_for_all(epoch, num_cuts)
+
+    def _wait_for_all(self, epoch: int, num_cuts: int) -> None:
+        """The checkpoints before a step of `epoch`, of learners that wait for the others there, one after the other.
+
+        Who has no step between two of them takes part in both. Behind its last step a learner is in the epoch END.
+        """
+        while (epoch, num_cuts) != (self.reached.epoch, self.reached.num_cuts):
+            of_all = self.world.gather((epoch + num_cuts, epoch, num_cuts, self.queue.cuts))
+            _, next_epoch, next_cuts, _ = min(of_all)
+            if next_epoch == END:
+                return
+            asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
+            first = 0 if next_epoch > self.reached.epoch or asked is None else asked.batch
+            self._checkpoint(next_epoch, first, next_cuts)
+
+    def _pass(self, epoch: int) -> None:
+        """At a cut; where epochs end before `epoch`, report the steps since the last report."""
         self.pace.reset()
-        ends_epoch = epoch > self.reached.epoch
-        if ends_epoch:
+        if epoch > self.reached.epoch:
             border = self.plan.place(epoch, 0)
             self._report(self.reached.epoch, border.step, border.samples)
-        if self.snapshots:
-            cuts = self._cuts(before, epoch, num_cuts) if self.world.rank == 0 else []
-            self.snapshots.take(range(before + 1, self.reached.cut + 1), cuts, self._lengths())
-        else:
-            self._checkpoint(self.plan.place(epoch, first), ends_epoch)
-        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Those between the last step of learner 0 and the next one; of several at a place one."""
@@ -331,30 +359,33 @@ class Training:
         if self.reports.is_due(step.number):
             self._report(assignment.epoch, step.number, step.num_samples)
 
-    def _checkpoint(self, place: Place, ends_epoch: bool) -> None:
-        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save."""
-        if ends_epoch:
+    def _checkpoint(self, epoch: int, first: int, num_cuts: int) -> None:
+        """All learners are before the batch `first` of `epoch`: synchronise, evaluate where an epoch ends, and save."""
+        self._pass(epoch)
+        if epoch > self.reached.epoch:
             self._synchronise(self.plan.end_of(self.reached.epoch))
-            self._end_epoch(place)
+            self._end_epoch(self.plan.place(epoch, 0))
         else:
-            self._synchronise(place)
+            self._synchronise(self.plan.place(epoch, first))
             self._keep(Saved(self.state.step, None))
+        self.reached.cut = epoch - self.reached.first_epoch + num_cuts
+        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
 
     def _end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""
+        if not (self.snapshots or self._steps_together):
+            self._wait_for_all(END, 0)
         reached = self.reached
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
         num_rounds = max(number for number, *_ in of_all)
+        last = self.plan.batches(num_rounds - 1) if num_rounds else None
         if self.snapshots:
             _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
-            self._reach(epoch, 0, num_cuts)  # those behind its last step
+            self._reach(epoch, 0, num_cuts)  # those behind the last step of this learner
             self.snapshots.finish()
             self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
-        if num_rounds:
-            epoch, positions = self.plan.batches(num_rounds - 1) or (0, range(0))
-            self._synchronise(self.plan.place(epoch, positions.stop))
-        else:
-            self._synchronise(self.plan.place(self.state.epoch, self.state.batch))
+        epoch, position = (last[0], last[1].stop) if last else (self.state.epoch, self.state.batch)
+        self._synchronise(self.plan.place(epoch, position))
         if self.plan.batches(num_rounds) is not None:
             raise Stopped
         self._report(self.state.epoch, self.state.step, self.state.samples)

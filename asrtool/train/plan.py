@@ -120,4 +120,9 @@ class Plan:
         self._parts = [*self._parts[-NUM_KEPT + 1 :], _Part(epoch, first, begin.batch, begin)]
 
     def _of_epoch(self, epoch: int) -> _Part:
-        return next(part for part in self._parts if part.before.epoch == epoch)
+        """The part of `epoch`, which another learner may have come to first."""
+        while self._parts[-1].before.epoch < epoch:
+            part = self._parts[-1]
+            self._next(part, part.epoch.extend(FAR))
+        (found,) = (part for part in self._parts if part.before.epoch == epoch)
+        return found

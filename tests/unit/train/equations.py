@@ -93,7 +93,8 @@ class InLockStep:
         self.view = view
         self.weight = weight
         self.address = ""
-        self.num_bytes = 0
+        self.num_bytes = self.num_refused = 0
+        self.partners: list[int] = []
         self.world = World()
 
     def begin(self, neighbour: int) -> bool:
@@ -102,9 +103,14 @@ class InLockStep:
         for learner, (partner, theirs_P) in enumerate(begun):
             if learner == self.world.rank:
                 self.view.pull(mine_P, begun[partner][1], self.weight)
+                self.partners.append(partner)
             if partner == self.world.rank:
                 self.view.pull(mine_P, theirs_P, self.weight)
         return True
+
+    def take_partners(self) -> list[int]:
+        partners, self.partners = self.partners, []
+        return partners
 
     def finish(self) -> None:
         pass

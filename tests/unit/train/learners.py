@@ -8,7 +8,7 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from asrtool.train.source import Epoch
 from asrtool.train.train import build_components
 
 ANSWER_S = 120
+FAILED_S = 3
 # Batches of two utterances, so that each learner has some of them.
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
@@ -42,16 +43,35 @@ class Learners:
             for rank, pipe in enumerate(pipes):
                 ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(pipes), "LOCAL_WORLD_SIZE": len(pipes)}
                 pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))
-            answers = [pipe.recv() if pipe.poll(ANSWER_S) else ("no answer", None) for pipe in pipes]
-        for rank, (failed, _) in enumerate(answers):
-            assert not failed, f"learner {rank}: {failed}"
-        return [result for _, result in answers]
+            answers = _answers(pipes)
+        failed = [f"learner {rank}: {answers[rank][0]}" for rank in sorted(answers) if answers[rank][0]]
+        assert not failed, "\n".join(failed)
+        assert len(answers) == len(pipes), f"answers of {sorted(answers)} alone"
+        return [answers[rank][1] for rank in range(len(pipes))]
 
     def close(self) -> None:
         """End the processes."""
         for process in self.processes:
             process.kill()
             process.join()
+
+
+def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
+    """By rank, as far as they come: once one has failed, others may wait for it."""
+    answers: dict[int, tuple[str, Any]] = {}
+    patience_s = ANSWER_S
+    while waiting := [pipe for rank, pipe in enumerate(pipes) if rank not in answers]:
+        ready = wait(waiting, patience_s)
+        if not ready:
+            break
+        for pipe in ready:
+            rank = pipes.index(pipe)  # type: ignore[arg-type]
+            try:
+                answers[rank] = pipes[rank].recv()
+            except EOFError:
+                answers[rank] = ("it has ended", None)
+            patience_s = FAILED_S if answers[rank][0] else patience_s
+    return answers
 
 
 def serve(pipe: Connection) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +33,7 @@ from asrtool.train.checkpoint import State, save_checkpoint
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
+from asrtool.train.pace import Pace
 from asrtool.train.run import prepare as prepare_job
 from asrtool.train.run import train as train_job
 from asrtool.train.source import Planned
@@ -70,8 +71,8 @@ def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
-    def make_queue(world: World, assignment_rule: AssignmentRule, stop_requested: Callable[[], bool]) -> WorkQueue:
-        num_asked = 0
+    def make_queue(world: World, rule: AssignmentRule, batches: Any, pace: Pace) -> WorkQueue:
+        num_asked, stop_requested = 0, pace.stop
 
         def requested() -> bool:
             nonlocal num_asked
@@ -81,7 +82,8 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
                 signal.raise_signal(signal.SIGTERM)
             return stop_requested()
 
-        return WorkQueue(world, assignment_rule, requested)
+        pace.stop = requested  # type: ignore[method-assign]
+        return WorkQueue(world, rule, batches, pace)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
@@ -191,7 +193,7 @@ def test_where_no_checkpoint_has_what_learners_had_training_resumes_from_the_mea
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "train"
-    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=1")
     learners.run(train, toy, toy_config, out, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("step-????????.pt"))
     newest.write_bytes(newest.read_bytes()[:-100])
@@ -209,7 +211,7 @@ def test_what_a_learner_saved_in_another_checkpoint_of_the_same_step_is_not_resu
 ) -> None:
     """As where learners were killed before that of rank 0 had written its file, which is still the one of before."""
     out, other = tmp_path / "train", tmp_path / "other"
-    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=2")
+    overrides = ("distributed.strategy=allreduce", "train.save_every_steps=1")
     for folder in (out, other):
         learners.run(train, toy, toy_config, folder, overrides, (1, 4), num=2)
     newest = max((out / "checkpoints").glob("*.learner-1.pt"))
@@ -319,17 +321,17 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
     with learner() as world:
         training = prepare(toy, config, overrides, world)
         training.strategy.start()
-        training.epoch.extend(world.size)
-        (batch,) = training.train_set.load([training.epoch.batch(world.rank)])
-        num_tokens = training.epoch.normaliser(range(world.size))
+        training.plan.batches(0)
+        (batch,) = training.train_set.load([training.plan.batch(0, world.rank)])
+        num_tokens = training.plan.normaliser(0, range(world.size))
         (training.strategy.task(batch) / (num_tokens / world.size)).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
 def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> list[np.ndarray]:
     training = prepare(toy, config, ("distributed.strategy=single", *overrides[1:]), World())
-    training.epoch.extend(NUM_LEARNERS)
-    planned = [training.epoch.batch(position) for position in range(NUM_LEARNERS)]
+    training.plan.batches(NUM_LEARNERS)
+    planned = [training.plan.batch(0, position) for position in range(NUM_LEARNERS)]
     indices = tuple(i for batch in planned for i in batch.content.indices)
     merged = Planned(Batch(0, indices), len(indices), sum(batch.normaliser for batch in planned))
     (batch,) = training.train_set.load([merged])
