@@ -388,8 +388,9 @@ class Training:
         self._synchronise(self.plan.place(epoch, position))
         if self.plan.batches(num_rounds) is not None:
             raise Stopped
-        self._report(self.state.epoch, self.state.step, self.state.samples)
-        self._end_epoch(self.plan.end)
+        if self.state.epoch < self.settings.num_epochs:
+            self._report(self.state.epoch, self.state.step, self.state.samples)
+            self._end_epoch(self.plan.end)
         self.checkpointer.drain()
         self.world.barrier()  # who has ended would be taken for lost
 

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -160,3 +161,31 @@ def train_alone(name: str, optimizer: str) -> np.ndarray:
     values = np.concatenate([weights_of(model), buffers_of(model)])
     learner.close()
     return values
+
+
+@dataclass
+class Wishes:
+    """What a learner wants of the others."""
+
+    stops: Callable[[], bool] = lambda: False
+    saves: Callable[[int], bool] = lambda number: False
+    every_rounds: int = 0
+
+    def stop(self) -> bool:
+        return self.stops()
+
+    def save(self, number: int) -> bool:
+        return self.saves(number)
+
+    def every(self, number: int) -> bool:
+        return self.every_rounds > 0 and number > 0 and number % self.every_rounds == 0
+
+
+def in_rounds(lengths: Sequence[int], size: int) -> Callable[[int], tuple[int, range] | None]:
+    """Epochs of these numbers of batches."""
+    rounds = [
+        (epoch, range(first, min(first + size, length)))
+        for epoch, length in enumerate(lengths)
+        for first in range(0, length, size)
+    ]
+    return lambda number: rounds[number] if number < len(rounds) else None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from threading import Thread
 
 import pytest
-from learner_threads import at_once
+from learner_threads import Wishes, at_once, in_rounds
 from torch.distributed import HashStore, Store, TCPStore
 
 from asrtool.distributed import attempt
@@ -59,8 +59,10 @@ def test_what_an_earlier_attempt_was_assigned_is_assigned_again() -> None:
     def first_batches(rank: int) -> list[int | None]:
         store = server.connect()
         token = join_attempt(store, rank, SIZE, TIMEOUT_S)
-        queue = WorkQueue(World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), lambda: False)
-        return [assignment.position for assignment in itertools.islice(queue.assign(0, 9, 9), 2)]
+        queue = WorkQueue(
+            World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), in_rounds([9], 1), Wishes()
+        )
+        return [assignment.position for assignment in itertools.islice(queue.assign(), 2)]
 
     for _ in range(2):
         assigned = at_once(first_batches, range(SIZE))

@@ -6,44 +6,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_threads import Net, started
+from learner_threads import Net, Wishes, in_rounds, started
 from torch.distributed import HashStore
 
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
-
-
-@dataclass
-class Wishes:
-    """What a learner wants of the others."""
-
-    stops: Callable[[], bool] = lambda: False
-    saves: Callable[[int], bool] = lambda number: False
-    every_rounds: int = 0
-
-    def stop(self) -> bool:
-        return self.stops()
-
-    def save(self, number: int) -> bool:
-        return self.saves(number)
-
-    def every(self, number: int) -> bool:
-        return self.every_rounds > 0 and number > 0 and number % self.every_rounds == 0
-
-
-def in_rounds(lengths: Sequence[int], size: int) -> Callable[[int], tuple[int, range] | None]:
-    """Epochs of these numbers of batches."""
-    rounds = [
-        (epoch, range(first, min(first + size, length)))
-        for epoch, length in enumerate(lengths)
-        for first in range(0, length, size)
-    ]
-    return lambda number: rounds[number] if number < len(rounds) else None
 
 
 def assign_to_all(

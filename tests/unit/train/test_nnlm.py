@@ -241,21 +241,21 @@ def learners() -> Iterator[Learners]:
 
 
 def train_as_learner(texts: Texts, out: Path, overrides: tuple[str, ...], stop: int | None) -> None:
-    """Be one of the learners; learner 1 is asked to stop when it loads its batches for the `stop`-th time."""
-    load, num_calls = Training._load, 0
+    """Be one of the learners; learner 1 is asked to stop when it reads its `stop`-th batch."""
+    read, num_calls = Training._read, 0
 
-    def load_or_stop(self: Training, assignments: Iterator[Assignment]) -> object:
+    def read_or_stop(self: Training, assignment: Assignment) -> object:
         nonlocal num_calls
         num_calls += 1
         if (self.world.rank, num_calls) == (1, stop):
-            signal.raise_signal(signal.SIGTERM)
-        return load(self, assignments)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return read(self, assignment)
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
-    with patch.object(loop.Training, "_load", load_or_stop):
+    with patch.object(loop.Training, "_read", read_or_stop):
         try:
             train(texts, out, *overrides)
             assert stop is None

@@ -164,7 +164,8 @@ def train_as_learner(
     step = Training._step
 
     def step_or_die(self: Training, assignment: Assignment, batch: object) -> object:
-        if last is not None and self._num_steps(assignment.end) > last:
+        if last is not None and self.plan.place(assignment.epoch, assignment.end).step > last:
+            self.checkpointer.drain()
             self.world.barrier()
             raise Killed
         return step(self, assignment, batch)

@@ -25,17 +25,22 @@ from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job
 
 MAX_ATTEMPTS = 60
+MANY_BYTES = 500  # of a tensor
 
 
 def die_in_the_middle_of_writing(number: int) -> None:
     """Kill this process half-way through the `number`-th checkpoint it writes."""
-    writes = 0
+    num_files = 0
 
     class Dying(io.FileIO):
+        def __init__(self, path: Path, mode: str) -> None:
+            nonlocal num_files
+            super().__init__(path, mode)
+            num_files += 1
+            self.dies = num_files == number
+
         def write(self, data: bytes) -> int:
-            nonlocal writes
-            writes += 1
-            if writes < 2 * number:  # two writes a file
+            if not self.dies or len(data) < MANY_BYTES:
                 return super().write(data)
             super().write(memoryview(data)[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
