@@ -28,10 +28,12 @@ class Learners:
     """`num` processes, each of which runs what it gets with the environment of a learner."""
 
     def __init__(self, num: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        pipes = [spawn.Pipe() for _ in range(num)]
+        # Forked from a process that imports what they need once, as torch alone takes a second of each.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch._dynamo", "asrtool.train.train"])
+        pipes = [context.Pipe() for _ in range(num)]
         self.pipes = [here for here, _ in pipes]
-        self.processes = [spawn.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
+        self.processes = [context.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
         for process in self.processes:
             process.start()
 
