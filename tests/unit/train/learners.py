@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rendezvous import rendezvous_address
+from rendezvous import rendezvous_address, warm_context
 from toy_task import TOY_CONFIG
 
 from asrtool.config_file import load_config
@@ -24,13 +24,17 @@ ANSWER_S = 120
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
 
+def run_apart(function: Callable[..., Any], *args: Any) -> Any:
+    """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
+    with ProcessPoolExecutor(1, warm_context()) as pool:
+        return pool.submit(function, *args).result()
+
+
 class Learners:
     """`num` processes, each of which runs what it gets with the environment of a learner."""
 
     def __init__(self, num: int) -> None:
-        # Forked from a process that imports what they need once, as torch alone takes a second of each.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch._dynamo", "asrtool.train.train"])
+        context = warm_context()
         pipes = [context.Pipe() for _ in range(num)]
         self.pipes = [here for here, _ in pipes]
         self.processes = [context.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
