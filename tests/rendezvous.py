@@ -1,24 +1,13 @@
-"""Learners in processes of a test: their start and their rendezvous."""
+"""The rendezvous of learners in processes of a test."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 from collections.abc import Iterator
-from multiprocessing.context import ForkServerContext
 
 from torch.distributed import TCPStore
 
 HOST = "127.0.0.1"
-# What a training imports: seconds of each process that does it for itself.
-IMPORTED = ["asrtool.train.loop", "asrtool.train.shards", "torch._dynamo", "torch.utils.tensorboard"]
-
-
-def warm_context() -> ForkServerContext:
-    """Its processes are forked from one that has `IMPORTED`, if this is the first to start such a server."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    return context
 
 
 @contextlib.contextmanager

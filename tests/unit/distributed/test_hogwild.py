@@ -22,8 +22,9 @@ from learner_threads import (
     synchronise,
     weights_of,
 )
-from rendezvous import rendezvous_address, warm_context
+from rendezvous import rendezvous_address
 from torch import nn
+from warm import warm_context
 
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError

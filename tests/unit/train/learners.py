@@ -7,13 +7,13 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rendezvous import rendezvous_address, warm_context
+from rendezvous import rendezvous_address
 from toy_task import TOY_CONFIG
+from warm import warm_context
 
 from asrtool.config_file import load_config
 from asrtool.train.source import Epoch
@@ -22,12 +22,6 @@ from asrtool.train.train import build_components
 ANSWER_S = 120
 # Batches of two utterances, so that each learner has some of them.
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
-
-
-def run_apart(function: Callable[..., Any], *args: Any) -> Any:
-    """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
-    with ProcessPoolExecutor(1, warm_context()) as pool:
-        return pool.submit(function, *args).result()
 
 
 class Learners:

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from learners import run_apart
 from toy_task import assert_same_bits, last_weights, metric_steps
 from train_killed import train_killed
 from train_killed_at_changes import train_killed_at_changes
+from warm import run_apart
 
 from asrtool.errors import AsrtoolError
 

@@ -11,10 +11,11 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from learners import Learners, batches_trained, run_apart
+from learners import Learners, batches_trained
 from own_components import Mixture, Own, Streaming
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
 from train_killed import train_killed
+from warm import run_apart
 
 from asrtool.config_file import load_config
 from asrtool.distributed.work_queue import Assignment
