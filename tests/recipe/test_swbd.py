@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from warm import run_asrtool
 
+from asrtool.cli.main import cli
 from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,9 +31,8 @@ SYNTHETIC = [f"paths.{release.key}=" for corpus in CORPORA for release in corpus
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 
 
-def asrtool(*words: str | Path, set: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-    overrides = [word for setting in set or [] for word in ("--set", setting)]
-    command = [str(Path(sys.executable).with_name("asrtool")), *map(str, words), *overrides]
+def asrtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("asrtool")), *map(str, words)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -47,8 +48,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def states(work: Path, *overrides: str) -> dict[str, str]:
-    listed = asrtool("run", "--config", "ci", "--work", work, "--list", set=list(overrides))
-    assert listed.returncode == 0, listed.stderr
+    words = ["run", "--config", "ci", "--work", str(work), "--list"]
+    listed = CliRunner().invoke(cli, [*words, *(word for override in overrides for word in ("--set", override))])
+    assert listed.exit_code == 0, listed.output
     return {line.split()[1]: line[16:].split()[0] for line in listed.stdout.splitlines()[1:]}
 
 
