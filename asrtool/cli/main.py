@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 import os
 import signal
@@ -105,6 +106,8 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         code = 128 + signal.SIGINT
+    finally:
+        gc.freeze()  # else the interpreter ends by looking for cycles among all of torch: half a second and more
     sys.exit(code)
 
 

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from warm import run_asrtool
 
+from asrtool.cli.main import cli
 from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +22,7 @@ SMALL = [
     "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.lstm.num_layers=1",
     "model.lstm.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0",
     "decode.beam.lm_weights=0.5", "decode.graph.lm_weights=0.5", "decode.beam.beam_sizes=4",
+    "features.num_jobs=1",
 ]  # fmt: skip
 CORPORA = [open_corpus(name) for name in ("swbd", "fisher", "hub5", "rt03")]
 # Wherever this site has the releases.
@@ -27,9 +31,8 @@ SYNTHETIC = [f"paths.{release.key}=" for corpus in CORPORA for release in corpus
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 
 
-def asrtool(*words: str | Path, set: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-    overrides = [word for setting in set or [] for word in ("--set", setting)]
-    command = [str(Path(sys.executable).with_name("asrtool")), *map(str, words), *overrides]
+def asrtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("asrtool")), *map(str, words)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -45,8 +48,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def states(work: Path, *overrides: str) -> dict[str, str]:
-    listed = asrtool("run", "--config", "ci", "--work", work, "--list", set=list(overrides))
-    assert listed.returncode == 0, listed.stderr
+    words = ["run", "--config", "ci", "--work", str(work), "--list"]
+    listed = CliRunner().invoke(cli, [*words, *(word for override in overrides for word in ("--set", override))])
+    assert listed.exit_code == 0, listed.output
     return {line.split()[1]: line[16:].split()[0] for line in listed.stdout.splitlines()[1:]}
 
 
@@ -73,8 +77,7 @@ def test_without_a_search_that_needs_it_there_is_no_language_model(work: Path, t
     shutil.copytree(work, copy)
     for name in off:  # nobody reads what is left of them
         shutil.rmtree(copy / name)
-    done = asrtool("run", "--config", "ci", "--work", copy, set=[greedy])
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_asrtool(["run", "--config", "ci", "--work", str(copy), "--set", greedy], ROOT)
     assert states(copy, greedy) == {**dict.fromkeys(STAGES, "done"), **off, "nnlm": "off"}
     assert "| graph |" not in (copy / "RESULTS.md").read_text(encoding="utf-8")
 
@@ -118,8 +121,8 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
     settings = [*SMALL, *SYNTHETIC, f"data.test={','.join(test)}"]
-    done = asrtool("run", "--config", config, "--work", tmp_path, set=settings)
-    assert done.returncode == 0, done.stderr[-3000:]
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    run_asrtool(["run", "--config", config, "--work", str(tmp_path), *overrides], ROOT)
     assert (tmp_path / "manifests" / "corpora" / "fisher").is_dir() == (config == "swb2000")
     text = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
     assert text.count("| graph | 0.5 |") == len(test) + 1  # and on dev

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import multiprocessing
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +24,7 @@ from learner_threads import (
 )
 from rendezvous import rendezvous_address
 from torch import nn
+from warm import warm_context
 
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
@@ -36,7 +36,7 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.0, "momentum": 0.0,
 
 def test_processes_step_on_the_same_weights() -> None:
     """One after another, so the result is known; the initial weights are those of learner 0."""
-    with rendezvous_address() as place, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+    with rendezvous_address() as place, ProcessPoolExecutor(3, warm_context()) as pool:
         found = list(pool.map(functools.partial(step_in_turns, place), range(3)))
     weights = weights_of(Net(seed=0))
     staleness: list[list[int]] = [[], [], []]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import traceback
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 
 from rendezvous import rendezvous_address
 from toy_task import TOY_CONFIG
+from warm import warm_context
 
 from asrtool.config_file import load_config
 from asrtool.train.source import Epoch
@@ -29,10 +29,10 @@ class Learners:
     """`num` processes, each of which runs what it gets with the environment of a learner."""
 
     def __init__(self, num: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        pipes = [spawn.Pipe() for _ in range(num)]
+        context = warm_context()
+        pipes = [context.Pipe() for _ in range(num)]
         self.pipes = [here for here, _ in pipes]
-        self.processes = [spawn.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
+        self.processes = [context.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
         for process in self.processes:
             process.start()
 

@@ -122,13 +122,29 @@ def kill_one(start: Start, out: Path, strategy: str) -> None:
     assert not learners_of(out)
 
 
-def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named(start: Start, tmp_path: Path) -> None:
-    kill_one(start, tmp_path / "train", "allreduce")
+def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_of_this_run(
+    start: Start, tmp_path: Path
+) -> None:
+    out = tmp_path / "train"
+    kill_one(start, out, "allreduce")
+
+    (out / "learners" / "1.assigned").write_text(json.dumps({"epoch": 97, "batches": [98]}))
+    process = start("--strategy", "allreduce")
+    until = time.monotonic() + ENDED_S
+    while not (found := learners_of(out)).get(1):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(found[1], signal.SIGKILL)  # as it starts
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 1
+    assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in log
+    assert "epoch 97" not in log
 
 
 def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
     start: Start, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
+    """The last time under nohup, where a terminal that is closed ends nothing."""
     out = tmp_path / "train"
     kill_one(start, out, "adpsgd-random")
 
@@ -142,7 +158,14 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     assert not learners_of(out)
     assert not (out / "train.json").exists()
 
-    last = start("--strategy", "adpsgd-random")
+    before = steps(out)
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        last = start("--strategy", "adpsgd-random")
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+    wait_for_steps(out, 2, before)
+    last.send_signal(signal.SIGHUP)
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
     assert "resuming after step" in log
@@ -165,37 +188,6 @@ def test_learners_end_with_a_launcher_that_is_killed_while_they_start(start: Sta
         time.sleep(0.01)
     process.kill()
     wait_for_the_end(tmp_path / "train")
-
-
-def test_a_learner_killed_as_it_starts_is_not_said_to_have_batches_of_an_earlier_run(
-    start: Start, tmp_path: Path
-) -> None:
-    out = tmp_path / "train"
-    kill_one(start, out, "adpsgd-fixed")
-    (out / "learners" / "1.assigned").write_text(json.dumps({"epoch": 97, "batches": [98]}))
-    process = start("--strategy", "adpsgd-fixed")
-    until = time.monotonic() + ENDED_S
-    while not (found := learners_of(out)).get(1):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.kill(found[1], signal.SIGKILL)
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 1
-    assert f"error: learner 1 of {NUM_LEARNERS} on {os.uname().nodename} was ended by SIGKILL" in log
-    assert "epoch 97" not in log
-
-
-def test_what_nohup_ignores_ends_no_training(start: Start, tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        process = start("--strategy", "allreduce")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    wait_for_steps(tmp_path / "train", 2)
-    process.send_signal(signal.SIGHUP)
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 0, log
-    assert (tmp_path / "train" / "train.json").exists()
 
 
 @pytest.mark.parametrize(

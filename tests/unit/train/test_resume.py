@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_task import assert_same_bits, last_weights, metric_steps
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+from train_killed import train_killed
+from train_killed_at_changes import train_killed_at_changes
+from warm import run_apart
 
 from asrtool.errors import AsrtoolError
 
-KILLED = Path(__file__).with_name("train_killed.py")
-KILLED_AT_CHANGES = Path(__file__).with_name("train_killed_at_changes.py")
 TIMES = ("seconds", "frames_per_s")
 
 
@@ -26,8 +27,8 @@ def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
     toy: Path, toy_config: Path, tmp_path: Path, seed: int
 ) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    command = [sys.executable, KILLED, toy / "features", toy / "tokenizer", toy_config, undisturbed, out, str(seed)]
-    killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    task = (toy / "features", toy / "tokenizer", toy_config)
+    killed = run_apart(train_killed, task, undisturbed, out, seed)
     assert len(killed) >= 2
     assert_same_training(out, undisturbed)
 
@@ -35,8 +36,8 @@ def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
 def test_a_training_killed_at_any_change_to_its_files_ends_in_the_same_files(
     toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, KILLED_AT_CHANGES, toy / "features", toy / "tokenizer", toy_config, tmp_path / "train"]
-    subprocess.run(command, check=True)
+    toy_config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))  # and still it removes checkpoints
+    run_apart(train_killed_at_changes, (toy / "features", toy / "tokenizer", toy_config), tmp_path / "train")
     *killed, undisturbed = sorted((tmp_path / "train").iterdir(), key=lambda out: int(out.name))
     num_checkpoints = len(list((undisturbed / "checkpoints").iterdir()))
     assert len(killed) > 2 * num_checkpoints

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,8 @@ import torch
 from learners import Learners, batches_trained
 from own_components import Mixture, Own, Streaming
 from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+from train_killed import train_killed
+from warm import run_apart
 
 from asrtool.config_file import load_config
 from asrtool.distributed.work_queue import Assignment
@@ -27,7 +27,6 @@ from asrtool.train.schedule import learning_rate
 from asrtool.train.source import Epoch, Planned
 from asrtool.train.train import acoustic_job, build_components
 
-KILLED = Path(__file__).with_name("train_killed.py")
 NUM_EPOCHS = 3
 SAMPLES = {"Streaming": 24, "Mixture": 20}  # of an epoch
 every_source = pytest.mark.parametrize("name", SAMPLES)
@@ -201,8 +200,7 @@ def test_a_training_killed_at_random_moments_ends_in_the_same_weights(
 ) -> None:
     toy_config.write_text(TOY_CONFIG + f'source = "own_components:{name}"\n')
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
-    command = [sys.executable, KILLED, toy / "features", toy / "tokenizer", toy_config, undisturbed, out, "1"]
-    killed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    killed = run_apart(train_killed, (toy / "features", toy / "tokenizer", toy_config), undisturbed, out, 1)
     assert len(killed) >= 2
     assert_same_bits(last_weights(out), last_weights(undisturbed))
     assert metric_steps(out) == metric_steps(undisturbed)

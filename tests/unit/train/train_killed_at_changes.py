@@ -1,8 +1,4 @@
-"""Train, being killed at every change to the files; run as a program: FEATURES TOKENIZER CONFIG OUT.
-
-The N-th training, in OUT/N, dies before it renames or removes a file for the N-th time, and is then resumed to its
-end. The last one, for which N is more than there are changes, is not disturbed.
-"""
+"""Train, being killed at every change to the files; run in a process of its own, which forks a child for each."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from train_killed import attempt
+from train_killed import Train, attempt
 
 CHANGES = ("os.rename", "os.remove")
 
@@ -32,8 +28,11 @@ def die_before_change(number: int) -> None:
     sys.addaudithook(count)
 
 
-def main() -> None:
-    *train, outs = map(Path, sys.argv[1:])
+def train_killed_at_changes(train: Train, outs: Path) -> None:
+    """The N-th training, in `outs`/N, dies before it renames or removes a file for the N-th time.
+
+    It is then resumed to its end. The last one, for which N is more than there are changes, is not disturbed.
+    """
     for number in itertools.count(1):
         out = outs / str(number)
         finished, _ = attempt(train, out, functools.partial(die_before_change, number))
@@ -41,7 +40,3 @@ def main() -> None:
             return
         finished, _ = attempt(train, out, lambda: None)
         assert finished
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,75 @@
+"""Processes of a test that need not import torch: they are forked from one that has."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+# What a training imports: seconds of each process that does it for itself.
+IMPORTED = ["asrtool.train.loop", "asrtool.train.shards", "torch._dynamo", "torch.utils.tensorboard"]
+
+
+def warm_context() -> ForkServerContext:
+    """Its processes are forked from one that has `IMPORTED`, if this is the first to start such a server."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
+
+
+def run_apart(function: Callable[..., Any], *args: Any) -> Any:
+    """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
+    with ProcessPoolExecutor(1, warm_context()) as pool:
+        return pool.submit(function, *args).result()
+
+
+def run_asrtool(words: Sequence[str], folder: Path) -> str:
+    """What the command prints in `folder`, where its modules are found as well; AssertionError where it fails.
+
+    Stages of a recipe are forked, too. That the engine starts them as processes of their own is left to other tests.
+    """
+    code, output = run_apart(_run_in, words, folder)
+    assert code == 0, output[-3000:]
+    return str(output)
+
+
+def _run_in(words: Sequence[str], folder: Path) -> tuple[int, str]:
+    from asrtool.recipe import engine
+
+    multiprocessing.set_start_method(None, force=True)  # what a command starts is started as ever, not by that server
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    engine.run_logged = run_forked
+    with tempfile.TemporaryFile() as output:
+        code = run_forked(words, output)
+        output.seek(0)
+        return code, output.read().decode()
+
+
+def run_forked(words: Sequence[str], log: BinaryIO) -> int:
+    """As `asrtool.recipe.process.run_logged`, with the output in the log alone."""
+    from asrtool.cli.main import main
+
+    child = os.fork()
+    if child == 0:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log.fileno(), stream.fileno())
+        sys.argv = ["asrtool", *words]
+        code = 1
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
