@@ -1,9 +1,10 @@
 """Distributed strategies beside other packages, on learners with emulated compute.
 
-    .venv/bin/python benchmarks/dist.py [throughput stragglers hidden scale] [--rounds 5] [--seconds 3]
+    .venv/bin/python benchmarks/dist.py [throughput stragglers hidden scale command] [--rounds 5] [--seconds 3]
 
 Figures are fractions of what the same learners do without communication (`none`), in the same launch and round. A
 launch starts the processes once, and the contestants take turns. Medians over the rounds, with least and greatest.
+`command` runs `asrtool train` itself, on what `make demo` leaves.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dist_command import measure_command
 from dist_contestants import OURS, PEERS
 from dist_learner import Case
 from dist_scale import measure_scale
 
 LEARNER = Path(__file__).parent / "dist_learner.py"
+EXP = Path(__file__).parents[1] / "recipes" / "swbd" / "exp"
 # Of those that the slowest learner holds back, a few: a step of theirs takes 10 s.
 AT_100 = ("none", "allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "ps-async", "hogwild", "decent-dp ring")
 HIDDEN = ("none", "adpsgd-fixed", "adpsgd-fixed bf16", "adpsgd-d1")
@@ -36,12 +39,13 @@ Line = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("points", nargs="*", choices=[[], *POINTS, "scale"], help="by default all")
+    parser.add_argument("points", nargs="*", choices=[[], *POINTS, "scale", "command"], help="by default all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a contestant in a round")
     parser.add_argument("--num-learners", type=int, default=8)
     parser.add_argument("--scale", type=int, nargs="+", default=[32, 64], metavar="N", help="learners of scale")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contestants; none is always one")
+    parser.add_argument("--exp", type=Path, default=EXP, help="work directory of a demo, for command")
     options = parser.parse_args()
     names = ["none", *(name for name in (*OURS[1:], *PEERS) if not options.only or name in options.only)]
     case = Case(
@@ -55,6 +59,8 @@ def main() -> None:
     for point in options.points or (*POINTS, "scale"):
         if point == "scale":
             measure_scale(options.scale)
+        elif point == "command":
+            measure_command(options.exp, case.num_learners, case.compute_ms, options.rounds, options.only)
         else:
             POINTS[point](case)
 

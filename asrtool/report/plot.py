@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ FIGURES: dict[str, tuple[str, Callable[[Figure, TrainingRun], None]]] = {
     "timeline": ("Steps at the start and in the middle", draw_timeline),
     "consensus": ("Consensus distance and drift of the learners", draw_consensus),
 }
+MAX_PARTNERS = 4  # of a learner that are named
 
 
 def plot_training(train: Path, out: Path) -> Path:
@@ -67,6 +68,7 @@ def _learner_table(run: TrainingRun) -> str:
         num = len(steps)
         fractions = time_fractions(run, rank)
         means = [f"{steps['staleness'].mean():.2f}", f"{steps['bytes'].mean() / 1e6:.3g}"] if num else ["-", "-"]
+        exchanges = [steps["exchanges"].sum(), steps["skipped"].sum(), _ranks(run.partners[rank])]
         rows.append(
             [
                 rank,
@@ -74,7 +76,14 @@ def _learner_table(run: TrainingRun) -> str:
                 f"{100 * num / run.num_steps:.1f}",
                 *(f"{100 * fraction:.1f}" for fraction in fractions.values()),
                 *means,
+                *exchanges,
             ]
         )
     head = ["learner", "steps", "% of batches", *(f"% {part}" for part in (*PARTS, BETWEEN))]
-    return format_table([*head, "mean staleness", "MB sent a step"], rows)
+    means_of = ["mean staleness", "MB sent a step"]
+    return format_table([*head, *means_of, "exchanges", "skipped", "partners"], rows)
+
+
+def _ranks(partners: Sequence[int]) -> str:
+    """Of few the ranks, of more how many."""
+    return " ".join(map(str, partners)) if len(partners) <= MAX_PARTNERS else f"{len(partners)} learners"

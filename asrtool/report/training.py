@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
 
-COUNTS = ("step", "samples", "staleness", "bytes")
+COUNTS = ("step", "samples", "staleness", "bytes", "skipped")
 STEP = np.dtype(
     [(name, "i8") for name in COUNTS]
+    + [("exchanges", "i8")]
     + [(name, "f8") for name in ("loss", "begin", "compute_s", "comm_s", "wait_s", "data_s")]
 )
 Floats = NDArray[np.float64]
@@ -30,6 +31,7 @@ class TrainingRun:
     finished: bool
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
+    partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 2): samples, loss
     consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
@@ -57,11 +59,13 @@ class TrainingRun:
 def read_training(train: Path) -> TrainingRun:
     """Read the directory `train` that ``asrtool train`` writes.
 
-    Holds 80 bytes a step. Raises AsrtoolError for a missing file, a line that is no record, and a training without a
+    Holds 96 bytes a step. Raises AsrtoolError for a missing file, a line that is no record, and a training without a
     step.
     """
     inputs = _read_json(train / "inputs.json")["settings"]
-    learners = {rank: _read_steps(path) for rank, path in _find_learners(train / "learners").items()}
+    learners, partners = {}, {}
+    for rank, path in _find_learners(train / "learners").items():
+        learners[rank], partners[rank] = _read_steps(path)
     if not any(map(len, learners.values())):
         raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
@@ -78,6 +82,7 @@ def read_training(train: Path) -> TrainingRun:
         finished=finished,
         seconds=seconds,
         learners=learners,
+        partners=partners,
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
         consensus=_read_consensus(lines, learners),
@@ -94,10 +99,18 @@ def _find_learners(folder: Path) -> dict[int, Path]:
     return dict(sorted(files.items()))
 
 
-def _read_steps(path: Path) -> NDArray[np.void]:
+def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int]]:
+    """The steps of a learner, and its partners."""
     assert STEP.names
+    partners: set[int] = set()
+
+    def values(line: dict[str, Any]) -> tuple[Any, ...]:
+        partners.update(line["partners"])
+        line["exchanges"] = len(line["partners"])
+        return tuple(line[name] for name in STEP.names or ())
+
     try:
-        return np.fromiter((tuple(line[name] for name in STEP.names) for line in _read_lines(path)), STEP)
+        return np.fromiter(map(values, _read_lines(path)), STEP), sorted(partners)
     except (KeyError, TypeError, ValueError) as error:
         raise AsrtoolError(
             f"{path}: a line is no step of a learner: {error}", "train again into another OUT"

@@ -1,0 +1,74 @@
+"""Strategies as people run them: `asrtool train` with its queue, checkpoints and evaluation, and emulated compute.
+
+Figures are fractions of what the same learners do without communication, checkpoints and evaluation (`none`) in the
+same round. Start-up is left out: the time of a training is from its first step to its train.json.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+STRATEGIES = ("none", "adpsgd-fixed", "adpsgd-random", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf")
+SETTINGS = ("train.batch_s=10", "train.num_epochs=2", "distributed.h-adpsgd.node_size=2")
+SLOWNESS = 10
+
+
+def measure_command(exp: Path, num_learners: int, compute_ms: float, rounds: int, only: Sequence[str] | None) -> None:
+    """Print a table for equal learners, and one with the first SLOWNESS times slower; `exp` is what a demo leaves."""
+    names = [name for name in STRATEGIES if not only or name in (*only, "none")]
+    for slow in ((), ("--slow", f"0:{SLOWNESS}")):
+        print(f"\n{num_learners} learners, {compute_ms:g} ms a step, {' '.join(slow) or 'all equal'}")
+        speeds: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(rounds):
+            for name in names:
+                speeds[name].append(_speed(exp, name, num_learners, compute_ms, slow))
+        speed_alone = 1000 / compute_ms
+        attainable = speed_alone * (num_learners - (1 - 1 / SLOWNESS if slow else 0))
+        print(f"{'strategy':16} {'of none':>8} {'least':>7} {'greatest':>8} {'of the sum of 1/step':>21}")
+        for name in names:
+            of_none = [own / none for own, none in zip(speeds[name], speeds["none"], strict=True)]
+            of_sum = statistics.median(speeds[name]) / attainable
+            print(f"{name:16} {statistics.median(of_none):8.3f} {min(of_none):7.3f} {max(of_none):8.3f} {of_sum:21.3f}")
+
+
+def _speed(exp: Path, name: str, num_learners: int, compute_ms: float, slow: Sequence[str]) -> float:
+    """Steps a second of all learners."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "train"
+        features = exp / "features"
+        settings = list(SETTINGS)
+        if name == "none":
+            features = _without_dev(features, Path(folder) / "features")
+            settings.append("train.save_every_minutes=0")
+        options = ["--strategy", name, "--num-learners", str(num_learners), "--compute-ms", str(compute_ms), *slow]
+        options += ["--config", str(exp / "config" / "train.toml")]
+        options += [word for setting in settings for word in ("--set", setting)]
+        asrtool = Path(sys.executable).with_name("asrtool")
+        command = [asrtool, "train", features, exp / "tokenizer", out, *options]
+        subprocess.run(list(map(str, command)), check=True, stderr=subprocess.PIPE)
+        steps = [json.loads(line) for path in out.glob("learners/*.jsonl") for line in path.read_text().splitlines()]
+        begin = min(step["begin"] - step["data_s"] for step in steps)
+        end = (out / "train.json").stat().st_mtime
+        if name == "none":
+            end = max(step["begin"] + step["compute_s"] + step["comm_s"] + step["wait_s"] for step in steps)
+        return len(steps) / (end - begin)
+
+
+def _without_dev(features: Path, out: Path) -> Path:
+    """The same with one utterance to evaluate, which takes no time."""
+    (out / "dev").mkdir(parents=True)
+    for path in features.resolve().iterdir():
+        if path.name != "dev":
+            (out / path.name).symlink_to(path)
+    for path in (features / "dev").resolve().iterdir():
+        if path.name == "index.jsonl":
+            (out / "dev" / path.name).write_text(path.read_text().splitlines(True)[0])
+        else:
+            (out / "dev" / path.name).symlink_to(path)
+    return out
