@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import zmq
@@ -17,6 +20,24 @@ from asrtool.distributed.view import View
 STOP = b"stop"  # other orders are the number of a neighbour
 CUT = struct.Struct("<q")  # the last cut of the learner that asks, before its snapshot
 REFUSED = b""  # an answer without a snapshot
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a learner answers."""
+
+    machine: str  # on which `local` can be reached, nothing where that cannot be known
+    local: str  # by a Unix socket, which takes 2.4 ms of CPU time for 9 MB there and back, where TCP takes 6.5
+    remote: str
+
+
+def this_machine() -> str:
+    """The same for all processes that see one another's Unix sockets without a name in any folder; of Linux alone."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return boot + os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
 
 
 class Exchanger:
@@ -41,8 +62,10 @@ class Exchanger:
         self.context = zmq.Context()
         self.answers = self.context.socket(zmq.ROUTER)
         port = self.answers.bind_to_random_port(f"tcp://{host}")
-        self.address = f"tcp://{host}:{port}"
-        self.addresses: Mapping[int, str] = {}
+        self.address = Address(this_machine(), f"ipc://@asrtool-{os.getpid()}-{port}", f"tcp://{host}:{port}")
+        if self.address.machine:
+            self.answers.bind(self.address.local)
+        self.addresses: Mapping[int, Address] = {}
         self.requests: dict[int, zmq.Socket[bytes]] = {}
         self.answered: zmq.MessageTracker | None = None
         self.poller = zmq.Poller()
@@ -113,7 +136,9 @@ class Exchanger:
     def _ask(self, neighbour: int) -> None:
         if neighbour not in self.requests:
             socket = self.requests[neighbour] = self.context.socket(zmq.DEALER)
-            socket.connect(self.addresses[neighbour])
+            address = self.addresses[neighbour]
+            is_here = address.machine and address.machine == self.address.machine
+            socket.connect(address.local if is_here else address.remote)
             self.poller.register(socket, zmq.POLLIN)
         self.asked = neighbour
         cut = self.view.ask(self.mine_P)

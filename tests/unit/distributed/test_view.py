@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import zmq
 
 from asrtool import registry
 from asrtool.distributed.exchange import Exchanger
@@ -123,3 +125,19 @@ def run_all(learn: Callable[[int], None]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@pytest.mark.parametrize(("machine", "scheme"), [(None, b"ipc"), ("another", b"tcp"), ("", b"tcp")])
+def test_learners_of_one_machine_exchange_by_unix_sockets_and_others_by_tcp(machine: str | None, scheme: bytes) -> None:
+    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
+    first, second = connected(views)
+    if machine is None and not second.address.machine:
+        pytest.skip("not on Linux")
+    if machine is not None:
+        first.addresses = {1: dataclasses.replace(second.address, machine=machine)}
+    assert first.begin(1)
+    first.finish()
+    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
+    first.close()
+    second.close()
