@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from asrtool.distributed.delay_by_one import DelayByOne
+from asrtool.distributed.delay_by_one import DelayByOne, delay_by_one
+from asrtool.distributed.strategy import StrategyContext
 from asrtool.distributed.world import World
 
 
@@ -59,6 +60,40 @@ def test_buffers_are_averaged_as_they_were_before_the_forward_pass_and_keep_its_
     mixing.mix()
     assert weights_P.tolist() == [2.0] * 3 + [2.25] * 2
     mixing.close()
+
+
+def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> None:
+    """Not only when it is waited for, where nothing would hide it."""
+    events: list[str] = []
+    begun = threading.Semaphore(0)
+
+    class Noting(World):
+        def split(self, groups: object) -> World:
+            return self
+
+        def mean(self, values_P: Tensor) -> None:
+            events.append("mean")
+            begun.release()
+
+    class NotingTask(nn.Linear):
+        def forward(self, batch: Tensor) -> Tensor:
+            has_begun = begun.acquire(timeout=20)
+            events.append("forward" if has_begun else "forward before the mean")
+            return super().forward(batch).sum()
+
+    model = NotingTask(2, 1)
+    context = StrategyContext(
+        model, model, lambda named: torch.optim.SGD([value for _, value in named], lr=0.1), 1e9, None, 1, Noting()
+    )
+    strategy = delay_by_one(context)
+    strategy.start()
+    for _ in range(3):
+        strategy.task(torch.ones(2)).backward()
+        strategy.step()
+        if events[-1] == "forward before the mean":
+            break
+    strategy.close()
+    assert events[:6] == ["mean", "forward"] * 3
 
 
 def test_with_a_move_weights_and_mean_swap_places() -> None:

@@ -15,7 +15,7 @@ import zmq
 from asrtool import registry
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
-from asrtool.distributed.view import View
+from asrtool.distributed.view import Recorded, View
 
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
 
@@ -108,6 +108,96 @@ def test_while_an_exchange_is_under_way_no_other_begins() -> None:
     first.finish()
     assert first.begin(1)
     first.finish()
+    first.close()
+    second.close()
+
+
+@every_message
+def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type: torch.dtype) -> None:
+    """The mean of it has moved by the updates before the cut of each, at each of three cuts."""
+    starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
+    views = [View(start, message_type) for start in starts]
+    exchangers = connected(views)
+    recorded: dict[tuple[int, int], tuple[Recorded, torch.Tensor]] = {}
+
+    def learn(learner: int) -> None:
+        random = np.random.default_rng(learner)
+        cuts = {20 + 60 * cut + int(random.integers(30)): cut + 1 for cut in range(3)}
+        weights, updated = starts[learner].clone(), starts[learner].double()
+        for step in range(NUM_STEPS):
+            exchangers[learner].begin(right_neighbour(random_ring(NUM_LEARNERS, step, 7), learner))
+            time.sleep(random.exponential(0.001) * (step not in cuts))
+            if step in cuts:
+                recorded[cuts[step], learner] = views[learner].record(cuts[step]), updated.clone()
+            before = weights.clone()
+            weights += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            updated += weights.double() - before.double()
+            views[learner].update(weights)
+        exchangers[learner].finish()
+
+    run_all(learn)
+    for exchanger in exchangers:
+        exchanger.close()
+    assert sum(exchanger.num_refused for exchanger in exchangers) > 0
+    assert min(len(exchanger.partners) for exchanger in exchangers) > NUM_STEPS / 20
+    for cut in (1, 2, 3):
+        of_all = [recorded[cut, learner] for learner in range(NUM_LEARNERS)]
+        assert all(found.settled.is_set() for found, _ in of_all)
+        mean_P = torch.stack([found.values_P.double() for found, _ in of_all]).mean(dim=0)
+        expected_P = torch.stack([updated for _, updated in of_all]).mean(dim=0)
+        assert (mean_P - expected_P).norm() < 1e-6 * expected_P.norm()
+
+
+@every_message
+def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(message_type: torch.dtype) -> None:
+    """By hand: ask, answer, record twice, pull; the other records behind its answer."""
+    starts = torch.tensor([[0.0, 3.0], [6.0, -3.0]])
+    asks, answers = (View(start, message_type) for start in starts)
+    mine, theirs = (torch.empty(2, dtype=message_type) for _ in range(2))
+    assert answers.answer(mine, theirs, EDGE_WEIGHT, asks.ask(mine))
+    first, second = asks.record(1), asks.record(2)
+    assert not first.settled.is_set()
+    assert not second.settled.is_set()
+    asks.pull(mine, theirs, EDGE_WEIGHT)
+    assert first.settled.is_set()
+    assert second.settled.is_set()
+    other = answers.record(2)
+    assert other.settled.is_set()
+    for found in (first, second):
+        assert found.values_P.tolist() == pytest.approx([2.0, 1.0])
+    assert other.values_P.tolist() == pytest.approx([4.0, -1.0])
+    asks.pull(mine, theirs, EDGE_WEIGHT)  # a later one
+    assert first.values_P.tolist() == pytest.approx([2.0, 1.0])
+
+
+@pytest.mark.parametrize("recorded_first", ["asks", "answers"])
+def test_an_exchange_across_a_cut_is_refused(recorded_first: str) -> None:
+    views = {"asks": View(torch.zeros(3), torch.float32), "answers": View(torch.ones(3), torch.float32)}
+    mine, theirs = torch.empty(3), torch.empty(3)
+    early = views[recorded_first].record(1)
+    assert not views["answers"].answer(mine, theirs, EDGE_WEIGHT, views["asks"].ask(mine))
+    late = views["asks"].record(2)
+    assert not late.settled.is_set()
+    views["asks"].refused()
+    assert late.settled.is_set()
+    assert early.values_P.tolist() == ([0.0] * 3 if recorded_first == "asks" else [1.0] * 3)
+    assert (views["asks"].v_P.tolist(), views["answers"].v_P.tolist()) == ([0.0] * 3, [1.0] * 3)
+
+
+@pytest.mark.parametrize("recorded_first", [0, 1])
+def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recorded_first: int) -> None:
+    views = [View(torch.full((10,), 3.0 * i), torch.float32) for i in range(2)]
+    first, second = connected(views)
+    views[recorded_first].record(1)
+    assert first.begin(1)
+    first.finish()
+    assert (first.partners, first.num_refused) == ([], 1)
+    assert [view.v_P[0].item() for view in views] == [0.0, 3.0]
+    views[1 - recorded_first].record(1)
+    assert first.begin(1)
+    first.finish()
+    assert (first.partners, first.num_refused) == ([1], 1)
+    assert [view.v_P[0].item() for view in views] == pytest.approx([1.0, 2.0])
     first.close()
     second.close()
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asrtool import registry
 from asrtool.distributed import gossip as gossip_module
 from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
@@ -265,7 +264,15 @@ def mixed(matrix_of: Callable[[int], np.ndarray], decays_mixed: bool = False) ->
 
 def ring_matrix(name: str, num_learners: int, step: int) -> np.ndarray:
     """Nothing has been exchanged before the first step."""
-    return mixing_matrix(registry.load("ring", name)(num_learners, step, SEED)) if step else np.eye(num_learners)
+    return mixing_matrix(ring_order(name, num_learners, step, SEED)) if step else np.eye(num_learners)
+
+
+def ring_order(name: str, num_learners: int, step: int, seed: int) -> list[int]:
+    """As documented, apart from asrtool.distributed.topology: 0, 1, 2, ..., or an order drawn from seed and step."""
+    if name == "fixed":
+        return list(range(num_learners))
+    order: list[int] = np.random.default_rng((seed, step)).permutation(num_learners).tolist()
+    return order
 
 
 def ring(name: str, num_learners: int) -> Rule:
@@ -311,6 +318,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "adpsgd-random": functools.partial(ring, "random"),
     "adpsgd-d1": delay_by_one,
     "h-adpsgd": functools.partial(hierarchical, functools.partial(ring, "fixed")),
+    "h-adpsgd by adpsgd-random": functools.partial(hierarchical, functools.partial(ring, "random")),
     "h-adpsgd by adpsgd-d1": functools.partial(hierarchical, delay_by_one),
     "bmuf": bmuf,
 }
@@ -339,6 +347,11 @@ def statistics_by_equations(name: str, num_learners: int, num_steps: int) -> np.
 
 
 Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def num_learners_of(name: str) -> int:
+    """Five that mix: of fewer than four, every ring is the same; of four, its diagonal differs alone."""
+    return 10 if name.startswith("h-adpsgd") else 5
 
 
 def own_statistics(num_learners: int, step: int) -> Matrices:

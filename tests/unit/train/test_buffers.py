@@ -5,6 +5,7 @@ tests/unit/distributed/test_hogwild.py has the strategy with shared memory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,11 +26,10 @@ def learners() -> Iterator[Learners]:
 
 
 @every_strategy
-def test_statistics_follow_the_equations_of_the_strategy_and_their_mean_stands_for_all(
-    learners: Learners, name: str
-) -> None:
-    num_learners = 4 if name.startswith("h-adpsgd") else 3
-    found = learners.run(equations.train_normalised, name, NUM_STEPS, num=num_learners)
+def test_statistics_follow_the_equations_of_the_strategy_and_their_mean_stands_for_all(name: str) -> None:
+    num_learners = equations.num_learners_of(name)
+    with contextlib.closing(Learners(num_learners)) as learners:
+        found = learners.run(equations.train_normalised, name, NUM_STEPS)
     expected = equations.statistics_by_equations(name, num_learners, NUM_STEPS)
     np.testing.assert_allclose(np.stack([own for own, _, _ in found], axis=1), expected, atol=1e-6)
     for _, of_all, num_batches in found:

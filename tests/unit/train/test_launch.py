@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random as random_module
 import signal
 import subprocess
 import sys
@@ -213,3 +215,31 @@ def test_what_is_wrong_is_reported_before_learners_are_started(start: Start) -> 
     assert log.startswith(
         "error: distributed.strategy is single, distributed.num_learners 3; choose another --strategy"
     )
+
+
+def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice(
+    start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """Three times, at moments that differ by run; the same command resumes each time."""
+    out = tmp_path / "train"
+    random = random_module.SystemRandom()
+    options = ("--strategy", "adpsgd-random", "--compute-ms", "30", "--set", "train.save_every_steps=5")
+    for _ in range(3):
+        before = steps(out)
+        process = start(*options)
+        wait_for_steps(out, 1, before)
+        time.sleep(random.uniform(0, 0.4))
+        for number in (*learners_of(out).values(), process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        process.wait(ENDED_S)
+        wait_for_the_end(out)
+    assert not (out / "train.json").exists()
+    last = start(*options)
+    _, log = last.communicate(timeout=ENDED_S)
+    assert last.returncode == 0, log
+    assert batches_trained(out) == planned(toy, toy_config)
+    entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    drifts = [entry["drift"] for entry in entries if entry["kind"] == "learners" and "drift" in entry]
+    assert len(drifts) >= NUM_EPOCHS
+    assert max(drifts) < 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -61,9 +62,10 @@ def toy_config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", equations.RULES)
-def test_a_strategy_in_lock_step_is_its_equation(learners: Learners, name: str) -> None:
-    num_learners = 4 if name.startswith("h-adpsgd") else 3
-    found = learners.run(equations.train, name, 8, num=num_learners)
+def test_a_strategy_in_lock_step_is_its_equation(name: str) -> None:
+    num_learners = equations.num_learners_of(name)
+    with contextlib.closing(Learners(num_learners)) as learners:
+        found = learners.run(equations.train, name, 8)
     expected = equations.by_equations(name, num_learners, 8)
     np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-6)
 

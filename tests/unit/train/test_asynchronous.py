@@ -1,0 +1,173 @@
+"""Trainings of learners that wait for nobody, with real exchanges: what they record against what is documented."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from equations import ring_order
+from learners import MANY_BATCHES, Learners, batches_trained, planned
+from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
+
+from asrtool.config_file import load_config
+from asrtool.corpus.index import write_feature_settings
+from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.train.checkpoint import State, load_checkpoint
+from asrtool.train.loss import Task
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job
+
+NUM_EPOCHS = 3
+FORWARD_S = 0.05  # longer than an exchange takes, also on a busy machine
+CONFIG = MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}\nkeep_last = 1000")
+SAVE_EVERY = {4: 3, 5: 0}  # by number of learners: steps of learner 0; each checkpoint refuses some exchanges
+EXCHANGED = {4: 0.5, 5: 0.8}  # of the steps, at least
+Run = Callable[[str, int], Path]
+every_ring = pytest.mark.parametrize("ring", ["fixed", "random"])
+every_number = pytest.mark.parametrize("num", [4, 5])
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with `features` and `tokenizer`, and settings `toy.toml`: some 48 batches an epoch."""
+    root = tmp_path_factory.mktemp("large")
+    write_set(root / "features" / "train", make_texts(96, seed=1), seed=1)
+    write_set(root / "features" / "dev", make_texts(4, seed=2), seed=2)
+    write_feature_settings(root / "features", SETTINGS)
+    sentences = root / "sentences.txt"
+    sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
+    train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
+    (root / "toy.toml").write_text(CONFIG, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(large: Path) -> Iterator[Run]:
+    """The folder of a training by a strategy with so many learners, which takes place once."""
+    learners = Learners(5)
+
+    @functools.cache
+    def run_once(strategy: str, num: int) -> Path:
+        out = large / f"{strategy}-{num}"
+        learners.run(train, large, out, strategy, num=num)
+        return out
+
+    yield run_once
+    learners.close()
+
+
+def train(large: Path, out: Path, strategy: str) -> None:
+    """Be one of the learners. Emulated compute has the same gradient for all; here a real one takes a while."""
+    forward = Task.forward
+
+    def slow(self: Task, batch: Any) -> torch.Tensor:
+        time.sleep(FORWARD_S)
+        return forward(self, batch)
+
+    saved = f"train.save_every_steps={SAVE_EVERY[int(os.environ['WORLD_SIZE'])]}"
+    config = load_config([large / "toy.toml"], (f"distributed.strategy={strategy}", saved))
+    with patch.object(Task, "forward", slow):
+        train_job(acoustic_job(large / "features", large / "tokenizer", out, config))
+
+
+def lines(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    found = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [line for line in found if kind is None or line["kind"] == kind]
+
+
+def steps_of(out: Path, num: int) -> list[list[dict[str, Any]]]:
+    """By learner, the lines of its steps."""
+    return [lines(out / "learners" / f"{rank}.jsonl") for rank in range(num)]
+
+
+@every_number
+@every_ring
+def test_the_mean_moves_by_the_updates_alone(run: Run, ring: str, num: int) -> None:
+    entries = lines(run(f"adpsgd-{ring}", num) / "metrics.jsonl", "learners")
+    drifts = [entry["drift"] for entry in entries if "drift" in entry]
+    assert len(drifts) >= NUM_EPOCHS
+    assert max(drifts) < 1e-6
+
+
+@every_number
+@every_ring
+def test_learners_stay_much_closer_together_than_without_exchanges(run: Run, ring: str, num: int) -> None:
+    """At the last checkpoint of an epoch before the end, where those that exchange nothing are far apart."""
+
+    def distance(strategy: str) -> float:
+        entries = lines(run(strategy, num) / "metrics.jsonl", "learners")
+        return float(entries[-2]["consensus_distance"])
+
+    assert distance(f"adpsgd-{ring}") < distance("none") / 3
+
+
+@every_number
+@every_ring
+def test_most_steps_have_the_exchange_that_the_ring_of_the_step_before_names(run: Run, ring: str, num: int) -> None:
+    """One that takes longer is found in a later line; none takes place twice, or with another learner."""
+    seed = load_config([]).train.seed
+    for rank, steps in enumerate(steps_of(run(f"adpsgd-{ring}", num), num)):
+        rings = [ring_order(ring, num, step, seed) for step in range(len(steps))]
+        named = [order[(order.index(rank) + 1) % num] for order in rings]
+        partners = [step["partners"] for step in steps]
+        assert partners[0] == []
+        exchanges = sum(map(len, partners))
+        assert exchanges >= EXCHANGED[num] * len(steps)
+        assert sum(found == [named[step]] for step, found in enumerate(partners)) >= (EXCHANGED[num] - 0.1) * len(steps)
+        assert exchanges + sum(step["skipped"] for step in steps) <= len(steps)
+        next_step = 1
+        for step, found in enumerate(partners):
+            for partner in found:
+                next_step = named.index(partner, next_step, step + 1) + 1
+        others = {partner for found in partners for partner in found}
+        assert others == ({(rank + 1) % num} if ring == "fixed" else set(range(num)) - {rank})
+
+
+@every_number
+@every_ring
+def test_each_batch_is_trained_once_an_epoch_and_each_epoch_evaluated(
+    run: Run, large: Path, ring: str, num: int
+) -> None:
+    out = run(f"adpsgd-{ring}", num)
+    of_all = planned(large, large / "toy.toml")
+    assert batches_trained(out) == of_all
+    dev = lines(out / "metrics.jsonl", "dev")
+    assert [entry["epoch"] for entry in dev] == [1, 2, 3]
+    assert [entry["step"] for entry in dev] == [
+        sum(epoch <= ended for epoch, _ in of_all) for ended in range(1, NUM_EPOCHS + 1)
+    ]
+
+
+@every_number
+@every_ring
+def test_a_checkpoint_asked_for_on_the_way_has_all_batches_before_it_and_none_behind(
+    run: Run, large: Path, ring: str, num: int
+) -> None:
+    """By the lengths of the records of all learners that are in it."""
+    out = run(f"adpsgd-{ring}", num)
+    in_order = sorted(planned(large, large / "toy.toml"))
+    states = [load_checkpoint(path)[1] for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
+    assert [state.step for state in states] == sorted(
+        {entry["step"] for entry in lines(out / "metrics.jsonl", "learners")} - {0}
+    )
+    on_the_way = [state for state in states if state.batch > 0]
+    assert len(on_the_way) >= (3 if SAVE_EVERY[num] else 0)
+    for state in states:
+        assert sorted(recorded_before(out, state)) == in_order[: state.step]
+        assert sum(epoch <= state.epoch for epoch, _ in in_order) + state.batch == state.step
+
+
+def recorded_before(out: Path, state: State) -> list[tuple[int, int]]:
+    parts = [
+        (out / "learners" / f"{rank}.jsonl").read_bytes()[:length] for rank, length in enumerate(state.record_bytes)
+    ]
+    found = [json.loads(line) for part in parts for line in part.splitlines()]
+    return [(line["epoch"], line["batch"]) for line in found]
