@@ -141,8 +141,8 @@ PATCHES = (
     Patch(
         "ranks-of-a-group-swapped",
         QUEUE,
-        "group, member = divmod(self.world.rank, group_size)",
-        "member, group = divmod(self.world.rank, group_size)",
+        "place, group_size = self.world.rank % size,",
+        "place, group_size = size - 1 - self.world.rank % size,",
         (TEST_QUEUE,),
     ),
     Patch(

@@ -26,6 +26,8 @@ from patches import PATCHES, Patch
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 PASSED, FAILED = 0, 1  # exit codes of pytest; others say that it did not come to a result
+ENDLESS = -1  # in place of one, after TIMEOUT_S
+OUTCOMES = {PASSED: "survives", FAILED: "noticed", ENDLESS: f"noticed, by a test that does not end in {TIMEOUT_S} s"}
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 
 
@@ -50,7 +52,7 @@ def main() -> int:
 
 
 def try_all(patches: Sequence[Patch], copies: SimpleQueue[Path], num_jobs: int) -> dict[str, str]:
-    """What became of each patch: "" where its tests noticed it, else what is wrong."""
+    """What became of each patch, by name."""
     with ThreadPoolExecutor(num_jobs) as pool:
         named = sorted({test for patch in patches for test in patch.tests})
         alone = dict(zip(named, pool.map(lambda test: run_tests((test,), copies), named), strict=True))
@@ -60,13 +62,13 @@ def try_all(patches: Sequence[Patch], copies: SimpleQueue[Path], num_jobs: int) 
             if unfit := sorted(broken.intersection(patch.tests)):
                 return f"without it {', '.join(unfit)} cannot be run or does not pass"
             code = run_tests(patch.tests, copies, patch)
-            return "" if code == FAILED else "survives" if code == PASSED else f"pytest ends with {code}"
+            return OUTCOMES.get(code, f"pytest ends with {code}")
 
         return dict(zip((patch.name for patch in patches), pool.map(attempt, patches), strict=True))
 
 
 def run_tests(tests: Sequence[str], copies: SimpleQueue[Path], patch: Patch | None = None) -> int:
-    """The exit code of pytest in a copy of the tree with `patch`; FAILED where it takes more than TIMEOUT_S."""
+    """The exit code of pytest in a copy of the tree with `patch`; ENDLESS after TIMEOUT_S."""
     root = copies.get()
     try:
         with applied(root, patch) if patch else contextlib.nullcontext():
@@ -86,7 +88,7 @@ def pytest(root: Path, tests: Sequence[str]) -> int:
     try:
         return process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return FAILED
+        return ENDLESS
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # learners that tests left behind as well
@@ -121,8 +123,8 @@ def copied_tree() -> Iterator[Path]:
 def report(found: dict[str, str]) -> int:
     """Print what became of each patch, by name; 1 where any was not noticed."""
     for name in sorted(found):
-        print(f"{name}: {found[name] or 'noticed'}")
-    num_noticed = sum(not fault for fault in found.values())
+        print(f"{name}: {found[name]}")
+    num_noticed = sum(outcome.startswith("noticed") for outcome in found.values())
     print(f"{num_noticed} of {len(found)} noticed")
     return int(num_noticed < len(found))
 
