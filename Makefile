@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint test-k2 k2-python bench-decode bench-dist bench-gpu clean
+.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-gpu clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,11 @@ lint: setup
 	$(BIN)/clang-format --dry-run --Werror $(SCORER)
 	@if command -v shellcheck > /dev/null; then echo shellcheck; shellcheck .ci/run recipes/run.sh; \
 	else echo "shellcheck is not installed: shell scripts are not checked"; fi
+
+# Applies small slips to copies of the tree, one by one, and fails where the tests named for one do not notice it. Some:
+# make mutants MUTANTS="--only base-not-updated --jobs 1"
+mutants: setup
+	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 # The k2 back ends, in an environment of their own: make test-k2 K2_PYTHON=/path/to/python3.10
 test-k2: $(K2_STAMP)

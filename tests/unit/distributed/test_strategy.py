@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_threads import Net, NormalisedNet, at_once, started, train_alone, weights_of
+from learner_threads import Net, NormalisedNet, at_once, give_gradients, started, train_alone, weights_of
 
-from asrtool.distributed.strategy import NamedParameters, StrategyContext
+from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
 from asrtool.distributed.world import World
 from asrtool.registry import load
 
@@ -62,3 +62,29 @@ def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:
             assert model.norm.running_var.tolist() == [50.0] * 5
         assert model.norm.running_var.tolist() == [100.0 * rank] * 5
     assert (weights_of(models[0]) == weights_of(models[1])).all()
+
+
+@pytest.mark.parametrize("name", ["none", "bmuf"])
+def test_the_drift_is_what_the_mean_has_moved_beyond_the_updates(name: str) -> None:
+    learners = started(name, [Net(0), Net(1)], {"bmuf": {"block_steps": 2, "block_momentum": 0.0}}.get(name))
+
+    def take_steps(learner: Strategy) -> None:
+        random = np.random.default_rng(learner.world.rank)
+        for _ in range(3):
+            give_gradients(learner.task, random)
+            learner.step()
+
+    def mean() -> np.ndarray:
+        return np.mean([weights_of(learner.task) for learner in learners], axis=0)
+
+    before = mean()
+    at_once(take_steps, learners)
+    assert np.linalg.norm(mean() - before) > 1e-3 * np.linalg.norm(before)
+    for metrics in at_once(lambda learner: learner.synchronise(), learners):
+        assert metrics.drift < 1e-6
+    learners[0].flat.weights_P.mul_(3)
+    learners[1].flat.weights_P.copy_(learners[0].flat.weights_P)
+    own_S = learners[0].flat.sample(learners[0].flat.weights_P)
+    was_S = learners[0].mean_S
+    for metrics in at_once(lambda learner: learner.synchronise(), learners):
+        assert metrics.drift == pytest.approx(float((own_S - was_S).norm() / own_S.norm()))

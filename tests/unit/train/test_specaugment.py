@@ -6,6 +6,7 @@ import dataclasses
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given
 
 from asrtool.train.settings import SpecAugment
@@ -41,14 +42,16 @@ def test_what_is_masked_is_whole_bins_and_whole_frames(seed: int) -> None:
     assert (masked_TF == (bins[None, :] | frames[:, None])).all()
 
 
-def test_every_width_up_to_the_largest_and_every_place_occur() -> None:
+@pytest.mark.parametrize(("settings", "across"), [((1, 4, 0, 0, 0.0), 0), ((0, 0, 1, 4, 0.4), 1)])
+def test_every_width_up_to_the_largest_and_every_place_occur(settings: tuple[int, ...], across: int) -> None:
+    """Of bins, masked in all frames, and of frames, masked in all bins."""
     widths, firsts, lasts = set(), set(), set()
     for seed in range(400):
-        bins = masked([10], 12, SpecAugment(1, 4, 0, 0, 0.0), seed)[0].all(axis=0)
-        widths.add(int(bins.sum()))
-        if bins.any():
-            firsts.add(int(bins.argmax()))
-            lasts.add(int(np.flatnonzero(bins)[-1]))
+        places = masked([12], 12, SpecAugment(*settings), seed)[0].all(axis=across)
+        widths.add(int(places.sum()))
+        if places.any():
+            firsts.add(int(places.argmax()))
+            lasts.add(int(np.flatnonzero(places)[-1]))
     assert widths == {0, 1, 2, 3, 4}
     assert firsts == lasts == set(range(12))
 

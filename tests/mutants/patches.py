@@ -1,0 +1,370 @@
+"""Small slips in the code, each of which a test has to notice. `run.py` applies them one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VIEW = "asrtool/distributed/view.py"
+GOSSIP = "asrtool/distributed/gossip.py"
+QUEUE = "asrtool/distributed/work_queue.py"
+PLAN = "asrtool/train/plan.py"
+BMUF = "asrtool/distributed/bmuf.py"
+SERVER = "asrtool/distributed/parameter_server.py"
+STRATEGY = "asrtool/distributed/strategy.py"
+SNAPSHOTS = "asrtool/train/snapshots.py"
+LOOP = "asrtool/train/loop.py"
+CHECKPOINT = "asrtool/train/checkpoint.py"
+GLM = "asrtool/score/glm.py"
+FILTER = "asrtool/score/filter.py"
+KNESER_NEY = "asrtool/lang/kneser_ney.py"
+NGRAM = "asrtool/lang/ngram.py"
+PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
+
+TEST_VIEW = "tests/unit/distributed/test_view.py"
+TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
+TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
+TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_PLAN = "tests/unit/train/test_plan.py"
+TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
+TEST_COMPILED = "tests/unit/score/test_compiled.py"
+TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
+TEST_NGRAM_LM = "tests/unit/lang/test_ngram_lm.py"
+TEST_PREFIX_BEAM = "tests/unit/decode/test_prefix_beam.py"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A slip: `find`, which `file` has exactly once, becomes `replace`; pytest is given `tests`, which fail then."""
+
+    name: str
+    file: str
+    find: str
+    replace: str
+    tests: tuple[str, ...]
+
+    def apply(self, text: str) -> str:
+        """The text of `file` with the slip. Raises ValueError where it does not have `find` once."""
+        if (num := text.count(self.find)) != 1:
+            raise ValueError(f"{self.name}: {self.file} has {num} times, not once: {self.find!r}")
+        return text.replace(self.find, self.replace)
+
+
+PATCHES = (
+    # Who exchanges with whom
+    Patch(
+        "ring-frozen-at-step-0",
+        GOSSIP,
+        "self.ring(self.world.size, self.num_steps, self.seed)",
+        "self.ring(self.world.size, 0, self.seed)",
+        (TEST_EQUATIONS,),
+    ),
+    Patch(
+        "random-ring-is-the-fixed-one",
+        "asrtool/distributed/adpsgd.py",
+        "return _on_ring(context, random_ring)",
+        "return _on_ring(context, fixed_ring)",
+        (TEST_EQUATIONS,),
+    ),
+    Patch(
+        "random-ring-without-the-step",
+        "asrtool/distributed/topology.py",
+        "default_rng((seed, step))",
+        "default_rng(seed)",
+        ("tests/unit/distributed/test_topology.py",),
+    ),
+    Patch(
+        "gossip-with-itself",
+        GOSSIP,
+        "dict(enumerate(self.world.gather(self.exchanger.address)))",
+        "dict.fromkeys(range(self.world.size), self.exchanger.address)",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    Patch(
+        "mean-of-delay-by-one-begins-when-awaited",
+        "asrtool/distributed/delay_by_one.py",
+        """        self.asked.put(True)
+
+    def finish(self) -> None:
+        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
+        if self.under_way:
+""",
+        """
+    def finish(self) -> None:
+        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
+        if self.under_way:
+            self.asked.put(True)
+""",
+        ("tests/unit/distributed/test_delay_by_one.py", TEST_ASYNCHRONOUS),
+    ),
+    # The gossip view
+    Patch("pull-away", VIEW, "theirs.float() - mine.float()", "mine.float() - theirs.float()", (TEST_VIEW,)),
+    Patch(
+        "answer-without-pull",
+        VIEW,
+        "                out.copy_(v)\n                _pull(v, out, theirs, weight)\n",
+        "                out.copy_(v)\n",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "answer-pulls-from-what-is-not-rounded",
+        VIEW,
+        "_pull(v, out, theirs, weight)",
+        "_pull(v, v.clone(), theirs, weight)",
+        (TEST_VIEW,),
+    ),
+    Patch("base-not-updated", VIEW, "                base.copy_(weights)\n", "", (TEST_VIEW,)),
+    Patch("own-update-not-added", VIEW, "                v.copy_(weights)\n", "", (TEST_VIEW,)),
+    Patch("not-refused-across-a-cut", VIEW, "if cut != self.cut:", "if cut > self.cut:", (TEST_VIEW,)),
+    Patch(
+        "exchange-under-way-not-recorded",
+        VIEW,
+        "(self.v_P, *(recorded.values_P for recorded in self._open))",
+        "(self.v_P,)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "settled-while-an-exchange-is-under-way",
+        VIEW,
+        "if self._asked_at is None:",
+        "if not self._open:",
+        (TEST_VIEW,),
+    ),
+    # The work queue
+    Patch(
+        "cut-one-round-late",
+        QUEUE,
+        "store.add(COUNTER, CUT) % CUT)",
+        "store.add(COUNTER, CUT) % CUT + 1)",
+        (TEST_QUEUE,),
+    ),
+    Patch("end-ignored", QUEUE, "if value >= END:", "if value == END:", (TEST_QUEUE,)),
+    Patch(
+        "ranks-of-a-group-swapped",
+        QUEUE,
+        "place, group_size = self.world.rank % size,",
+        "place, group_size = size - 1 - self.world.rank % size,",
+        (TEST_QUEUE,),
+    ),
+    Patch(
+        "group-begins-at-its-member",
+        QUEUE,
+        "positions[place // group_size * group_size :]",
+        "positions[place:]",
+        (TEST_QUEUE,),
+    ),
+    # The plan
+    Patch(
+        "place-counts-from-the-epoch",
+        PLAN,
+        "part.before.step + position - part.begin",
+        "part.before.step + position",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "place-behind-the-batch", PLAN, "range(part.begin, position))", "range(part.begin, position + 1))", (TEST_PLAN,)
+    ),
+    Patch(
+        "last-rounds-overlap",
+        PLAN,
+        "-(-(known - part.begin) // self._size)",
+        "(known - part.begin) // self._size",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "last-batches-lost",
+        PLAN,
+        "if position < known:",
+        "if position + self._size <= known:",
+        (TEST_PLAN,),
+    ),
+    # Strategies
+    Patch(
+        "gradients-summed",
+        "asrtool/distributed/allreduce.py",
+        "        gradients /= self.world.size\n",
+        "",
+        (f"{TEST_EQUATIONS}[allreduce]",),
+    ),
+    Patch(
+        "mean-is-a-sum",
+        "asrtool/distributed/world.py",
+        "            values_P /= self.size\n",
+        "",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "slices-not-gathered",
+        "asrtool/distributed/hierarchical.py",
+        "        mixed = time.perf_counter()\n        self.gather_slices()\n",
+        "        mixed = time.perf_counter()\n",
+        (f"{TEST_EQUATIONS}[h-adpsgd]",),
+    ),
+    Patch(
+        "bmuf-without-momentum",
+        BMUF,
+        "self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)",
+        "torch.mul(change_W, self.rate, out=self.momentum_W)",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "bmuf-keeps-its-first-weights",
+        BMUF,
+        "        self.previous_W.copy_(self.weights_W)\n        return",
+        "        return",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "server-steps-twice",
+        SERVER,
+        "        self.update.apply()\n",
+        "        self.update.apply()\n        self.update.apply()\n",
+        ("tests/unit/distributed/test_parameter_server.py",),
+    ),
+    Patch(
+        "server-counts-its-own-step-as-stale",
+        SERVER,
+        "staleness = self._receive() - 1",
+        "staleness = self._receive()",
+        ("tests/unit/distributed/test_parameter_server.py",),
+    ),
+    Patch(
+        "drift-without-updates",
+        STRATEGY,
+        "(mean_S - before_S - updates_S)",
+        "(mean_S - before_S)",
+        ("tests/unit/distributed/test_strategy.py",),
+    ),
+    Patch(
+        "drift-of-a-snapshot-without-updates",
+        SNAPSHOTS,
+        "(mean_S - before_S - updates_S)",
+        "(mean_S - before_S)",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    # Training
+    Patch(
+        "learning-rate-by-batches",
+        LOOP,
+        "self._learning_rate(after.samples)",
+        "self._learning_rate(after.step)",
+        ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
+    ),
+    Patch(
+        "dev-loss-of-own-weights",
+        LOOP,
+        "        with self.strategy.consensus():\n            losses = self._evaluate_together()\n",
+        "        losses = self._evaluate_together()\n",
+        ("tests/unit/train/test_dev_loss.py",),
+    ),
+    Patch(
+        "dev-loss-of-the-weights-of-learner-0",
+        SNAPSHOTS,
+        "self.evaluate(self.twin)",
+        "self.evaluate(self.snapshots.model)",
+        ("tests/unit/train/test_dev_loss.py",),
+    ),
+    Patch(
+        "parts-of-the-newest-removed",
+        CHECKPOINT,
+        "sorted(kept)[-NUM_RESUMABLE:]",
+        "sorted(kept)[:NUM_RESUMABLE]",
+        (TEST_CHECKPOINT,),
+    ),
+    Patch(
+        "parts-of-the-next-removed",
+        CHECKPOINT,
+        "if step not in resumable and step <= newest:",
+        "if step not in resumable:",
+        (TEST_CHECKPOINT,),
+    ),
+    Patch(
+        "average-of-one-too-few",
+        "asrtool/train/average.py",
+        "saved[-num:]",
+        "saved[-num + 1 :]",
+        ("tests/unit/train/test_average.py",),
+    ),
+    Patch(
+        "no-warm-up",
+        "asrtool/train/schedule.py",
+        "return peak_lr * fraction / warmup_fraction",
+        "return peak_lr",
+        ("tests/unit/train/test_schedule.py",),
+    ),
+    Patch(
+        "time-masks-end-at-their-width",
+        "asrtool/train/specaugment.py",
+        "feats_TF[start : start + width] = 0",
+        "feats_TF[start:width] = 0",
+        ("tests/unit/train/test_specaugment.py",),
+    ),
+    # Scoring
+    Patch(
+        "substitution-costs-a-gap",
+        "asrtool/score/align.py",
+        "_EXACT = _Costs(0, 1, 2, 3, 4, 0)",
+        "_EXACT = _Costs(0, 1, 2, 3, 3, 0)",
+        ("tests/unit/score/test_align.py",),
+    ),
+    Patch("rule-behind-another-not-applied", GLM, "if start >= done:", "if start > done:", (TEST_COMPILED,)),
+    Patch(
+        "last-rule-wins",
+        GLM,
+        "fitting.setdefault(position + len(rule.left), rule)",
+        "fitting[position + len(rule.left)] = rule",
+        (TEST_COMPILED,),
+    ),
+    Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_COMPILED,)),
+    # Language models
+    Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),
+    Patch(
+        "continuations-behind-the-begin",
+        KNESER_NEY,
+        "np.where(from_bos, seen, tally(longer.suffix, start, start + len(seen), self._block))",
+        "tally(longer.suffix, start, start + len(seen), self._block)",
+        (TEST_KNESER_NEY,),
+    ),
+    Patch(
+        "back-off-weight-dropped",
+        NGRAM,
+        "            log10_prob += self._model.log10_backoff[state]\n",
+        "",
+        (TEST_NGRAM_LM,),
+    ),
+    Patch(
+        "state-without-its-weight",
+        NGRAM,
+        "distinct = self.log10_backoff != 0",
+        "distinct = np.zeros(len(self.parent), dtype=bool)",
+        (TEST_NGRAM_LM,),
+    ),
+    # Decoding
+    Patch(
+        "repeat-across-a-blank-is-one",
+        "asrtool/models/ctc_topology.py",
+        "if token != last:",
+        "if token not in (last, BLANK):",
+        ("tests/unit/models/test_ctc_topology.py",),
+    ),
+    Patch(
+        "repeat-without-a-blank-is-two",
+        PREFIX_BEAM,
+        "spoken = ratio * (prefix.blank if token == prefix.token else total)",
+        "spoken = ratio * total",
+        (TEST_PREFIX_BEAM,),
+    ),
+    Patch(
+        "sentence-ends-for-nothing",
+        PREFIX_BEAM,
+        '(last + self.lm.step(state, "</s>")[0])',
+        "last",
+        (TEST_PREFIX_BEAM,),
+    ),
+    Patch(
+        "parse-without-penalty",
+        "asrtool/decode/word_parse.py",
+        "total = score + log_prob - word_penalty",
+        "total = score + log_prob",
+        ("tests/unit/decode/test_word_parse.py",),
+    ),
+)

@@ -1,0 +1,28 @@
+"""That each slip of tests/mutants can still be made, by a text that its file has exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mutants.patches import PATCHES, Patch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+def test_a_patch_still_applies_and_leaves_python(patch: Patch) -> None:
+    before = (ROOT / patch.file).read_text(encoding="utf-8")
+    after = patch.apply(before)
+    assert after != before
+    compile(after, patch.file, "exec")
+
+
+def test_no_two_patches_have_one_name() -> None:
+    assert len({patch.name for patch in PATCHES}) == len(PATCHES)
+
+
+@pytest.mark.parametrize(("text", "num"), [("", 0), ("a b a", 2)])
+def test_a_text_that_is_not_there_once_is_an_error_that_names_the_patch(text: str, num: int) -> None:
+    with pytest.raises(ValueError, match=f"frozen: ring.py has {num} times, not once: 'a'"):
+        Patch("frozen", "ring.py", "a", "c", ()).apply(text)

@@ -1,0 +1,56 @@
+"""The loss on dev is that of the weights that stand for all learners: of those in the checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from learners import MANY_BATCHES, Learners
+
+from asrtool.config_file import load_config
+from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
+from asrtool.train.loss import sum_loss
+from asrtool.train.precision import choose_precision
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job, build_components
+
+NUM_LEARNERS = 3
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(NUM_LEARNERS)
+    yield started
+    started.close()
+
+
+def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
+    """Be one of the learners."""
+    train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides)))
+
+
+@pytest.mark.parametrize("strategy", ["adpsgd-random", "adpsgd-d1", "bmuf"])
+def test_the_loss_on_dev_is_that_of_the_checkpoint(
+    learners: Learners, toy: Path, tmp_path: Path, strategy: str
+) -> None:
+    config, out = tmp_path / "toy.toml", tmp_path / "train"
+    config.write_text(MANY_BATCHES)
+    # A block longer than an epoch leaves learners of bmuf apart where it ends.
+    overrides = (f"distributed.strategy={strategy}", "distributed.bmuf.block_steps=1000", "train.peak_lr=0.1")
+    learners.run(train, toy, config, out, overrides)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    reported = {line["step"]: line["loss"] for line in lines if line["kind"] == "dev"}
+    assert len(reported) == 3
+    assert max(line["consensus_distance"] for line in lines if line["kind"] == "learners") > 0.01
+    settings = load_config([config])
+    components = build_components(toy / "features", toy / "tokenizer", settings)
+    batches, precision = components.dev_set.plan_eval(), choose_precision(settings.train.precision)
+    for step, loss in reported.items():
+        content, _ = load_checkpoint(checkpoint_path(out / "checkpoints", step))
+        components.model.load_state_dict(content["weights"])
+        with torch.no_grad():
+            losses = sum_loss(components.model, components.dev_set, batches, precision, lambda: None)
+        assert loss == pytest.approx(losses.means()["loss"], rel=1e-4)
