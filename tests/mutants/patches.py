@@ -94,7 +94,7 @@ PATCHES = (
         if self.under_way:
             self.asked.put(True)
 """,
-        ("tests/unit/distributed/test_delay_by_one.py", TEST_ASYNCHRONOUS),
+        ("tests/unit/distributed/test_delay_by_one.py",),
     ),
     # The gossip view
     Patch("pull-away", VIEW, "theirs.float() - mine.float()", "mine.float() - theirs.float()", (TEST_VIEW,)),

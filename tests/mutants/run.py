@@ -26,7 +26,7 @@ from patches import PATCHES, Patch
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 PASSED, FAILED = 0, 1  # exit codes of pytest; others say that it did not come to a result
-ENDLESS = -1  # in place of one, after TIMEOUT_S
+ENDLESS = 256  # in place of one, after TIMEOUT_S
 OUTCOMES = {PASSED: "survives", FAILED: "noticed", ENDLESS: f"noticed, by a test that does not end in {TIMEOUT_S} s"}
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 
