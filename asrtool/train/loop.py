@@ -8,14 +8,12 @@ first step and the last: each takes its part of a checkpoint between two of its 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,12 @@ from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
-from asrtool.train.checkpoint import Saved, State, checkpoint_path, load_checkpoint, to_keep
+from asrtool.train.checkpoint import Saved, State
 from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.cuts import Cuts, Reached
+from asrtool.train.evaluation import Evaluation
 from asrtool.train.job import Components, Job
-from asrtool.train.loss import EmulatedCompute, Sums, Task, sum_loss, with_weights
+from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.metrics import Reports
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
 from asrtool.train.pace import Pace
@@ -41,28 +41,10 @@ from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.records import Records, Step
 from asrtool.train.schedule import learning_rate
 from asrtool.train.settings import Optimisation
-from asrtool.train.snapshots import Cut, Snapshots
+from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
-
-END = 2**40  # an epoch behind all others
-
-
-@dataclass
-class Reached:
-    """How far this learner has come."""
-
-    first_epoch: int  # where it began
-    epoch: int = 0  # of its last step
-    num_rounds: int = 0  # before its next step, since training began or resumed
-    num_cuts: int = 0  # that were asked for, before its last step
-    cut: int = 0  # all of them, with those at the ends of epochs
-    num_frames: int = 0  # trained by it, since learners last synchronised
-    num_padded: int = 0  # the same with padding
-
-    def __post_init__(self) -> None:
-        self.epoch = self.first_epoch
 
 
 class Training:
@@ -95,10 +77,11 @@ class Training:
     reports: Reports
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
+    evaluation: Evaluation
+    cuts: Cuts
     # run state
     state: State
     plan: Plan
-    reached: Reached
 
     def __init__(self, job: Job, components: Components, world: World) -> None:
         """Resume from the newest whole checkpoint in `job.out`, if there is one.
@@ -131,24 +114,49 @@ class Training:
         self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), begin)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
+        self.evaluation = Evaluation(
+            self.dev_set, self.precision, world, self.state.num_threads, self.stop, self.checkpointer.closing
+        )
         self.records = Records(self.out, world, self.state.record_bytes)
         self.reports = Reports(self.settings, self.total_samples, self.out, self.state, is_first=world.rank == 0)
         self.snapshots = self._make_snapshots()
-        self.pace = Pace(self.settings, self.state.rounds, self._steps_together, self.stop, self._is_saving)
-        self.queue = WorkQueue(world, self.rule, self.plan.batches, self.pace)
-        self.reached = Reached(begin.epoch)
-
-    @property
-    def _steps_together(self) -> bool:
-        return self.rule.round_size(self.world.size) == self.world.size
+        self.cuts = self._make_cuts(begin)
 
     def _make_snapshots(self) -> Snapshots | None:
         """Where learners wait for nobody."""
         if self._steps_together or not self.strategy.asynchronous:
             return None
+        evaluate = self.evaluation.alone
         return Snapshots(
-            self.strategy, self.model, self.checkpointer, self.state, self.settings, self.reports, self._evaluate_alone
+            self.strategy, self.model, self.checkpointer, self.state, self.settings, self.reports, evaluate
         )
+
+    def _make_cuts(self, begin: Place) -> Cuts:
+        pace = Pace(self.settings, self.state.rounds, self._steps_together, self.stop, self._is_saving)
+        self.queue = WorkQueue(self.world, self.rule, self.plan.batches, pace)
+        return Cuts(
+            settings=self.settings,
+            code=self.code,
+            world=self.world,
+            model=self.model,
+            strategy=self.strategy,
+            plan=self.plan,
+            queue=self.queue,
+            pace=pace,
+            stop=self.stop,
+            records=self.records,
+            reports=self.reports,
+            checkpointer=self.checkpointer,
+            snapshots=self.snapshots,
+            evaluation=self.evaluation,
+            steps_together=self._steps_together,
+            state=self.state,
+            reached=Reached(begin.epoch),
+        )
+
+    @property
+    def _steps_together(self) -> bool:
+        return self.rule.round_size(self.world.size) == self.world.size
 
     def _is_saving(self) -> bool:
         return self.snapshots.busy if self.snapshots else self.checkpointer.busy
@@ -215,11 +223,11 @@ class Training:
             self.strategy.start()
             self.strategy.synchronise()  # the mean that updates are added to
             try:
-                self._evaluate_what_is_left()
+                self.cuts.evaluate_what_is_left()
                 self._train_steps()
-                self._end()
+                self.cuts.end()
             except Stopped:
-                self._save(Saved(self.state.step, None))
+                self.cuts.save(Saved(self.state.step, None))
                 self.checkpointer.drain()
                 self.world.barrier()
                 raise
@@ -227,13 +235,13 @@ class Training:
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
         for assignment, batch in bar(self._load(), "training", None, "batch"):
-            self._reach(assignment.epoch, assignment.first, assignment.num_cuts)
+            self.cuts.reach(assignment.epoch, assignment.first, assignment.num_cuts)
             step = self._step(assignment, batch)
-            self.reached.num_rounds = assignment.number + 1
+            self.cuts.reached.num_rounds = assignment.number + 1
             if batch is not None:
                 self._record(assignment, batch, step)
-                self.reached.num_frames += batch.frames
-                self.reached.num_padded += batch.padded_frames
+                self.cuts.reached.num_frames += batch.frames
+                self.cuts.reached.num_padded += batch.padded_frames
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead."""
@@ -253,82 +261,6 @@ class Training:
         if assignment.position is None:
             return assignment, None
         return assignment, self.train_set.read(self.plan.batch(assignment.epoch, assignment.position))
-
-    def _reach(self, epoch: int, first: int, num_cuts: int) -> None:
-        """Before the step of the round whose `first` batch is that of `epoch`: the checkpoints of the cuts before it.
-
-        `num_cuts` are those that were asked for.
-        """
-        (self.snapshots or self.checkpointer).check()
-        cut = epoch - self.reached.first_epoch + num_cuts
-        if cut == self.reached.cut:
-            return
-        if self.snapshots:
-            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.world.rank == 0 else []
-            self._pass(epoch)
-            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._lengths())
-            self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
-        elif self._steps_together:
-            self._checkpoint(epoch, first, num_cuts)
-        else:
-            self._wait_for_all(epoch, num_cuts)
-
-    def _wait_for_all(self, epoch: int, num_cuts: int) -> None:
-        """The checkpoints before a step of `epoch`, of learners that wait for the others there, one after the other.
-
-        Who has no step between two of them takes part in both. Behind its last step a learner is in the epoch END.
-        """
-        while (epoch, num_cuts) != (self.reached.epoch, self.reached.num_cuts):
-            of_all = self.world.gather((epoch + num_cuts, epoch, num_cuts, self.queue.cuts))
-            _, next_epoch, next_cuts, _ = min(of_all)
-            if next_epoch == END:
-                return
-            asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
-            first = 0 if next_epoch > self.reached.epoch or asked is None else asked.batch
-            self._checkpoint(next_epoch, first, next_cuts)
-
-    def _pass(self, epoch: int) -> None:
-        """At a cut; where epochs end before `epoch`, report the steps since the last report."""
-        self.pace.reset()
-        if epoch > self.reached.epoch:
-            border = self.plan.place(epoch, 0)
-            self._report(self.reached.epoch, border.step, border.samples)
-
-    def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
-        """Those between the last step of learner 0 and the next one; of several at a place one."""
-        asked = self.queue.cuts[self.reached.num_cuts : num_cuts]
-        places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
-        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
-        places.sort(key=lambda item: (item[0].step, item[1]))
-        cuts: list[Cut] = []
-        for number, (place, ends_epoch) in enumerate(places, before + 1):
-            if cuts and cuts[-1].state.step == place.step:
-                ends_epoch |= cuts.pop().ends_epoch
-            cuts.append(Cut(number, self._state_at(place), ends_epoch))
-        return cuts
-
-    def _state_at(self, place: Place) -> State:
-        self.reports.lap_s()
-        state = dataclasses.replace(
-            self.state,
-            epoch=place.epoch,
-            batch=place.batch,
-            step=place.step,
-            samples=place.samples,
-            source=place.source,
-            code=list(self.state.code),
-        )
-        if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
-            state.code.append(self.code)
-        return state
-
-    def _lengths(self) -> dict[str, int]:
-        """What the parts of learners add to the state of a checkpoint."""
-        return {
-            "record_bytes": self.records.num_bytes,
-            "frames": self.reached.num_frames,
-            "padded_frames": self.reached.num_padded,
-        }
 
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""
@@ -357,109 +289,7 @@ class Training:
         self.records.write(assignment.epoch + 1, assignment.position, step, batch.normaliser, batch.wait_s)
         self.reports.add(batch, step)
         if self.reports.is_due(step.number):
-            self._report(assignment.epoch, step.number, step.num_samples)
-
-    def _checkpoint(self, epoch: int, first: int, num_cuts: int) -> None:
-        """All learners are before the batch `first` of `epoch`: synchronise, evaluate where an epoch ends, and save."""
-        self._pass(epoch)
-        if epoch > self.reached.epoch:
-            self._synchronise(self.plan.end_of(self.reached.epoch))
-            self._end_epoch(self.plan.place(epoch, 0))
-        else:
-            self._synchronise(self.plan.place(epoch, first))
-            self._keep(Saved(self.state.step, None))
-        self.reached.cut = epoch - self.reached.first_epoch + num_cuts
-        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
-
-    def _end(self) -> None:
-        """After the last step of this learner. Raises Stopped where one was asked to stop."""
-        if not (self.snapshots or self._steps_together):
-            self._wait_for_all(END, 0)
-        reached = self.reached
-        of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
-        num_rounds = max(number for number, *_ in of_all)
-        last = self.plan.batches(num_rounds - 1) if num_rounds else None
-        if self.snapshots:
-            _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
-            self._reach(epoch, 0, num_cuts)  # those behind the last step of this learner
-            self.snapshots.finish()
-            self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
-        epoch, position = (last[0], last[1].stop) if last else (self.state.epoch, self.state.batch)
-        self._synchronise(self.plan.place(epoch, position))
-        if self.plan.batches(num_rounds) is not None:
-            raise Stopped
-        if self.state.epoch < self.settings.num_epochs:
-            self._report(self.state.epoch, self.state.step, self.state.samples)
-            self._end_epoch(self.plan.end)
-        self.checkpointer.drain()
-        self.world.barrier()  # who has ended would be taken for lost
-
-    def _synchronise(self, place: Place) -> None:
-        """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
-        done = self.world.sum(self.reached.num_frames, self.reached.num_padded, self.stop.requested)
-        vars(self.state).update(vars(self._state_at(place)))
-        self.state.frames += int(done[0])
-        self.state.padded_frames += int(done[1])
-        self.state.rounds = self.pace.first + self.reached.num_rounds
-        self.reached.num_frames = self.reached.num_padded = 0
-        consensus = self.strategy.synchronise()
-        if self.world.size > 1:
-            self.reports.report_learners(place.step, consensus)
-        if done[2]:
-            raise Stopped
-
-    def _end_epoch(self, behind: Place) -> None:
-        """Evaluate together, and save the state of `behind`, where the next epoch begins."""
-        with self.strategy.consensus():
-            losses = self._evaluate_together()
-        self.reports.lap_s()
-        self.state.epoch, self.state.batch, self.state.source = behind.epoch, behind.batch, behind.source
-        self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
-
-    def _evaluate_what_is_left(self) -> None:
-        """Checkpoints of ended epochs that were not evaluated when training ended."""
-        for step in list(self.state.unevaluated):
-            content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
-            with with_weights(self.model, content["weights"]):
-                losses = self._evaluate_together()
-            evaluated = Saved(step, self.reports.report_dev(losses, then))
-            self.state.saved = [evaluated if entry.step == step else entry for entry in self.state.saved]
-            self.state.unevaluated.remove(step)
-
-    def _evaluate_together(self) -> Sums:
-        """The losses on dev, of which each learner computes its part. Raises Stopped for all learners alike."""
-        batches = self.dev_set.plan_eval()[self.world.rank :: self.world.size]
-        own, stopped = Sums(), False
-        try:
-            own = sum_loss(self.model, self.dev_set, batches, self.precision, self.stop.check)
-        except Stopped:
-            stopped = True
-        of_all = self.world.gather((own, stopped))
-        if any(stopped for _, stopped in of_all):
-            raise Stopped
-        total = Sums()
-        for sums, _ in of_all:
-            total.add(sums.total, sums.normaliser, sums.figures)
-        return total
-
-    def _evaluate_alone(self, model: AcousticModel) -> Sums:
-        """The same of `model`, in a thread beside the training. Raises Stopped."""
-        torch.set_num_threads(self.state.num_threads)  # of this thread
-        return sum_loss(model, self.dev_set, self.dev_set.plan_eval(), self.precision, self.stop.check)
-
-    def _keep(self, new: Saved) -> None:
-        """Save a checkpoint that counts among the last and the best."""
-        self.state.saved = to_keep([*self.state.saved, new], self.settings.keep_last, self.settings.keep_best)
-        self._save(new)
-
-    def _save(self, new: Saved) -> None:
-        """Save a checkpoint to resume from; the next one removes it unless it was kept."""
-        lengths = self.world.gather(self.records.num_bytes)
-        self.state.record_bytes[: len(lengths)] = lengths  # what more learners recorded before stays
-        self.checkpointer.save(self.model, self.strategy, self.state, new)
-
-    def _report(self, epoch: int, step: int, num_samples: int) -> None:
-        self.reports.report(epoch, step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])
+            self.cuts.report(assignment.epoch, step.number, step.num_samples)
 
     def _number_of(self, assignment: Assignment) -> int:
         """Batches of the training before that of `assignment`."""

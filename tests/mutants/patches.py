@@ -13,6 +13,7 @@ SERVER = "asrtool/distributed/parameter_server.py"
 STRATEGY = "asrtool/distributed/strategy.py"
 SNAPSHOTS = "asrtool/train/snapshots.py"
 LOOP = "asrtool/train/loop.py"
+CUTS = "asrtool/train/cuts.py"
 CHECKPOINT = "asrtool/train/checkpoint.py"
 GLM = "asrtool/score/glm.py"
 FILTER = "asrtool/score/filter.py"
@@ -251,9 +252,9 @@ PATCHES = (
     ),
     Patch(
         "dev-loss-of-own-weights",
-        LOOP,
-        "        with self.strategy.consensus():\n            losses = self._evaluate_together()\n",
-        "        losses = self._evaluate_together()\n",
+        CUTS,
+        "        with self.strategy.consensus():\n            losses = self.evaluation.together(self.model)\n",
+        "        losses = self.evaluation.together(self.model)\n",
         ("tests/unit/train/test_dev_loss.py",),
     ),
     Patch(

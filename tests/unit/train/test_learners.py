@@ -28,7 +28,7 @@ from asrtool.distributed.learner import learner
 from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
-from asrtool.train import loop
+from asrtool.train import evaluation, loop
 from asrtool.train.assigned import read_assigned
 from asrtool.train.checkpoint import State, save_checkpoint
 from asrtool.train.checkpointer import Checkpointer
@@ -93,14 +93,14 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
 
 def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
     """Be one of the learners; learner 1 gets SIGTERM while it evaluates for the first time."""
-    evaluate = loop.sum_loss
+    evaluate = evaluation.sum_loss
 
     def interrupted(*args: Any) -> object:
         if os.environ["RANK"] == "1":
             signal.raise_signal(signal.SIGTERM)
         return evaluate(*args)
 
-    with patch.object(loop, "sum_loss", interrupted):
+    with patch.object(evaluation, "sum_loss", interrupted):
         train_or_stop(toy, config, out, overrides, stops=True)
 
 

@@ -25,6 +25,7 @@ from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train.checkpoint import load_checkpoint
+from asrtool.train.cuts import Cuts
 from asrtool.train.loop import Training
 from asrtool.train.plan import Place
 from asrtool.train.run import train
@@ -196,15 +197,15 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, tmp_pat
 def test_ctrl_c_during_evaluation_repeats_the_evaluation(train_toy, tmp_path: Path, monkeypatch) -> None:
     undisturbed = train_toy(tmp_path / "undisturbed")
     out = tmp_path / "train"
-    end_epoch = Training._end_epoch
+    end_epoch = Cuts._end_epoch
 
-    def interrupted(self: Training, behind: Place) -> None:
+    def interrupted(self: Cuts, behind: Place) -> None:
         if self.state.epoch == 1:
             signal.raise_signal(signal.SIGINT)
         end_epoch(self, behind)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_end_epoch", interrupted)
+        patch.setattr(Cuts, "_end_epoch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_toy(out)
     assert_same_bits(train_toy(out), undisturbed)
@@ -226,14 +227,14 @@ def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_confi
 
     def run_until(num_epochs: int, code: str) -> list[str]:
         job = acoustic_job(toy / "features", toy / "tokenizer", out, config, code=code)
-        end_epoch = Training._end_epoch
+        end_epoch = Cuts._end_epoch
 
-        def end_or_stop(self: Training, behind: Place) -> None:
+        def end_or_stop(self: Cuts, behind: Place) -> None:
             end_epoch(self, behind)
             if self.state.epoch == num_epochs:
                 raise Stopped
 
-        with unittest.mock.patch.object(Training, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
+        with unittest.mock.patch.object(Cuts, "_end_epoch", end_or_stop), contextlib.suppress(Stopped):
             train(job)
         codes: list[str] = load_checkpoint(max((out / "checkpoints").iterdir()))[1].code
         return codes

@@ -1,0 +1,225 @@
+"""What happens at the cuts of a training: checkpoints and evaluations, and its end.
+
+Learners of a synchronous strategy come to a cut together: they synchronise, evaluate and save. Those of an asynchronous
+one take their snapshot and train on (asrtool.train.snapshots). Where a strategy is asynchronous and has no snapshots,
+learners wait for one another at each cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from asrtool.distributed.strategy import Strategy
+from asrtool.distributed.work_queue import WorkQueue
+from asrtool.distributed.world import World
+from asrtool.models.acoustic import AcousticModel
+from asrtool.train.checkpoint import Saved, State, checkpoint_path, load_checkpoint, to_keep
+from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.evaluation import Evaluation
+from asrtool.train.loss import with_weights
+from asrtool.train.metrics import Reports
+from asrtool.train.pace import Pace
+from asrtool.train.plan import Place, Plan
+from asrtool.train.records import Records
+from asrtool.train.settings import Optimisation
+from asrtool.train.snapshots import Cut, Snapshots
+from asrtool.train.stop import Stop, Stopped
+
+END = 2**40  # an epoch behind all others
+
+
+@dataclass
+class Reached:
+    """How far this learner has come."""
+
+    first_epoch: int  # where it began
+    epoch: int = 0  # of its last step
+    num_rounds: int = 0  # before its next step, since training began or resumed
+    num_cuts: int = 0  # that were asked for, before its last step
+    cut: int = 0  # all of them, with those at the ends of epochs
+    num_frames: int = 0  # trained by it, since learners last synchronised
+    num_padded: int = 0  # the same with padding
+
+    def __post_init__(self) -> None:
+        self.epoch = self.first_epoch
+
+
+@dataclass
+class Cuts:
+    """Takes a learner through the cuts between its steps, and keeps `state` and `reached`."""
+
+    settings: Optimisation
+    code: str  # digest of the code that trains
+    world: World
+    model: AcousticModel
+    strategy: Strategy
+    plan: Plan
+    queue: WorkQueue
+    pace: Pace
+    stop: Stop
+    records: Records
+    reports: Reports
+    checkpointer: Checkpointer
+    snapshots: Snapshots | None  # where learners wait for nobody
+    evaluation: Evaluation
+    steps_together: bool  # whether all learners are in the same round at any time
+    state: State
+    reached: Reached
+
+    def reach(self, epoch: int, first: int, num_cuts: int) -> None:
+        """Before the step of the round whose `first` batch is that of `epoch`: the checkpoints of the cuts before it.
+
+        `num_cuts` are those that were asked for.
+        """
+        (self.snapshots or self.checkpointer).check()
+        cut = epoch - self.reached.first_epoch + num_cuts
+        if cut == self.reached.cut:
+            return
+        if self.snapshots:
+            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.world.rank == 0 else []
+            self._pass(epoch)
+            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._lengths())
+            self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
+        elif self.steps_together:
+            self._checkpoint(epoch, first, num_cuts)
+        else:
+            self._wait_for_all(epoch, num_cuts)
+
+    def _wait_for_all(self, epoch: int, num_cuts: int) -> None:
+        """The checkpoints before a step of `epoch`, of learners that wait for the others there, one after the other.
+
+        Who has no step between two of them takes part in both. Behind its last step a learner is in the epoch END.
+        """
+        while (epoch, num_cuts) != (self.reached.epoch, self.reached.num_cuts):
+            of_all = self.world.gather((epoch + num_cuts, epoch, num_cuts, self.queue.cuts))
+            _, next_epoch, next_cuts, _ = min(of_all)
+            if next_epoch == END:
+                return
+            asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
+            first = 0 if next_epoch > self.reached.epoch or asked is None else asked.batch
+            self._checkpoint(next_epoch, first, next_cuts)
+
+    def _pass(self, epoch: int) -> None:
+        """At a cut; where epochs end before `epoch`, report the steps since the last report."""
+        self.pace.reset()
+        if epoch > self.reached.epoch:
+            border = self.plan.place(epoch, 0)
+            self.report(self.reached.epoch, border.step, border.samples)
+
+    def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
+        """Those between the last step of learner 0 and the next one; of several at a place one."""
+        asked = self.queue.cuts[self.reached.num_cuts : num_cuts]
+        places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
+        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
+        places.sort(key=lambda item: (item[0].step, item[1]))
+        cuts: list[Cut] = []
+        for number, (place, ends_epoch) in enumerate(places, before + 1):
+            if cuts and cuts[-1].state.step == place.step:
+                ends_epoch |= cuts.pop().ends_epoch
+            cuts.append(Cut(number, self._state_at(place), ends_epoch))
+        return cuts
+
+    def _state_at(self, place: Place) -> State:
+        self.reports.lap_s()
+        state = dataclasses.replace(
+            self.state,
+            epoch=place.epoch,
+            batch=place.batch,
+            step=place.step,
+            samples=place.samples,
+            source=place.source,
+            code=list(self.state.code),
+        )
+        if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
+            state.code.append(self.code)
+        return state
+
+    def _lengths(self) -> dict[str, int]:
+        """What the parts of learners add to the state of a checkpoint."""
+        return {
+            "record_bytes": self.records.num_bytes,
+            "frames": self.reached.num_frames,
+            "padded_frames": self.reached.num_padded,
+        }
+
+    def _checkpoint(self, epoch: int, first: int, num_cuts: int) -> None:
+        """All learners are before the batch `first` of `epoch`: synchronise, evaluate where an epoch ends, and save."""
+        self._pass(epoch)
+        if epoch > self.reached.epoch:
+            self._synchronise(self.plan.end_of(self.reached.epoch))
+            self._end_epoch(self.plan.place(epoch, 0))
+        else:
+            self._synchronise(self.plan.place(epoch, first))
+            self._keep(Saved(self.state.step, None))
+        self.reached.cut = epoch - self.reached.first_epoch + num_cuts
+        self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
+
+    def end(self) -> None:
+        """After the last step of this learner. Raises Stopped where one was asked to stop."""
+        if not (self.snapshots or self.steps_together):
+            self._wait_for_all(END, 0)
+        reached = self.reached
+        of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
+        num_rounds = max(number for number, *_ in of_all)
+        last = self.plan.batches(num_rounds - 1) if num_rounds else None
+        if self.snapshots:
+            _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
+            self.reach(epoch, 0, num_cuts)  # those behind the last step of this learner
+            self.snapshots.finish()
+            self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
+        epoch, position = (last[0], last[1].stop) if last else (self.state.epoch, self.state.batch)
+        self._synchronise(self.plan.place(epoch, position))
+        if self.plan.batches(num_rounds) is not None:
+            raise Stopped
+        if self.state.epoch < self.settings.num_epochs:
+            self.report(self.state.epoch, self.state.step, self.state.samples)
+            self._end_epoch(self.plan.end)
+        self.checkpointer.drain()
+        self.world.barrier()  # who has ended would be taken for lost
+
+    def _synchronise(self, place: Place) -> None:
+        """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
+        done = self.world.sum(self.reached.num_frames, self.reached.num_padded, self.stop.requested)
+        vars(self.state).update(vars(self._state_at(place)))
+        self.state.frames += int(done[0])
+        self.state.padded_frames += int(done[1])
+        self.state.rounds = self.pace.first + self.reached.num_rounds
+        self.reached.num_frames = self.reached.num_padded = 0
+        consensus = self.strategy.synchronise()
+        if self.world.size > 1:
+            self.reports.report_learners(place.step, consensus)
+        if done[2]:
+            raise Stopped
+
+    def _end_epoch(self, behind: Place) -> None:
+        """Evaluate together, and save the state of `behind`, where the next epoch begins."""
+        with self.strategy.consensus():
+            losses = self.evaluation.together(self.model)
+        self.reports.lap_s()
+        self.state.epoch, self.state.batch, self.state.source = behind.epoch, behind.batch, behind.source
+        self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
+
+    def evaluate_what_is_left(self) -> None:
+        """Checkpoints of ended epochs that were not evaluated when training ended."""
+        for step in list(self.state.unevaluated):
+            content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
+            with with_weights(self.model, content["weights"]):
+                losses = self.evaluation.together(self.model)
+            evaluated = Saved(step, self.reports.report_dev(losses, then))
+            self.state.saved = [evaluated if entry.step == step else entry for entry in self.state.saved]
+            self.state.unevaluated.remove(step)
+
+    def _keep(self, new: Saved) -> None:
+        """Save a checkpoint that counts among the last and the best."""
+        self.state.saved = to_keep([*self.state.saved, new], self.settings.keep_last, self.settings.keep_best)
+        self.save(new)
+
+    def save(self, new: Saved) -> None:
+        """Save a checkpoint to resume from; the next one removes it unless it was kept."""
+        lengths = self.world.gather(self.records.num_bytes)
+        self.state.record_bytes[: len(lengths)] = lengths  # what more learners recorded before stays
+        self.checkpointer.save(self.model, self.strategy, self.state, new)
+
+    def report(self, epoch: int, step: int, num_samples: int) -> None:
+        self.reports.report(epoch, step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])
