@@ -116,8 +116,9 @@ class Cuts:
         cuts: list[Cut] = []
         for number, (place, ends_epoch) in enumerate(places, before + 1):
             if cuts and cuts[-1].state.step == place.step:
-                ends_epoch |= cuts.pop().ends_epoch
-            cuts.append(Cut(number, self._state_at(place), ends_epoch))
+                cuts[-1].ends_epoch |= ends_epoch  # the first one has the updates since the cut before
+            else:
+                cuts.append(Cut(number, self._state_at(place), ends_epoch))
         return cuts
 
     def _state_at(self, place: Place) -> State:

@@ -33,7 +33,7 @@ from asrtool.train.metrics import Reports
 from asrtool.train.settings import Optimisation
 from asrtool.train.stop import Stopped
 
-NONE = -1  # in place of a step: the checkpoint is that of the next cut
+NONE = -1  # in place of a step: the checkpoint is that of the cut before
 CHUNK = 2**20  # values of each learner in memory at a time
 
 
