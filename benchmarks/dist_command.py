@@ -1,7 +1,8 @@
 """Strategies as people run them: `asrtool train` with its queue, checkpoints and evaluation, and emulated compute.
 
 Figures are fractions of what the same learners do without communication, checkpoints and evaluation (`none`) in the
-same round. Start-up is left out: the time of a training is from its first step to its train.json.
+same round. Start-up is left out: the time of a training is from its first step to its train.json; that of `none` ends
+when the first learner has no batch left.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 STRATEGIES = ("none", "adpsgd-fixed", "adpsgd-random", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf")
 SETTINGS = ("train.batch_s=10", "train.num_epochs=2", "distributed.h-adpsgd.node_size=2")
+ALONE = ("train.num_epochs=1", "train.save_every_minutes=0")  # of none, so that nothing is evaluated or saved meanwhile
 SLOWNESS = 10
 
 
@@ -41,34 +44,24 @@ def _speed(exp: Path, name: str, num_learners: int, compute_ms: float, slow: Seq
     """Steps a second of all learners."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "train"
-        features = exp / "features"
-        settings = list(SETTINGS)
-        if name == "none":
-            features = _without_dev(features, Path(folder) / "features")
-            settings.append("train.save_every_minutes=0")
+        settings = [*SETTINGS, *(ALONE if name == "none" else ())]
         options = ["--strategy", name, "--num-learners", str(num_learners), "--compute-ms", str(compute_ms), *slow]
         options += ["--config", str(exp / "config" / "train.toml")]
         options += [word for setting in settings for word in ("--set", setting)]
         asrtool = Path(sys.executable).with_name("asrtool")
-        command = [asrtool, "train", features, exp / "tokenizer", out, *options]
-        subprocess.run(list(map(str, command)), check=True, stderr=subprocess.PIPE)
-        steps = [json.loads(line) for path in out.glob("learners/*.jsonl") for line in path.read_text().splitlines()]
-        begin = min(step["begin"] - step["data_s"] for step in steps)
-        end = (out / "train.json").stat().st_mtime
+        command = [asrtool, "train", exp / "features", exp / "tokenizer", out, *options]
+        trained = subprocess.run(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+        if trained.returncode:
+            raise SystemExit(trained.stderr)
+        learners = [list(map(json.loads, path.read_text().splitlines())) for path in out.glob("learners/*.jsonl")]
+        begin = min(steps[0]["begin"] - steps[0]["data_s"] for steps in learners)
         if name == "none":
-            end = max(step["begin"] + step["compute_s"] + step["comm_s"] + step["wait_s"] for step in steps)
-        return len(steps) / (end - begin)
-
-
-def _without_dev(features: Path, out: Path) -> Path:
-    """The same with one utterance to evaluate, which takes no time."""
-    (out / "dev").mkdir(parents=True)
-    for path in features.resolve().iterdir():
-        if path.name != "dev":
-            (out / path.name).symlink_to(path)
-    for path in (features / "dev").resolve().iterdir():
-        if path.name == "index.jsonl":
-            (out / "dev" / path.name).write_text(path.read_text().splitlines(True)[0])
+            end = min(map(_end, (steps[-1] for steps in learners)))
         else:
-            (out / "dev" / path.name).symlink_to(path)
-    return out
+            end = (out / "train.json").stat().st_mtime
+        return sum(_end(step) <= end for steps in learners for step in steps) / (end - begin)
+
+
+def _end(step: Mapping[str, Any]) -> float:
+    """When it ended, in seconds since 1970."""
+    return float(step["begin"] + step["compute_s"] + step["comm_s"] + step["wait_s"])
