@@ -18,7 +18,7 @@ from typing import Any
 
 STRATEGIES = ("none", "adpsgd-fixed", "adpsgd-random", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf")
 SETTINGS = ("train.batch_s=10", "train.num_epochs=2", "distributed.h-adpsgd.node_size=2")
-ALONE = ("train.num_epochs=1", "train.save_every_minutes=0")  # of none, so that nothing is evaluated or saved meanwhile
+ALONE = ("train.num_epochs=1", "train.save_every_steps=0")  # of none, so that nothing is evaluated or saved meanwhile
 SLOWNESS = 10
 
 

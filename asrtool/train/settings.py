@@ -49,8 +49,8 @@ class Optimisation:
     precision: str = "auto"  # of matrix products: fp32, bf16, or auto: bf16 where the CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
-    save_every_minutes: float = 10.0  # from one checkpoint to the next; one more after each epoch; 0: no others
-    save_every_steps: int = 0  # steps of a learner from one checkpoint to the next; 0: by time alone
+    save_every_steps: int = 100  # steps of a learner from one checkpoint to the next; one more after each epoch
+    save_every_minutes: float = 0.0  # from one checkpoint to the next, beside those by steps; 0 is none
     keep_last: int = 5  # checkpoints kept for their age
     keep_best: int = 2  # checkpoints kept for their loss on dev
 
