@@ -79,7 +79,7 @@ def run_tests(tests: Sequence[str], copies: SimpleQueue[Path], patch: Patch | No
 
 def pytest(root: Path, tests: Sequence[str]) -> int:
     """Run `tests` in the tree `root`."""
-    # Compiled files are told from stale ones by time and length, which a patch may leave as they were.
+    # Stale compiled files are recognised by time and length, which a patch may leave as they were.
     environment = {**os.environ, **NO_NETWORK, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     process = subprocess.Popen(
