@@ -19,8 +19,12 @@ class Assigned:
         self._batches: list[tuple[int, int]] = []  # epoch and number
 
     def open(self) -> None:
-        """Begin with nothing assigned."""
+        """Begin with nothing assigned, and say so: a learner may end without a batch, where others train all.
+
+        Raises AsrtoolError when the disk is full.
+        """
         self._file = FileIO(self._path, "wb")
+        self._write()
 
     def add(self, epoch: int, batch: int) -> None:
         """`batch` of `epoch` is assigned: epochs count from 1, batches from 0, as in the records of a learner.
