@@ -15,9 +15,9 @@ A learner that is asked to stop ends the assignment for all; what was assigned b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from asrtool.distributed.world import World
 
@@ -38,15 +38,37 @@ class AssignmentRule:
         return num_learners if self.lockstep else self.group_size
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """What a learner trains in a step; positions count the batches of an epoch from 0, and so do epochs."""
+class BatchNumber(NamedTuple):
+    """A batch of a training; epochs count from 0, and so do positions in the plan of an epoch."""
 
     epoch: int
-    position: int | None  # its batch; None when the last round of an epoch has none left for this learner
-    group: range  # positions of its sync group
-    first: int  # position of the round
-    end: int  # all positions below are assigned once this round is
+    position: int
+
+
+class Round(NamedTuple):
+    """Where a round stands in the order of its epoch; of batches that were left untrained, the epoch they come in."""
+
+    epoch: int
+    slots: range
+
+
+class Rounds(Protocol):
+    """The batches of a training, in rounds."""
+
+    def round(self, number: int) -> Round | None:
+        """One of them; None behind the last one."""
+
+    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
+        """Those of slots in the order of `epoch`."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a learner trains in a step."""
+
+    round: Round  # its place in the training, for the learning rate and cuts
+    batch: BatchNumber | None  # None when the last round of an epoch has none left for this learner
+    group: tuple[BatchNumber, ...]  # those of its sync group
     number: int  # of the round
     num_cuts: int  # before it, those at the ends of epochs not among them
 
@@ -67,20 +89,13 @@ class Requests(Protocol):
 class WorkQueue:
     """Assigns the batches of a training to this learner.
 
-    `batches` gives epoch and positions of a round, None behind the last one. `cuts` are the rounds before which the
-    cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
+    `cuts` are the rounds before which the cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
     """
 
-    def __init__(
-        self,
-        world: World,
-        rule: AssignmentRule,
-        batches: Callable[[int], tuple[int, range] | None],
-        requests: Requests,
-    ) -> None:
+    def __init__(self, world: World, rule: AssignmentRule, plan: Rounds, requests: Requests) -> None:
         self.world = world
         self.rule = rule
-        self.batches = batches
+        self.plan = plan
         self.requests = requests
         self.cuts: list[int] = []
 
@@ -90,13 +105,12 @@ class WorkQueue:
         rounds = self._in_order if self.world.size == size else self._by_counter
         place, group_size = self.world.rank % size, self.rule.group_size
         for number, num_cuts in rounds():
-            found = self.batches(number)
+            found = self.plan.round(number)
             if found is None:
                 return
-            epoch, positions = found
-            group = positions[place // group_size * group_size :][:group_size]
-            position = positions[place] if place < len(positions) else None
-            yield Assignment(epoch, position, group, positions.start, positions.stop, number, num_cuts)
+            batches = self.plan.batches(found.epoch, found.slots)
+            group = batches[place // group_size * group_size :][:group_size]
+            yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
 
     def _in_order(self) -> Iterator[tuple[int, int]]:
         """0, 1, 2, ...: the same for all learners, with the same cuts."""

@@ -7,8 +7,9 @@ of learners beside an older file of that step. A part has ``learner`` (what the 
 learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
 them: the randomness of a batch is drawn from the seed and its place in the training.
 
-The ledger of a checkpoint, which batches are in its weights, is its place in the training: all batches before that,
-and no other. `learners/R.jsonl` up to ``record_bytes`` says which learner trained which of them.
+The ledger of a checkpoint, which batches are in its weights, is its place in the training: all batches before that
+but for the ``untrained`` ones, and no other. `learners/R.jsonl` up to ``record_bytes`` says which learner trained which
+of them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import remove_leftovers
 from asrtool.models.torch_file import read_torch, write_torch
 
-FORMAT = 3
+FORMAT = 4
 KEYS = ("format", "info", "weights", "part", "state")
 ALL = f"step-{8 * '[0-9]'}.pt"
 LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
 NUM_RESUMABLE = 2  # newest checkpoints whose learners are kept: one to resume from, one in case it is damaged
+
+
+Span = tuple[int, int, int]  # batches of an epoch: its number, the first one, and the first one behind them
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place in an epoch from which its batches can be planned again."""
+
+    epoch: int
+    batch: int
+    number: int  # batches before it in the plan of the whole training
+    source: dict[str, Any]  # what the source needs to plan on
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,9 @@ class State:
 
     step: int = 0  # batches trained
     epoch: int = 0  # epochs finished
-    batch: int = 0  # batches trained in this epoch
+    batch: int = 0  # batches of this epoch that are trained or among `untrained`
+    untrained: list[Span] = field(default_factory=list)  # batches before this place that are not in the weights
+    origins: list[Origin] = field(default_factory=list)  # of the epochs with such batches
     samples: int = 0  # utterances trained
     frames: int = 0  # feature frames trained
     padded_frames: int = 0  # the same with padding
@@ -96,7 +112,9 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
     if content["format"] != FORMAT:
         raise AsrtoolError(f"{path}: checkpoint of format {content['format']}, expected {FORMAT}", "train again")
     fields = dict(content["state"])
-    return content, State(**{**fields, "saved": [Saved(**entry) for entry in fields["saved"]]})
+    fields["saved"] = [Saved(**entry) for entry in fields["saved"]]
+    fields["origins"] = [Origin(**entry) for entry in fields["origins"]]
+    return content, State(**fields)
 
 
 def load_newest(

@@ -8,15 +8,20 @@ learners wait for one another at each cut.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from asrtool.distributed.strategy import Strategy
-from asrtool.distributed.work_queue import WorkQueue
+from asrtool.distributed.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.models.acoustic import AcousticModel
-from asrtool.train.checkpoint import Saved, State, checkpoint_path, load_checkpoint, to_keep
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, load_checkpoint, to_keep
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.evaluation import Evaluation
+from asrtool.train.ledger import Ledger, note
 from asrtool.train.loss import with_weights
 from asrtool.train.metrics import Reports
 from asrtool.train.pace import Pace
@@ -38,11 +43,20 @@ class Reached:
     num_rounds: int = 0  # before its next step, since training began or resumed
     num_cuts: int = 0  # that were asked for, before its last step
     cut: int = 0  # all of them, with those at the ends of epochs
-    num_frames: int = 0  # trained by it, since learners last synchronised
-    num_padded: int = 0  # the same with padding
+    num_samples: int = 0  # trained by it, since learners last synchronised
+    num_frames: int = 0  # the same
+    num_padded: int = 0  # with padding
+    trained: list[Span] = dataclasses.field(default_factory=list)  # its batches since its last cut
 
     def __post_init__(self) -> None:
         self.epoch = self.first_epoch
+
+    def add(self, number: BatchNumber, num_samples: int, batch: TrainingBatch) -> None:
+        """It has trained `batch`."""
+        note(self.trained, number)
+        self.num_samples += num_samples
+        self.num_frames += batch.frames
+        self.num_padded += batch.padded_frames
 
 
 @dataclass
@@ -65,10 +79,11 @@ class Cuts:
     evaluation: Evaluation
     steps_together: bool  # whether all learners are in the same round at any time
     state: State
+    ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
 
-    def reach(self, epoch: int, first: int, num_cuts: int) -> None:
-        """Before the step of the round whose `first` batch is that of `epoch`: the checkpoints of the cuts before it.
+    def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
+        """Before the step of the round from `slot` of `epoch` on: the checkpoints of the cuts before it.
 
         `num_cuts` are those that were asked for.
         """
@@ -79,10 +94,11 @@ class Cuts:
         if self.snapshots:
             cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.world.rank == 0 else []
             self._pass(epoch)
-            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._lengths())
+            self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
+            self.reached.trained = []
             self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
         elif self.steps_together:
-            self._checkpoint(epoch, first, num_cuts)
+            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
         else:
             self._wait_for_all(epoch, num_cuts)
 
@@ -97,8 +113,9 @@ class Cuts:
             if next_epoch == END:
                 return
             asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
-            first = 0 if next_epoch > self.reached.epoch or asked is None else asked.batch
-            self._checkpoint(next_epoch, first, next_cuts)
+            if next_epoch > self.reached.epoch or asked is None:
+                asked = self.plan.place(next_epoch, 0)
+            self._checkpoint(asked, next_cuts)
 
     def _pass(self, epoch: int) -> None:
         """At a cut; where epochs end before `epoch`, report the steps since the last report."""
@@ -130,28 +147,32 @@ class Cuts:
             step=place.step,
             samples=place.samples,
             source=place.source,
+            origins=self.plan.origins,
             code=list(self.state.code),
         )
         if place.step > self.state.step and self.code and state.code[-1:] != [self.code]:
             state.code.append(self.code)
         return state
 
-    def _lengths(self) -> dict[str, int]:
+    def _contribution(self) -> dict[str, Any]:
         """What the parts of learners add to the state of a checkpoint."""
         return {
             "record_bytes": self.records.num_bytes,
+            "trained": self.reached.trained,
+            "samples": self.reached.num_samples,
             "frames": self.reached.num_frames,
             "padded_frames": self.reached.num_padded,
         }
 
-    def _checkpoint(self, epoch: int, first: int, num_cuts: int) -> None:
-        """All learners are before the batch `first` of `epoch`: synchronise, evaluate where an epoch ends, and save."""
+    def _checkpoint(self, place: Place, num_cuts: int) -> None:
+        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save."""
+        epoch = place.epoch
         self._pass(epoch)
         if epoch > self.reached.epoch:
             self._synchronise(self.plan.end_of(self.reached.epoch))
-            self._end_epoch(self.plan.place(epoch, 0))
+            self._end_epoch(place)
         else:
-            self._synchronise(self.plan.place(epoch, first))
+            self._synchronise(place)
             self._keep(Saved(self.state.step, None))
         self.reached.cut = epoch - self.reached.first_epoch + num_cuts
         self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
@@ -163,17 +184,17 @@ class Cuts:
         reached = self.reached
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
         num_rounds = max(number for number, *_ in of_all)
-        last = self.plan.batches(num_rounds - 1) if num_rounds else None
+        last = self.plan.round(num_rounds - 1) if num_rounds else None
         if self.snapshots:
             _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
             self.reach(epoch, 0, num_cuts)  # those behind the last step of this learner
             self.snapshots.finish()
             self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
-        epoch, position = (last[0], last[1].stop) if last else (self.state.epoch, self.state.batch)
-        self._synchronise(self.plan.place(epoch, position))
-        if self.plan.batches(num_rounds) is not None:
+            self.ledger = self.world.gather(self.snapshots.ledger)[0] or self.ledger
+        self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
+        if self.plan.round(num_rounds) is not None:
             raise Stopped
-        if self.state.epoch < self.settings.num_epochs:
+        if last or self.state.epoch < self.settings.num_epochs:
             self.report(self.state.epoch, self.state.step, self.state.samples)
             self._end_epoch(self.plan.end)
         self.checkpointer.drain()
@@ -181,24 +202,31 @@ class Cuts:
 
     def _synchronise(self, place: Place) -> None:
         """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
-        done = self.world.sum(self.reached.num_frames, self.reached.num_padded, self.stop.requested)
-        vars(self.state).update(vars(self._state_at(place)))
-        self.state.frames += int(done[0])
-        self.state.padded_frames += int(done[1])
-        self.state.rounds = self.pace.first + self.reached.num_rounds
-        self.reached.num_frames = self.reached.num_padded = 0
+        reached = self.reached
+        done = self.world.sum(reached.num_samples, reached.num_frames, reached.num_padded, self.stop.requested)
+        self._enter(place, int(done[0]), itertools.chain(*self.world.gather(reached.trained)))
+        self.state.frames += int(done[1])
+        self.state.padded_frames += int(done[2])
+        self.state.rounds = self.pace.first + reached.num_rounds
+        reached.num_samples = reached.num_frames = reached.num_padded = 0
+        reached.trained = []
         consensus = self.strategy.synchronise()
         if self.world.size > 1:
             self.reports.report_learners(place.step, consensus)
-        if done[2]:
+        if done[3]:
             raise Stopped
+
+    def _enter(self, place: Place, num_samples: int, trained: Iterable[Span]) -> None:
+        """Learners are at `place` and have `trained` these since the last call, of so many utterances."""
+        state = dataclasses.replace(self._state_at(place), samples=self.state.samples + num_samples)
+        vars(self.state).update(vars(self.ledger.reach(state, trained)))
 
     def _end_epoch(self, behind: Place) -> None:
         """Evaluate together, and save the state of `behind`, where the next epoch begins."""
         with self.strategy.consensus():
             losses = self.evaluation.together(self.model)
         self.reports.lap_s()
-        self.state.epoch, self.state.batch, self.state.source = behind.epoch, behind.batch, behind.source
+        self._enter(behind, 0, ())
         self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
 
     def evaluate_what_is_left(self) -> None:

@@ -32,11 +32,12 @@ from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.job import Components, Job
+from asrtool.train.ledger import Ledger
 from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.metrics import Reports
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
 from asrtool.train.pace import Pace
-from asrtool.train.plan import Place, Plan
+from asrtool.train.plan import Plan
 from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.records import Records, Step
 from asrtool.train.schedule import learning_rate
@@ -110,8 +111,7 @@ class Training:
             self._resume(found["learner"], found["shared"])
         self.state.num_learners, self.state.group_size = world.size, self.strategy.assignment_rule.group_size
         self.rule = self.strategy.assignment_rule
-        begin = Place(self.state.epoch, self.state.batch, self.state.step, self.state.samples, self.state.source)
-        self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), begin)
+        self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), self.state)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
         self.evaluation = Evaluation(
@@ -120,7 +120,7 @@ class Training:
         self.records = Records(self.out, world, self.state.record_bytes)
         self.reports = Reports(self.settings, self.total_samples, self.out, self.state, is_first=world.rank == 0)
         self.snapshots = self._make_snapshots()
-        self.cuts = self._make_cuts(begin)
+        self.cuts = self._make_cuts()
 
     def _make_snapshots(self) -> Snapshots | None:
         """Where learners wait for nobody."""
@@ -131,9 +131,9 @@ class Training:
             self.strategy, self.model, self.checkpointer, self.state, self.settings, self.reports, evaluate
         )
 
-    def _make_cuts(self, begin: Place) -> Cuts:
+    def _make_cuts(self) -> Cuts:
         pace = Pace(self.settings, self.state.rounds, self._steps_together, self.stop, self._is_saving)
-        self.queue = WorkQueue(self.world, self.rule, self.plan.batches, pace)
+        self.queue = WorkQueue(self.world, self.rule, self.plan, pace)
         return Cuts(
             settings=self.settings,
             code=self.code,
@@ -151,7 +151,8 @@ class Training:
             evaluation=self.evaluation,
             steps_together=self._steps_together,
             state=self.state,
-            reached=Reached(begin.epoch),
+            ledger=Ledger(self.state),
+            reached=Reached(self.state.epoch),
         )
 
     @property
@@ -235,13 +236,11 @@ class Training:
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
         for assignment, batch in bar(self._load(), "training", None, "batch"):
-            self.cuts.reach(assignment.epoch, assignment.first, assignment.num_cuts)
+            self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
             step = self._step(assignment, batch)
             self.cuts.reached.num_rounds = assignment.number + 1
             if batch is not None:
                 self._record(assignment, batch, step)
-                self.cuts.reached.num_frames += batch.frames
-                self.cuts.reached.num_padded += batch.padded_frames
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead."""
@@ -258,16 +257,16 @@ class Training:
                 yield assignment, batch
 
     def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
-        if assignment.position is None:
+        if assignment.batch is None:
             return assignment, None
-        return assignment, self.train_set.read(self.plan.batch(assignment.epoch, assignment.position))
+        return assignment, self.train_set.read(self.plan.planned(assignment.round.epoch, assignment.batch))
 
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""
-        after = self.plan.place(assignment.epoch, assignment.end)
+        after = self.plan.place(assignment.round.epoch, assignment.round.slots.stop)
         began, begin = time.time(), time.perf_counter()
-        if batch is not None:
-            prepare_batch(batch, self.settings.seed, self._number_of(assignment), self.augment)
+        if batch is not None and assignment.batch:
+            prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)
         set_learning_rate(self.strategy.optimizer, self._learning_rate(after.samples))
 
         loss = self.strategy.task(batch)
@@ -282,19 +281,16 @@ class Training:
         return Step(after.step, after.samples, nats, figures, grad_norm, began, compute_s, cost)
 
     def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step) -> None:
-        assert assignment.position is not None
+        assert assignment.batch is not None
         if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
-            number = self._number_of(assignment) + 1
+            number = self.plan.number(assignment.batch) + 1
             raise save_bad_batch(batch, number, self._what_is_bad(step), self.out, self.settings.section)
-        self.records.write(assignment.epoch + 1, assignment.position, step, batch.normaliser, batch.wait_s)
+        self.records.write(assignment.batch, step, batch.normaliser, batch.wait_s)
+        num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
+        self.cuts.reached.add(assignment.batch, num_samples, batch)
         self.reports.add(batch, step)
         if self.reports.is_due(step.number):
-            self.cuts.report(assignment.epoch, step.number, step.num_samples)
-
-    def _number_of(self, assignment: Assignment) -> int:
-        """Batches of the training before that of `assignment`."""
-        assert assignment.position is not None
-        return self.plan.place(assignment.epoch, assignment.position).step
+            self.cuts.report(assignment.round.epoch, step.number, step.num_samples)
 
     def _learning_rate(self, num_samples: int) -> float:
         """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
@@ -303,7 +299,8 @@ class Training:
 
     def _divisor(self, assignment: Assignment) -> float:
         """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""
-        return max(self.plan.normaliser(assignment.epoch, assignment.group) / self.rule.group_size, 1)
+        of_group = sum(self.plan.planned(assignment.round.epoch, batch).normaliser for batch in assignment.group)
+        return max(of_group / self.rule.group_size, 1)
 
     def _what_is_bad(self, step: Step) -> str:
         what = f"loss {step.loss:g}, gradient norm {step.grad_norm:g}"

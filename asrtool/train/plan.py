@@ -1,14 +1,22 @@
 """The batches of a training from where it resumes to its end, one epoch after the other.
 
 They are numbered by rounds: a round has a batch for each learner of a sync group, or of all in lock-step. The last
-round of an epoch may lack some, so that no round has batches of two epochs.
+round of an epoch may lack some, so that no round has batches of two epochs. What a checkpoint says is untrained before
+its place comes first, in the epoch of that place, whichever it is of.
+
+A slot is where a batch stands in the order of its epoch: its position, but for those that were untrained. They have
+the slots before the place where training resumed.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asrtool.distributed.work_queue import BatchNumber, Round
+from asrtool.train.checkpoint import Origin, State
 from asrtool.train.source import BatchSource, Epoch, Planned
 
 FAR = 2**62
@@ -20,34 +28,69 @@ class Place:
     """A place between two batches of a training."""
 
     epoch: int  # epochs finished
-    batch: int  # batches of this epoch before it
-    step: int  # batches of the training before it
-    samples: int  # utterances of the training before it
+    batch: int  # batches of this epoch before it, or untrained
+    step: int  # batches of the training before it, without those untrained
+    samples: int  # utterances of the training before it, likewise
     source: dict[str, Any]  # what the source needs to plan on
 
 
-@dataclass(frozen=True)
 class _Part:
-    """The rest of an epoch, from its position `begin` and the round `first` on; `before` is the place of these."""
+    """The rest of an epoch, from the round `first` on; `before` is the place of that."""
 
-    epoch: Epoch
-    first: int
-    begin: int
-    before: Place
+    def __init__(
+        self, epoch: Epoch, first: int, before: Place, left: Sequence[BatchNumber], earlier: Mapping[int, Epoch]
+    ) -> None:
+        """`left` are untrained batches of this epoch, or of those `earlier`, which come first."""
+        self.epoch = epoch
+        self.first = first
+        self.before = before
+        self.begin = before.batch - len(left)  # slot
+        self._left = left
+        self._earlier = earlier
+        self._samples = [0, *itertools.accumulate(self.planned(batch).num_samples for batch in left)]
+
+    def batch(self, slot: int) -> BatchNumber:
+        """The batch of a slot."""
+        if slot < self.before.batch:
+            return self._left[slot - self.begin]
+        return BatchNumber(self.before.epoch, slot)
+
+    def planned(self, batch: BatchNumber) -> Planned:
+        """A batch that is known."""
+        epoch = self.epoch if batch.epoch == self.before.epoch else self._earlier[batch.epoch]
+        return epoch.batch(batch.position)
+
+    def place(self, slot: int) -> Place:
+        """The place before a slot, which is known."""
+        batch = max(slot, self.before.batch)
+        samples = self._samples[min(slot - self.begin, len(self._left))]
+        samples += self.epoch.num_samples(range(self.before.batch, batch))
+        step = self.before.step + slot - self.begin
+        return Place(self.before.epoch, batch, step, self.before.samples + samples, self.epoch.state(batch))
 
 
 class Plan:
-    """The batches behind `begin`, as far as they are known; in rounds of `size` batches."""
+    """The batches behind the place of a state, as far as they are known, and its untrained ones; in rounds of `size`.
 
-    def __init__(self, source: BatchSource, num_epochs: int, size: int, begin: Place) -> None:
+    It reads the state as it is made.
+    """
+
+    def __init__(self, source: BatchSource, num_epochs: int, size: int, state: State) -> None:
         self._source = source
         self._num_epochs = num_epochs
         self._size = size
         self._parts: list[_Part] = []
-        self._add(0, begin)
+        self._origins = {origin.epoch: origin for origin in state.origins}
+        begin = Place(state.epoch, state.batch, state.step, state.samples, state.source)
+        left = [BatchNumber(epoch, i) for epoch, first, end in state.untrained for i in range(first, end)]
+        own = Origin(begin.epoch, begin.batch, begin.step + len(left), begin.source)
+        self._origins.setdefault(begin.epoch, own)
+        ends = {epoch: end for epoch, _, end in state.untrained} | {begin.epoch: begin.batch}
+        epochs = {epoch: self._plan(self._origins[epoch], end) for epoch, end in ends.items()}
+        self._parts.append(_Part(epochs.pop(begin.epoch), 0, begin, left, epochs))
 
-    def batches(self, number: int) -> tuple[int, range] | None:
-        """Epoch and positions of the batches of a round; None behind the last one.
+    def round(self, number: int) -> Round | None:
+        """The slots of a round; None behind the last one.
 
         Rounds are asked for in about their order: those of epochs long before are forgotten.
         """
@@ -55,74 +98,96 @@ class Plan:
         if part is None:
             return None
         first = part.begin + (number - part.first) * self._size
-        known = part.epoch.extend(first + self._size)
-        return part.before.epoch, range(first, min(first + self._size, known))
+        return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
 
-    def place(self, epoch: int, position: int) -> Place:
-        """The place before the batch at `position` of `epoch`, which is known."""
+    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
+        """Those of known slots in the order of `epoch`."""
         part = self._of_epoch(epoch)
-        samples = part.before.samples + part.epoch.num_samples(range(part.begin, position))
-        step = part.before.step + position - part.begin
-        return Place(epoch, position, step, samples, part.epoch.state(position))
+        return tuple(part.batch(slot) for slot in slots)
+
+    def place(self, epoch: int, slot: int) -> Place:
+        """The place before a known slot in the order of `epoch`."""
+        return self._of_epoch(epoch).place(slot)
 
     def place_of_round(self, number: int) -> Place | None:
         """The place before a round: where it is the first of an epoch, behind the end of the epoch before."""
-        found = self.batches(number)
-        return self.place(found[0], found[1].start) if found else None
+        found = self.round(number)
+        return self.place(found.epoch, found.slots.start) if found else None
 
     def end_of(self, epoch: int) -> Place:
         """Behind the last batch of `epoch`, which is known."""
-        return self.place(epoch, self._of_epoch(epoch).epoch.extend(FAR))
+        part = self._of_epoch(epoch)
+        return part.place(self._extend(part, FAR))
 
     def borders(self, first: int, last: int) -> list[Place]:
         """Where the epochs from `first` on, up to `last`, begin."""
         return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
-    def batch(self, epoch: int, position: int) -> Planned:
-        """One that is known."""
-        return self._of_epoch(epoch).epoch.batch(position)
+    def planned(self, epoch: int, batch: BatchNumber) -> Planned:
+        """A known batch in the order of `epoch`."""
+        return self._of_epoch(epoch).planned(batch)
 
-    def normaliser(self, epoch: int, positions: range) -> int:
-        """Of the loss of the batches at `positions`."""
-        return self._of_epoch(epoch).epoch.normaliser(positions)
+    def number(self, batch: BatchNumber) -> int:
+        """Batches before `batch` in the plan of the whole training."""
+        origin = self._origins[batch.epoch]
+        return origin.number + batch.position - origin.batch
+
+    @property
+    def origins(self) -> list[Origin]:
+        """From where the epochs are planned that are known."""
+        return list(self._origins.values())
+
+    @property
+    def begin(self) -> Place:
+        """Where the first part that is known begins: where training does, as long as no round was asked for."""
+        return self._parts[0].before
 
     @property
     def end(self) -> Place:
-        """Behind the last batch; to be asked for once `batches` has returned None."""
-        return self._parts[-1].before
+        """Behind the last batch; to be asked for once `round` has returned None."""
+        part = self._parts[-1]
+        return part.place(part.before.batch)
 
     def _part(self, number: int) -> _Part | None:
         for part in reversed(self._parts):
             if part.first <= number:
                 break
         while True:
+            slot = part.begin + (number - part.first) * self._size
+            known = self._extend(part, slot + 1)
+            if slot < known:
+                return part
             if part.before.epoch == self._num_epochs:
                 return None
-            position = part.begin + (number - part.first) * self._size
-            known = part.epoch.extend(position + 1)
-            if position < known:
-                return part
             part = self._next(part, known)
 
     def _next(self, part: _Part, known: int) -> _Part:
-        """The epoch behind `part`, which ends at its position `known`."""
+        """The epoch behind `part`, which ends before the slot `known`."""
         behind = self._parts.index(part) + 1
         if behind == len(self._parts):
-            ended = self.place(part.before.epoch, known)
-            num_rounds = -(-(known - part.begin) // self._size)
-            begin = Place(ended.epoch + 1, 0, ended.step, ended.samples, ended.source)
-            self._add(part.first + num_rounds, begin)
-            behind = min(behind, len(self._parts) - 1)
+            ended = part.place(known)
+            before = Place(ended.epoch + 1, 0, ended.step, ended.samples, ended.source)
+            origin = Origin(before.epoch, 0, self.number(BatchNumber(ended.epoch, known)), before.source)
+            self._origins[before.epoch] = origin
+            first = part.first + -(-(known - part.begin) // self._size)
+            self._parts = [*self._parts[-NUM_KEPT + 1 :], _Part(self._plan(origin, 0), first, before, (), {})]
+            behind = len(self._parts) - 1
         return self._parts[behind]
 
-    def _add(self, first: int, begin: Place) -> None:
-        epoch = Epoch(self._source, begin.epoch, begin.batch, begin.source)
-        self._parts = [*self._parts[-NUM_KEPT + 1 :], _Part(epoch, first, begin.batch, begin)]
+    def _plan(self, origin: Origin, end: int) -> Epoch:
+        """The epoch of `origin`, known up to `end`."""
+        epoch = Epoch(self._source, origin.epoch, origin.batch, origin.source)
+        epoch.extend(end)
+        return epoch
+
+    def _extend(self, part: _Part, end: int) -> int:
+        """How many slots of a part are known; fewer than `end` where it ends before."""
+        return part.before.batch if part.before.epoch == self._num_epochs else part.epoch.extend(end)
 
     def _of_epoch(self, epoch: int) -> _Part:
         """The part of `epoch`, which another learner may have come to first."""
         while self._parts[-1].before.epoch < epoch:
             part = self._parts[-1]
-            self._next(part, part.epoch.extend(FAR))
+            self._next(part, self._extend(part, FAR))
         (found,) = (part for part in self._parts if part.before.epoch == epoch)
         return found

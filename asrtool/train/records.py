@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from asrtool.distributed.strategy import StepCost
-from asrtool.distributed.work_queue import Assignment
+from asrtool.distributed.work_queue import Assignment, BatchNumber
 from asrtool.distributed.world import World
 from asrtool.files import disk_full
 from asrtool.train.assigned import Assigned
@@ -102,12 +102,13 @@ class Records:
     def follow(self, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
         """Pass `assignments` through, noting each until its step is written: it is named if this learner dies."""
         for assignment in assignments:
-            if assignment.position is not None:
-                self._assigned.add(assignment.epoch + 1, assignment.position)
+            if assignment.batch:
+                self._assigned.add(assignment.batch.epoch + 1, assignment.batch.position)
             yield assignment
 
-    def write(self, epoch: int, position: int, step: Step, normaliser: int, data_s: float) -> None:
-        """The line of a step that trained the batch at `position` of `epoch`; AsrtoolError when the disk is full."""
+    def write(self, batch: BatchNumber, step: Step, normaliser: int, data_s: float) -> None:
+        """The line of a step that trained `batch`; AsrtoolError when the disk is full."""
+        epoch, position = batch.epoch + 1, batch.position
         self._lines.write(
             {
                 "epoch": epoch,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 import threading
 import time
@@ -28,6 +29,7 @@ from asrtool.models.torch_file import map_torch
 from asrtool.train.background import Background
 from asrtool.train.checkpoint import Saved, State, checkpoint_path, learner_path, to_keep
 from asrtool.train.checkpointer import POLL_S, Checkpointer, Memory
+from asrtool.train.ledger import Ledger
 from asrtool.train.loss import Sums
 from asrtool.train.metrics import Reports
 from asrtool.train.settings import Optimisation
@@ -70,7 +72,7 @@ class Snapshots:
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
         """Take this learner's part of the checkpoints of the cuts `numbers`, between whose steps it had none.
 
-        `cuts` are the same cuts, for learner 0; `more` is what goes into the part beside the snapshot: its lengths.
+        `cuts` are the same cuts, for learner 0; `more` goes into the part beside the snapshot: what this learner did.
         """
         snapshot = self.strategy.snapshot(numbers[-1])
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
@@ -85,7 +87,8 @@ class Snapshots:
             for cut in cuts:
                 if self.assembly and cut.number == number:
                     self.assembler.submit(self.assembly.assemble, cut, part)
-            part = {**part, "updates_S": torch.zeros_like(part["updates_S"])}  # there was no step since
+            # There was no step since.
+            part = {**part, "updates_S": torch.zeros_like(part["updates_S"]), "trained": []}
         last = self.assembler if self.assembly else self.checkpointer.background
         last.submit(self._release, memory, snapshot)
 
@@ -108,6 +111,11 @@ class Snapshots:
     def saved(self) -> tuple[list[Saved], list[int]]:
         """The checkpoints that are kept, and those of them that were not evaluated; for learner 0, at the end."""
         return (self.assembly.saved, self.assembly.unevaluated) if self.assembly else ([], [])
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """That of the last checkpoint; for learner 0, at the end."""
+        return self.assembly.ledger if self.assembly else None
 
     @property
     def busy(self) -> bool:
@@ -150,6 +158,7 @@ class Assembly:
         self.snapshots = snapshots
         self.checkpointer = snapshots.checkpointer
         self.resumed = state
+        self.ledger = Ledger(state)
         self.saved, self.unevaluated = list(state.saved), list(state.unevaluated)
         self.last_step = -1
         self.settings = settings
@@ -218,8 +227,10 @@ class Assembly:
 
     def _state(self, cut: Cut, parts: Sequence[dict[str, Any]], mark: str) -> State:
         lengths = [part["record_bytes"] for part in parts]
+        trained = itertools.chain(*(part["trained"] for part in parts))
         return dataclasses.replace(
-            cut.state,
+            self.ledger.reach(cut.state, trained),
+            samples=self.resumed.samples + sum(part["samples"] for part in parts),
             frames=self.resumed.frames + sum(part["frames"] for part in parts),
             padded_frames=self.resumed.padded_frames + sum(part["padded_frames"] for part in parts),
             record_bytes=[*lengths, *cut.state.record_bytes[len(lengths) :]],

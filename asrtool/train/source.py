@@ -111,7 +111,6 @@ class Epoch:
         self._states = [dict(state or {})]  # what the source needs to plan on there
         self._batches: list[Planned] = []
         self._samples = [0]  # of all batches before the first, the second, ...
-        self._normalisers = [0]
 
     def extend(self, end: int) -> int:
         """How many batches of the epoch are known, being at least `end`; fewer where it ends before."""
@@ -119,7 +118,6 @@ class Epoch:
             self._batches.append(batch)
             self._states.append(batch.state)
             self._samples.append(self._samples[-1] + batch.num_samples)
-            self._normalisers.append(self._normalisers[-1] + batch.normaliser)
         return self._begin + len(self._batches)
 
     def batch(self, position: int) -> Planned:
@@ -133,10 +131,6 @@ class Epoch:
     def num_samples(self, positions: range) -> int:
         """Of the batches at `positions`."""
         return self._samples[positions.stop - self._begin] - self._samples[positions.start - self._begin]
-
-    def normaliser(self, positions: range) -> int:
-        """Of the loss of the batches at `positions`."""
-        return self._normalisers[positions.stop - self._begin] - self._normalisers[positions.start - self._begin]
 
 
 def build_source(chosen: Choice, context: SourceContext) -> BatchSource:

@@ -8,6 +8,7 @@ VIEW = "asrtool/distributed/view.py"
 GOSSIP = "asrtool/distributed/gossip.py"
 QUEUE = "asrtool/distributed/work_queue.py"
 PLAN = "asrtool/train/plan.py"
+LEDGER = "asrtool/train/ledger.py"
 BMUF = "asrtool/distributed/bmuf.py"
 SERVER = "asrtool/distributed/parameter_server.py"
 STRATEGY = "asrtool/distributed/strategy.py"
@@ -26,6 +27,7 @@ TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
+TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
 TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
@@ -149,20 +151,24 @@ PATCHES = (
     Patch(
         "group-begins-at-its-member",
         QUEUE,
-        "positions[place // group_size * group_size :]",
-        "positions[place:]",
+        "batches[place // group_size * group_size :]",
+        "batches[place:]",
         (TEST_QUEUE,),
     ),
     # The plan
     Patch(
         "place-counts-from-the-epoch",
         PLAN,
-        "part.before.step + position - part.begin",
-        "part.before.step + position",
+        "self.before.step + slot - self.begin",
+        "self.before.step + slot",
         (TEST_PLAN,),
     ),
     Patch(
-        "place-behind-the-batch", PLAN, "range(part.begin, position))", "range(part.begin, position + 1))", (TEST_PLAN,)
+        "place-behind-the-batch",
+        PLAN,
+        "range(self.before.batch, batch))",
+        "range(self.before.batch, batch + 1))",
+        (TEST_PLAN,),
     ),
     Patch(
         "last-rounds-overlap",
@@ -174,9 +180,31 @@ PATCHES = (
     Patch(
         "last-batches-lost",
         PLAN,
-        "if position < known:",
-        "if position + self._size <= known:",
+        "if slot < known:",
+        "if slot + self._size <= known:",
         (TEST_PLAN,),
+    ),
+    Patch(
+        "untrained-batches-are-numbered-anew",
+        PLAN,
+        "begin.step + len(left), begin.source)",
+        "begin.step, begin.source)",
+        (TEST_PLAN,),
+    ),
+    # The ledger
+    Patch(
+        "ended-epochs-count-as-trained",
+        LEDGER,
+        "            self._extend(ended.batch + behind.number - ended.number)\n",
+        "",
+        (TEST_LEDGER,),
+    ),
+    Patch(
+        "trained-twice-unnoticed",
+        LEDGER,
+        "== end - first, f",
+        "<= end - first, f",
+        (TEST_LEDGER,),
     ),
     # Strategies
     Patch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from asrtool.distributed.strategy import Snapshot, Strategy, StrategyContext
+from asrtool.distributed.work_queue import BatchNumber, Round
 from asrtool.distributed.world import World
 from asrtool.settings import Choice
 from asrtool.train.optimizer import build_optimizer, set_learning_rate
@@ -181,11 +182,18 @@ class Wishes:
         return self.every_rounds > 0 and number > 0 and number % self.every_rounds == 0
 
 
-def in_rounds(lengths: Sequence[int], size: int) -> Callable[[int], tuple[int, range] | None]:
-    """Epochs of these numbers of batches."""
-    rounds = [
-        (epoch, range(first, min(first + size, length)))
-        for epoch, length in enumerate(lengths)
-        for first in range(0, length, size)
-    ]
-    return lambda number: rounds[number] if number < len(rounds) else None
+class InRounds:
+    """Epochs of these numbers of batches, in order."""
+
+    def __init__(self, lengths: Sequence[int], size: int) -> None:
+        self.rounds = [
+            Round(epoch, range(first, min(first + size, length)))
+            for epoch, length in enumerate(lengths)
+            for first in range(0, length, size)
+        ]
+
+    def round(self, number: int) -> Round | None:
+        return self.rounds[number] if number < len(self.rounds) else None
+
+    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
+        return tuple(BatchNumber(epoch, slot) for slot in slots)

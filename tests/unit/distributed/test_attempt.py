@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from threading import Thread
 
 import pytest
-from learner_threads import Wishes, at_once, in_rounds
+from learner_threads import InRounds, Wishes, at_once
 from torch.distributed import HashStore, Store, TCPStore
 
 from asrtool.distributed import attempt
@@ -56,13 +56,11 @@ def test_learners_that_start_in_any_order_find_one_token_and_each_restart_anothe
 def test_what_an_earlier_attempt_was_assigned_is_assigned_again() -> None:
     server = Server()
 
-    def first_batches(rank: int) -> list[int | None]:
+    def first_batches(rank: int) -> list[int]:
         store = server.connect()
         token = join_attempt(store, rank, SIZE, TIMEOUT_S)
-        queue = WorkQueue(
-            World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), in_rounds([9], 1), Wishes()
-        )
-        return [assignment.position for assignment in itertools.islice(queue.assign(), 2)]
+        queue = WorkQueue(World(rank, SIZE, SIZE, store_of(token, store)), AssignmentRule(), InRounds([9], 1), Wishes())
+        return [one.batch.position for one in itertools.islice(queue.assign(), 2) if one.batch]
 
     for _ in range(2):
         assigned = at_once(first_batches, range(SIZE))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_threads import Net, Wishes, in_rounds, started
+from learner_threads import InRounds, Net, Wishes, started
 from torch.distributed import HashStore
 
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
@@ -32,11 +32,11 @@ def assign_to_all(
     """
     store = HashStore()
     together = rule.round_size(size)
-    batches = in_rounds(lengths, together)
+    plan = InRounds(lengths, together)
     waiting = [threading.Barrier(together) for _ in range(0, size, together)]
     assigned: list[list[Assignment]] = [[] for _ in range(size)]
     wishes = [Wishes(lambda rank=rank: stop_requested(rank, len(assigned[rank])), saves) for rank in range(size)]
-    queues = [WorkQueue(World(rank, size, size, store), rule, batches, wishes[rank]) for rank in range(size)]
+    queues = [WorkQueue(World(rank, size, size, store), rule, plan, wishes[rank]) for rank in range(size)]
 
     def learn(rank: int) -> None:
         mine = assigned[rank]
@@ -62,7 +62,7 @@ def assign_to_all(
 
 def positions(assigned: list[list[Assignment]]) -> list[tuple[int, int]]:
     """Epoch and position of all batches, sorted."""
-    return sorted((one.epoch, one.position) for mine in assigned for one in mine if one.position is not None)
+    return sorted(one.batch for mine in assigned for one in mine if one.batch)
 
 
 def all_of(lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -140,23 +140,17 @@ def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_f
     assigned, _ = assign_to_all(4, rule, [10, 9])
     for group in range(0, 4, rule.group_size):
         for together in zip(*assigned[group : group + rule.group_size], strict=True):
-            first = together[0].position
-            assert first is not None
-            (positions_of_group,) = {one.group for one in together}
-            assert first == positions_of_group.start
-            assert [one.position for one in together if one.position is not None] == list(positions_of_group)
-    without = [one for mine in assigned for one in mine if one.position is None]
+            (of_group,) = {one.group for one in together}
+            first = of_group[0]
+            assert list(of_group) == [(first.epoch, first.position + i) for i in range(len(of_group))]
+            assert tuple(one.batch for one in together if one.batch) == of_group
+    without = [one for mine in assigned for one in mine if one.batch is None]
     assert len(without) == (2 + 3 if rule.lockstep else 0 + 1)
 
 
 def test_a_learner_alone_is_assigned_all_in_order() -> None:
-    queue = WorkQueue(World(), AssignmentRule(), in_rounds([3, 2], 1), Wishes(every_rounds=2))
+    queue = WorkQueue(World(), AssignmentRule(), InRounds([3, 2], 1), Wishes(every_rounds=2))
     found = list(queue.assign())
-    assert [(one.epoch, one.position, one.end) for one in found] == [
-        (0, 0, 1),
-        (0, 1, 2),
-        (0, 2, 3),
-        (1, 0, 1),
-        (1, 1, 2),
-    ]
+    assert [one.batch for one in found] == all_of([3, 2])
+    assert [one.round for one in found] == [(epoch, range(i, i + 1)) for epoch, i in all_of([3, 2])]
     assert [one.num_cuts for one in found] == [0, 0, 1, 1, 2]

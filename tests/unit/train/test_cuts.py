@@ -10,7 +10,7 @@ import pytest
 
 from asrtool.train.checkpoint import State
 from asrtool.train.cuts import Cuts, Reached
-from asrtool.train.plan import Place, Plan
+from asrtool.train.plan import Plan
 from asrtool.train.source import Planned
 
 
@@ -32,10 +32,10 @@ class FourBatches:
 )
 def test_of_cuts_at_the_same_place_the_first_is_saved(asked: list[int], expected: list[tuple[int, int, bool]]) -> None:
     cuts = object.__new__(Cuts)
-    cuts.plan = Plan(FourBatches(), 3, 1, Place(0, 0, 0, 0, {}))  # type: ignore[arg-type]
+    cuts.plan = Plan(FourBatches(), 3, 1, State())  # type: ignore[arg-type]
     cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
     cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
-    cuts.plan.batches(6)
+    cuts.plan.round(6)
     found = cuts._cuts(0, 1, len(asked))
     assert [(cut.number, cut.state.step, cut.ends_epoch) for cut in found] == expected

@@ -25,7 +25,7 @@ from asrtool import registry
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
 from asrtool.distributed.learner import learner
-from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.train import evaluation, loop
@@ -35,6 +35,7 @@ from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
 from asrtool.train.pace import Pace
+from asrtool.train.plan import Plan
 from asrtool.train.run import prepare as prepare_job
 from asrtool.train.run import train as train_job
 from asrtool.train.source import Planned
@@ -73,7 +74,7 @@ def test_a_strategy_in_lock_step_is_its_equation(name: str) -> None:
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
-    def make_queue(world: World, rule: AssignmentRule, batches: Any, pace: Pace) -> WorkQueue:
+    def make_queue(world: World, rule: AssignmentRule, plan: Plan, pace: Pace) -> WorkQueue:
         num_asked, stop_requested = 0, pace.stop
 
         def requested() -> bool:
@@ -85,7 +86,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             return stop_requested()
 
         pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, batches, pace)
+        return WorkQueue(world, rule, plan, pace)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)
@@ -323,17 +324,18 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
     with learner() as world:
         training = prepare(toy, config, overrides, world)
         training.strategy.start()
-        training.plan.batches(0)
-        (batch,) = training.train_set.load([training.plan.batch(0, world.rank)])
-        num_tokens = training.plan.normaliser(0, range(world.size))
+        training.plan.round(0)
+        of_all = [training.plan.planned(0, BatchNumber(0, rank)) for rank in range(world.size)]
+        (batch,) = training.train_set.load([of_all[world.rank]])
+        num_tokens = sum(one.normaliser for one in of_all)
         (training.strategy.task(batch) / (num_tokens / world.size)).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
 def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> list[np.ndarray]:
     training = prepare(toy, config, ("distributed.strategy=single", *overrides[1:]), World())
-    training.plan.batches(NUM_LEARNERS)
-    planned = [training.plan.batch(0, position) for position in range(NUM_LEARNERS)]
+    training.plan.round(NUM_LEARNERS)
+    planned = [training.plan.planned(0, BatchNumber(0, position)) for position in range(NUM_LEARNERS)]
     indices = tuple(i for batch in planned for i in batch.content.indices)
     merged = Planned(Batch(0, indices), len(indices), sum(batch.normaliser for batch in planned))
     (batch,) = training.train_set.load([merged])

@@ -177,7 +177,7 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, tmp_pat
     step = Training._step
 
     def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
-        if self.state.epoch == 0 and assignment.position == 4:
+        if self.state.epoch == 0 and assignment.batch == (0, 4):
             signal.raise_signal(signal.SIGINT)
         return step(self, assignment, batch)
 

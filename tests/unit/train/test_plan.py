@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asrtool.distributed.work_queue import BatchNumber, Round
 from asrtool.train.batch import TrainingBatch
+from asrtool.train.checkpoint import Origin, State
 from asrtool.train.plan import NUM_KEPT, Place, Plan
 from asrtool.train.source import BatchSource, Planned, Size
 
@@ -40,45 +42,70 @@ def samples(epoch: int, position: int) -> int:
 
 
 class BruteForce:
-    """All batches behind `begin`, listed."""
+    """All batches behind `begin`, listed, behind those that are `left` from before."""
 
-    def __init__(self, lengths: list[int], size: int, epoch: int, batch: int) -> None:
+    def __init__(self, lengths: list[int], size: int, begin: BatchNumber, left: set[BatchNumber]) -> None:
         self.lengths = lengths
-        self.all = [(here, position) for here, length in enumerate(lengths) for position in range(length)]
-        self.rounds: list[tuple[int, range]] = []
-        for here in range(epoch, len(lengths)):
-            first = batch if here == epoch else 0
-            starts = range(first, lengths[here], size)
-            self.rounds += [(here, range(start, min(start + size, lengths[here]))) for start in starts]
+        self.begin = begin
+        self.left = sorted(left)
+        self.all = [BatchNumber(epoch, position) for epoch, length in enumerate(lengths) for position in range(length)]
+        self.orders = {epoch: [one for one in self.all if one.epoch == epoch] for epoch in range(len(lengths) + 1)}
+        self.orders[begin.epoch] = self.left + [one for one in self.orders[begin.epoch] if one >= begin]
+        self.rounds: list[Round] = []
+        for epoch in range(begin.epoch, len(lengths) + 1):
+            slots = range(self.first(epoch), self.first(epoch) + len(self.orders[epoch]))
+            self.rounds += [Round(epoch, slots[i : i + size]) for i in range(0, len(slots), size)]
 
-    def place(self, epoch: int, position: int) -> Place:
-        before = [batch for batch in self.all if batch < (epoch, position)]
-        num_samples = sum(samples(*batch) for batch in before)
-        return Place(epoch, position, len(before), num_samples, {"count": len(before)})
+    def first(self, epoch: int) -> int:
+        """The first slot."""
+        return self.begin.position - len(self.left) if epoch == self.begin.epoch else 0
 
-    def epoch_of(self, number: int) -> int:
-        """Behind the last round, that behind the last epoch."""
-        return self.rounds[number][0] if number < len(self.rounds) else len(self.lengths)
+    def batch(self, epoch: int, slot: int) -> BatchNumber:
+        return self.orders[epoch][slot - self.first(epoch)]
+
+    def place(self, epoch: int, slot: int) -> Place:
+        trained = [one for one in self.all if one < self.begin and one not in self.left]
+        for other in range(self.begin.epoch, epoch):
+            trained += self.orders[other]
+        trained += self.orders[epoch][: slot - self.first(epoch)] if epoch < len(self.orders) else []
+        batch = max(slot, self.begin.position) if epoch == self.begin.epoch else slot
+        count = sum(one < (epoch, batch) for one in self.all)
+        return Place(epoch, batch, len(trained), sum(samples(*one) for one in trained), {"count": count})
+
+    def span(self, one: BatchNumber) -> tuple[int, int, int]:
+        return one.epoch, one.position, one.position + 1
+
+    def plan(self, size: int) -> Plan:
+        origins = []
+        for epoch in {one.epoch for one in self.left}:
+            number = sum(self.lengths[:epoch])
+            origins.append(Origin(epoch, 0, number, {"count": number}))
+        begin = self.place(self.begin.epoch, self.first(self.begin.epoch))
+        spans = [self.span(one) for one in self.left]
+        state = State(begin.step, begin.epoch, begin.batch, spans, origins, begin.samples, source=begin.source)
+        return Plan(Lengths(self.lengths), len(self.lengths), size, state)
 
 
 @given(
     lengths=st.lists(st.integers(0, 7), min_size=1, max_size=6),
     size=st.integers(1, 4),
-    begin=st.tuples(st.integers(0, 5), st.integers(0, 7)),
+    begin=st.tuples(st.integers(0, 6), st.integers(0, 7)),
+    left=st.sets(st.integers(0, 30), max_size=5),
     random=st.randoms(use_true_random=False),
 )
 def test_a_plan_is_that_of_brute_force_in_whatever_order_learners_ask(
-    lengths: list[int], size: int, begin: tuple[int, int], random: random_module.Random
+    lengths: list[int], size: int, begin: tuple[int, int], left: set[int], random: random_module.Random
 ) -> None:
     """A learner may be ahead, and others behind it by as many epochs as a plan keeps."""
-    epoch = begin[0] % len(lengths)
-    batch = min(begin[1], lengths[epoch])  # behind the last one where the checkpoint was at the end of an epoch
-    expected = BruteForce(lengths, size, epoch, batch)
-    plan = Plan(Lengths(lengths), len(lengths), size, expected.place(epoch, batch))
+    epoch = begin[0] % (len(lengths) + 1)  # behind the last one where the checkpoint was at its end
+    batch = min(begin[1], [*lengths, 0][epoch])  # behind the last one where the checkpoint was at the end of an epoch
+    before = [one for one in BruteForce(lengths, size, BatchNumber(0, 0), set()).all if one < (epoch, batch)]
+    expected = BruteForce(lengths, size, BatchNumber(epoch, batch), {before[i] for i in left if i < len(before)})
+    plan = expected.plan(size)
     num_rounds, newest = len(expected.rounds), epoch
     numbers = [min(max(i // 3 + random.randint(-4, 4), 0), num_rounds + 1) for i in range(3 * num_rounds + 3)]
     for number in numbers:
-        newest = max(newest, here := expected.epoch_of(number))
+        newest = max(newest, here := expected.rounds[number].epoch if number < num_rounds else len(lengths))
         if here <= newest - NUM_KEPT:
             continue
         if random.random() < 0.3:  # a checkpoint before it is the first that is asked for
@@ -88,20 +115,22 @@ def test_a_plan_is_that_of_brute_force_in_whatever_order_learners_ask(
         if random.random() < 0.3:
             newest = max(newest, check_borders(plan, expected, newest, epoch, random))
     for number in (num_rounds, num_rounds + 5):
-        assert plan.batches(number) is None
+        assert plan.round(number) is None
     assert plan.end == expected.place(len(lengths), 0)
 
 
 def check_round(plan: Plan, expected: BruteForce, number: int) -> None:
     if number >= len(expected.rounds):
-        assert plan.batches(number) is None
+        assert plan.round(number) is None
         return
-    epoch, positions = expected.rounds[number]
-    assert plan.batches(number) == (epoch, positions)
-    for position in (*positions, positions.stop):
-        assert plan.place(epoch, position) == expected.place(epoch, position)
-    assert [plan.batch(epoch, position).content for position in positions] == [(epoch, i) for i in positions]
-    assert plan.normaliser(epoch, positions) == sum(7 * epoch + position for position in positions)
+    epoch, slots = found = expected.rounds[number]
+    assert plan.round(number) == found
+    for slot in (*slots, slots.stop):
+        assert plan.place(epoch, slot) == expected.place(epoch, slot)
+    batches = plan.batches(epoch, slots)
+    assert batches == tuple(expected.batch(epoch, slot) for slot in slots)
+    assert [plan.planned(epoch, batch).content for batch in batches] == list(batches)
+    assert [plan.number(batch) for batch in batches] == [expected.all.index(batch) for batch in batches]
 
 
 def check_place_of_round(plan: Plan, expected: BruteForce, number: int) -> None:
@@ -109,8 +138,8 @@ def check_place_of_round(plan: Plan, expected: BruteForce, number: int) -> None:
     if number >= len(expected.rounds):
         assert found is None
     else:
-        epoch, positions = expected.rounds[number]
-        assert found == expected.place(epoch, positions.start)
+        epoch, slots = expected.rounds[number]
+        assert found == expected.place(epoch, slots.start)
 
 
 def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, random: random_module.Random) -> int:

@@ -75,7 +75,6 @@ def test_a_plan_may_begin_at_any_batch(context) -> None:
         rest = range(begin, len(whole))
         assert [epoch.batch(position) for position in rest] == whole[begin:]
         assert epoch.num_samples(rest) == sum(batch.num_samples for batch in whole[begin:])
-        assert epoch.normaliser(rest[:1]) == sum(batch.normaliser for batch in whole[begin : begin + 1])
 
 
 def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(

@@ -163,7 +163,7 @@ def train_as_learner(
     step = Training._step
 
     def step_or_die(self: Training, assignment: Assignment, batch: object) -> object:
-        if last is not None and self.plan.place(assignment.epoch, assignment.end).step > last:
+        if last is not None and self.plan.place(assignment.round.epoch, assignment.round.slots.stop).step > last:
             self.checkpointer.drain()
             self.world.barrier()
             raise Killed
