@@ -33,6 +33,7 @@ class Batch:
 
     number: int
     indices: tuple[int, ...]
+    window: int = 0  # of shards, all of which its utterances are from
 
 
 @dataclass
@@ -67,12 +68,12 @@ def plan_epoch(
             "raise train.batch_s or lower data.max_duration_s",
         )
     random = np.random.default_rng((seed, epoch))
-    batches: list[list[int]] = []
+    windows: list[list[list[int]]] = []
     for members in _windows(index, window_shards, random):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         packed = _pack(members[np.argsort(frames[members] * jitter, kind="stable")], frames, max_frames_per_batch)
-        batches += [packed[i] for i in random.permutation(len(packed))]
-    return _numbered(batches)
+        windows.append([packed[i] for i in random.permutation(len(packed))])
+    return _numbered(windows)
 
 
 def plan_eval(index: Sequence[Utterance], max_frames_per_batch: int) -> list[Batch]:
@@ -81,10 +82,8 @@ def plan_eval(index: Sequence[Utterance], max_frames_per_batch: int) -> list[Bat
     An utterance longer than `max_frames_per_batch` is a batch of its own: a test set cannot choose.
     """
     frames = _num_frames(index)
-    batches: list[list[int]] = []
-    for members in _windows(index, WINDOW_SHARDS):
-        batches += _pack(members[np.argsort(frames[members], kind="stable")], frames, max_frames_per_batch)
-    return _numbered(batches)
+    windows = _windows(index, WINDOW_SHARDS)
+    return _numbered(_pack(of[np.argsort(frames[of], kind="stable")], frames, max_frames_per_batch) for of in windows)
 
 
 def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
@@ -151,5 +150,6 @@ def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> l
     return batches
 
 
-def _numbered(batches: Iterable[Sequence[int]]) -> list[Batch]:
-    return [Batch(number, tuple(indices)) for number, indices in enumerate(batches)]
+def _numbered(windows: Iterable[Sequence[Sequence[int]]]) -> list[Batch]:
+    batches = ((tuple(indices), window) for window, batches in enumerate(windows) for indices in batches)
+    return [Batch(number, indices, window) for number, (indices, window) in enumerate(batches)]

@@ -3,7 +3,9 @@
 All learners know the list of batches, in rounds. In lock-step a round has a batch for every learner, and learner r
 takes batch r of each: no request is needed, and a restart assigns the same again. Otherwise a round has a batch for
 every member of a sync group (one learner, or those that average their gradients), and a counter in the store, common
-to all groups, gives the next round, so each batch is trained once whatever the speed of each group.
+to all groups, gives the next round: its number is a ticket to so many batches of its epoch. Which ones, the group
+claims by windows (asrtool.distributed.windows); where the plan has none, they are those of the round. As each epoch has
+as many batches as tickets to them, each batch is trained once whatever the speed of each group.
 
 Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none behind it. An epoch ends with one;
 others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
@@ -15,10 +17,12 @@ A learner that is asked to stop ends the assignment for all; what was assigned b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from asrtool.distributed.windows import Claims
 from asrtool.distributed.world import World
 
 CUT = 2**32  # of the counter: rounds below it, cuts above
@@ -58,8 +62,11 @@ class Rounds(Protocol):
     def round(self, number: int) -> Round | None:
         """One of them; None behind the last one."""
 
-    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         """Those of slots in the order of `epoch`."""
+
+    def windows(self, epoch: int) -> Sequence[range]:
+        """The slots of `epoch` by what is to be read for them; none where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -98,22 +105,23 @@ class WorkQueue:
         self.plan = plan
         self.requests = requests
         self.cuts: list[int] = []
+        self._claims: Claims | None = None  # of the epoch of the last round
 
     def assign(self) -> Iterator[Assignment]:
         """This learner's part of all batches, in steps. What was assigned is to be trained."""
         size = self.rule.round_size(self.world.size)
         rounds = self._in_order if self.world.size == size else self._by_counter
         place, group_size = self.world.rank % size, self.rule.group_size
-        for number, num_cuts in rounds():
+        for number, num_cuts, slots in rounds():
             found = self.plan.round(number)
             if found is None:
                 return
-            batches = self.plan.batches(found.epoch, found.slots)
+            batches = self.plan.batches(found.epoch, slots or found.slots)
             group = batches[place // group_size * group_size :][:group_size]
             yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
 
-    def _in_order(self) -> Iterator[tuple[int, int]]:
-        """0, 1, 2, ...: the same for all learners, with the same cuts."""
+    def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """0, 1, 2, ...: the same for all learners, with the same cuts; the batches are those of the round."""
         num_asked = 0  # requests of any learner that were met
         for number in itertools.count():
             if self.world.store is None:
@@ -130,7 +138,7 @@ class WorkQueue:
                     if what == "stop":
                         return
                     self.cuts.append(number)
-            yield number, len(self.cuts)
+            yield number, len(self.cuts), ()
 
     def _ask(self, number: int, num_asked: int) -> None:
         """Publish the round, and then what this learner wants.
@@ -156,8 +164,8 @@ class WorkQueue:
         what: bytes = store.get(key)
         return what.decode()
 
-    def _by_counter(self) -> Iterator[tuple[int, int]]:
-        """The rounds of this sync group."""
+    def _by_counter(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """The rounds of this sync group, which its first learner asks for, with the slots that it claims."""
         store, group_size = self.world.store, self.rule.group_size
         group, member = divmod(self.world.rank, group_size)
         for count in itertools.count():
@@ -168,10 +176,22 @@ class WorkQueue:
                 self.cuts.append(store.add(COUNTER, CUT) % CUT)
             if member == 0:
                 value = store.add(COUNTER, 1) - 1
+                slots = self._claim(value % CUT) if value < END else ()
                 if group_size > 1:
-                    store.set(announced, str(value))
+                    store.set(announced, json.dumps((value, slots)))
             else:
-                value = int(store.get(announced))
+                value, slots = json.loads(store.get(announced))
             if value >= END:
                 return
-            yield value % CUT, value // CUT
+            yield value % CUT, value // CUT, slots
+
+    def _claim(self, number: int) -> Sequence[int]:
+        """The slots that this sync group trains with the ticket `number`; none where they are those of the round."""
+        found = self.plan.round(number)
+        windows = self.plan.windows(found.epoch) if found else ()
+        if not (found and windows):
+            return ()
+        if self._claims is None or self._claims.epoch != found.epoch:
+            place = self.world.rank / self.world.size
+            self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
+        return [self._claims.claim(member) for member in range(len(found.slots))]

@@ -11,7 +11,7 @@ the slots before the place where training resumed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class _Part:
         self.begin = before.batch - len(left)  # slot
         self._left = left
         self._earlier = earlier
+        self.windows: list[range] | None = None  # once they are asked for
         self._samples = [0, *itertools.accumulate(self.planned(batch).num_samples for batch in left)]
 
     def batch(self, slot: int) -> BatchNumber:
@@ -59,6 +60,12 @@ class _Part:
         """A batch that is known."""
         epoch = self.epoch if batch.epoch == self.before.epoch else self._earlier[batch.epoch]
         return epoch.batch(batch.position)
+
+    def window(self, slot: int) -> tuple[int, int] | None:
+        """The epoch and the window of the batch of a slot; None where the source says of none."""
+        batch = self.batch(slot)
+        window = self.planned(batch).window
+        return None if window is None else (batch.epoch, window)
 
     def place(self, slot: int) -> Place:
         """The place before a slot, which is known."""
@@ -100,10 +107,18 @@ class Plan:
         first = part.begin + (number - part.first) * self._size
         return Round(part.before.epoch, range(first, min(first + self._size, self._extend(part, first + self._size))))
 
-    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
-        """Those of known slots in the order of `epoch`."""
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
+        """Those of slots in the order of `epoch`, which are known then."""
         part = self._of_epoch(epoch)
+        self._extend(part, max(slots) + 1)
         return tuple(part.batch(slot) for slot in slots)
+
+    def windows(self, epoch: int) -> Sequence[range]:
+        """The slots of `epoch` by the windows of their batches; none where the source says of none."""
+        part = self._of_epoch(epoch)
+        if part.windows is None:
+            part.windows = list(self._windows(part))
+        return part.windows
 
     def place(self, epoch: int, slot: int) -> Place:
         """The place before a known slot in the order of `epoch`."""
@@ -173,6 +188,14 @@ class Plan:
             self._parts = [*self._parts[-NUM_KEPT + 1 :], _Part(self._plan(origin, 0), first, before, (), {})]
             behind = len(self._parts) - 1
         return self._parts[behind]
+
+    def _windows(self, part: _Part) -> Iterator[range]:
+        slots = range(part.begin, self._extend(part, FAR))
+        if part.window(slots.start) is None:
+            return
+        for _, window in itertools.groupby(slots, part.window):
+            found = list(window)
+            yield range(found[0], found[-1] + 1)
 
     def _plan(self, origin: Origin, end: int) -> Epoch:
         """The epoch of `origin`, known up to `end`."""

@@ -96,7 +96,8 @@ class Shards(BatchSource):
         positions = list(self.targets_of)
         for batch in batches:
             indices = tuple(positions[i] for i in batch.indices)
-            yield Planned(Batch(batch.number, indices), len(indices), sum(self.normalisers[i] for i in indices))
+            normaliser = sum(self.normalisers[i] for i in indices)
+            yield Planned(Batch(batch.number, indices), len(indices), normaliser, window=batch.window)
 
 
 def _encode(context: SourceContext, utterance: Utterance) -> list[int]:

@@ -29,6 +29,7 @@ class Planned:
     num_samples: int  # utterances
     normaliser: int  # of the loss
     state: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on behind it: numbers and texts
+    window: int | None = None  # one learner had better read those of the same number, which are neighbours
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 VIEW = "asrtool/distributed/view.py"
 GOSSIP = "asrtool/distributed/gossip.py"
 QUEUE = "asrtool/distributed/work_queue.py"
+WINDOWS = "asrtool/distributed/windows.py"
 PLAN = "asrtool/train/plan.py"
 LEDGER = "asrtool/train/ledger.py"
 BMUF = "asrtool/distributed/bmuf.py"
@@ -24,6 +25,7 @@ PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
 
 TEST_VIEW = "tests/unit/distributed/test_view.py"
 TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
+TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
@@ -155,6 +157,16 @@ PATCHES = (
         "batches[place:]",
         (TEST_QUEUE,),
     ),
+    Patch(
+        "windows-of-the-epoch-before",
+        QUEUE,
+        "if self._claims is None or self._claims.epoch != found.epoch:",
+        "if self._claims is None:",
+        (TEST_QUEUE,),
+    ),
+    # Windows
+    Patch("claims-meet-too-late", WINDOWS, "> len(slots):", "> len(slots) + 1:", (TEST_WINDOWS,)),
+    Patch("help-where-all-help", WINDOWS, "num / (1 + num_learners)", "num", (TEST_WINDOWS,)),
     # The plan
     Patch(
         "place-counts-from-the-epoch",

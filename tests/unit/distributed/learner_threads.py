@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -183,9 +183,11 @@ class Wishes:
 
 
 class InRounds:
-    """Epochs of these numbers of batches, in order."""
+    """Epochs of these numbers of batches, in order; `window` of them in a window, if there are any."""
 
-    def __init__(self, lengths: Sequence[int], size: int) -> None:
+    def __init__(self, lengths: Sequence[int], size: int, window: int = 0) -> None:
+        self.lengths = lengths
+        self.window = window
         self.rounds = [
             Round(epoch, range(first, min(first + size, length)))
             for epoch, length in enumerate(lengths)
@@ -195,5 +197,9 @@ class InRounds:
     def round(self, number: int) -> Round | None:
         return self.rounds[number] if number < len(self.rounds) else None
 
-    def batches(self, epoch: int, slots: Iterable[int]) -> tuple[BatchNumber, ...]:
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
         return tuple(BatchNumber(epoch, slot) for slot in slots)
+
+    def windows(self, epoch: int) -> Sequence[range]:
+        length = self.lengths[epoch]
+        return [range(i, min(i + self.window, length)) for i in range(0, length, self.window)] if self.window else []

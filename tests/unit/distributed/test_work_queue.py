@@ -24,15 +24,16 @@ def assign_to_all(
     stop_requested: Callable[[int, int], bool] = lambda rank, num_steps: False,
     saves: Callable[[int], bool] = lambda number: False,
     period: int = 1,
+    window: int = 0,
 ) -> tuple[list[list[Assignment]], list[WorkQueue]]:
     """The assignments of each learner, a thread; all run in lock-step where `rule` says so, else each group.
 
-    Those wait for each other every `period` steps. `stop_requested` (learner, steps done) is called at each assignment,
-    `saves` (round) by learner 0.
+    Those wait for each other every `period` steps. Batches are in windows of so many, if of any. `stop_requested`
+    (learner, steps done) is called at each assignment, `saves` (round) by learner 0.
     """
     store = HashStore()
     together = rule.round_size(size)
-    plan = InRounds(lengths, together)
+    plan = InRounds(lengths, together, window)
     waiting = [threading.Barrier(together) for _ in range(0, size, together)]
     assigned: list[list[Assignment]] = [[] for _ in range(size)]
     wishes = [Wishes(lambda rank=rank: stop_requested(rank, len(assigned[rank])), saves) for rank in range(size)]
@@ -74,10 +75,14 @@ epochs = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([2, 4, 6]), rules, epochs)
-def test_every_batch_of_every_epoch_is_assigned_once(size: int, rule: AssignmentRule, lengths: list[int]) -> None:
-    assigned, _ = assign_to_all(size, rule, lengths)
+@given(st.sampled_from([2, 4, 6]), rules, epochs, st.sampled_from([0, 1, 3, 8]))
+def test_every_batch_of_every_epoch_is_assigned_once(
+    size: int, rule: AssignmentRule, lengths: list[int], window: int
+) -> None:
+    """In the epoch of its round, so that cuts at the ends of epochs have all of it."""
+    assigned, _ = assign_to_all(size, rule, lengths, window=window)
     assert positions(assigned) == all_of(lengths)
+    assert all(one.batch.epoch == one.round.epoch for mine in assigned for one in mine if one.batch)
     for mine in assigned:
         assert [one.number for one in mine] == sorted({one.number for one in mine})
 

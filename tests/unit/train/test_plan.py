@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random as random_module
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -39,6 +40,27 @@ class Lengths(BatchSource):
 
 def samples(epoch: int, position: int) -> int:
     return 1 + (3 * epoch + 5 * position) % 11
+
+
+def test_windows_are_those_of_the_source_and_of_batches_left_from_before() -> None:
+    """Windows of three batches in each epoch, of which another learner may claim any."""
+
+    class Windows(Lengths):
+        def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
+            for position, planned in enumerate(super().plan(epoch, batch, state), batch):
+                yield dataclasses.replace(planned, window=position // 3)
+
+    left = [(0, 4, 5), (1, 0, 2), (1, 3, 5)]
+    state = State(8, 1, 5, left, [Origin(0, 0, 0, {"count": 0}), Origin(1, 0, 6, {"count": 6})])
+    plan = Plan(Windows([6, 7, 4]), 3, 1, state)
+    assert plan.windows(1) == [range(1), range(1, 3), range(3, 6), range(6, 7)]
+    assert plan.batches(1, plan.windows(1)[2]) == ((1, 3), (1, 4), (1, 5))
+    assert plan.windows(2) == [range(3), range(3, 4)]
+    assert Plan(Lengths([6]), 1, 1, State(source={"count": 0})).windows(0) == []
+
+    other = Plan(Windows([6]), 1, 1, State(source={"count": 0}))
+    (batch,) = other.batches(0, [5])
+    assert other.planned(0, batch).content == (0, 5)
 
 
 class BruteForce:
