@@ -12,6 +12,7 @@ from asrtool.models.acoustic import choose_device
 
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
+MAJOR_WITH_BF16 = 8  # of the compute capability of a GPU: Ampere
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def choose_precision(name: str) -> Precision:
 
 def _has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        # Not by torch.cuda.is_bf16_supported(), which is true of a V100, since that emulates bf16.
+        return torch.version.hip is not None or torch.cuda.get_device_capability()[0] >= MAJOR_WITH_BF16
     try:
         return has_bf16_flag(CPU_INFO.read_text(encoding="utf-8"))
     except OSError:  # not Linux

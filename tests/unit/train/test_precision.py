@@ -30,6 +30,19 @@ def test_auto_follows_the_processor(tmp_path, monkeypatch, cpu_info: str, expect
     assert choose_precision("auto").name == "fp32"
 
 
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((7, 0), "fp32"), ((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")]
+)
+def test_auto_never_chooses_bf16_that_a_gpu_emulates(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: str
+) -> None:
+    """A V100 has compute capability 7.0; by default torch says of it that bf16 is supported."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert choose_precision("auto").name == expected
+
+
 @pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_matrix_products_are_computed_in_the_chosen_format(monkeypatch, name: str, dtype: torch.dtype) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
