@@ -1,7 +1,8 @@
 """Blockwise model-update filtering (Chen and Huo 2016): the mean over all learners every K steps, with momentum.
 
-G = mean(w) - w_prev; D = eta D + zeta G; w = w_prev + D. With eta = 0 and zeta = 1 it is plain periodic averaging.
-Buffers are plainly averaged: momentum would carry a variance below zero.
+G = mean(w) - w'; D = eta D + zeta G; W = W + D, w' being where the learners began the block. With classic block momentum
+they begin at w' = W. With Nesterov's they begin at w' = W + eta D, where the momentum alone would take W next. With eta = 0
+and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged: momentum would carry a variance below zero.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.settings import Bmuf
@@ -19,7 +21,10 @@ from asrtool.distributed.world import World, all_reduce_bytes
 
 
 class BlockMomentum(MixingRule):
-    """Keeps the W weights at the start of the block, their momentum D, and the mean of all P values."""
+    """Keeps the W weights w' at the start of the block, their momentum D, and the mean of all P values.
+
+    w' and D are the same at all learners.
+    """
 
     def __init__(self, flat: FlatWeights, world: World, settings: Bmuf) -> None:
         self.weights_P = flat.weights_P
@@ -30,6 +35,7 @@ class BlockMomentum(MixingRule):
         self.block_steps = settings.block_steps
         self.momentum = settings.block_momentum
         self.rate = settings.block_rate
+        self.nesterov = settings.nesterov
         self.num_steps = 0
         self.previous_W = self.weights_W.clone()
         self.momentum_W = torch.zeros_like(self.weights_W)
@@ -48,19 +54,29 @@ class BlockMomentum(MixingRule):
         waited = time.perf_counter()
         change_W = torch.sub(self.mean_W, self.previous_W, out=self.previous_W)
         self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
-        # w_prev + D, written so that D = G leaves the mean as it is, bit for bit
-        torch.add(self.mean_W, torch.sub(self.momentum_W, change_W, out=self.previous_W), out=self.weights_W)
+        # w' + D, written so that D = G leaves the mean as it is, bit for bit
+        torch.add(self.mean_W, self._beyond(change_W), out=self.weights_W)
         self.buffers_B.copy_(self.mean_P[len(self.weights_W) :])
         self.previous_W.copy_(self.weights_W)
         return StepCost(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
 
-    def state(self) -> dict[str, Any]:
-        return {"num_steps": self.num_steps, "previous_W": self.previous_W, "momentum_W": self.momentum_W}
+    def _beyond(self, change_W: Tensor) -> Tensor:
+        """How far beyond the mean the next block begins, in the memory of `change_W`, which is G."""
+        if self.nesterov:
+            # W + eta D less w', which was W + eta D before D changed: zeta G + eta D
+            return change_W.mul_(self.rate - 1).add_(self.momentum_W, alpha=self.momentum)
+        return torch.sub(self.momentum_W, change_W, out=change_W)
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def state(self) -> dict[str, Any]:
+        return {"num_steps": self.num_steps}
+
+    def shared_state(self) -> dict[str, Any]:
+        return {"previous_W": self.previous_W, "momentum_W": self.momentum_W}
+
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
         self.num_steps = state["num_steps"]
-        self.previous_W.copy_(state["previous_W"])
-        self.momentum_W.copy_(state["momentum_W"])
+        self.previous_W.copy_(shared["previous_W"])
+        self.momentum_W.copy_(shared["momentum_W"])
 
 
 def bmuf(context: StrategyContext) -> Strategy:

@@ -82,7 +82,7 @@ class Gossip(MixingRule):
     def state(self) -> dict[str, Any]:
         return {"num_steps": self.num_steps}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
         self.num_steps = state["num_steps"]
 
     def close(self) -> None:

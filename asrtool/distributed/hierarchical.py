@@ -89,8 +89,8 @@ class Sliced(MixingRule):
     def state(self) -> dict[str, Any]:
         return self.outer.state()
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.outer.load_state(state)
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
+        self.outer.load_state(state, shared)
 
     def close(self) -> None:
         self.outer.close()
@@ -126,8 +126,12 @@ class SuperLearner(LocalReplica):
             snapshot.values_P = slice_P.clone()
         snapshot.offset = int(slice_P.storage_offset())
         snapshot.weight = self.node.size / self.world.size
+        snapshot.shared = {"optimizer": snapshot.learner.pop("optimizer")}
         snapshot.keeper = self.world.rank - self.node.rank
         return snapshot
+
+    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        super().load_state({**learner, **shared}, {"mixing": {}})
 
     def step(self) -> tuple[float, StepCost]:
         inner = self.gradients.cost()

@@ -64,6 +64,7 @@ class Bmuf:
     block_steps: int = 8  # steps between two averages
     block_momentum: float = 0.5  # 0 is plain periodic averaging
     block_rate: float = 1.0  # fraction of a block's change that is taken
+    nesterov: bool = False  # a block begins where the momentum alone would take the weights next
 
     def __post_init__(self) -> None:
         at_least(1, "distributed.bmuf", self, "block_steps")

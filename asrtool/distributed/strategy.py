@@ -163,8 +163,12 @@ class MixingRule(ABC):
         """What `load_state` needs beside the weights."""
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
+    def shared_state(self) -> dict[str, Any]:
+        """The same, as far as all learners have it alike."""
+        return {}
+
+    def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
+        """Continue from `state` and `shared`, which are those of before."""
 
     def close(self) -> None:
         """End threads and connections."""
@@ -246,9 +250,8 @@ class LocalReplica(Strategy):
         recorded = self.mixing.record(cut) if self.asynchronous else None
         before_S, self.recorded_S = self.recorded_S, self.updates_S.clone()
         return Snapshot(
-            learner={"mixing": self.mixing.state()},
-            shared={"optimizer": self.optimizer.state_dict()},
-            keeper=self.world.rank,
+            learner={"mixing": self.mixing.state(), "optimizer": self.optimizer.state_dict()},
+            shared={"mixing": self.mixing.shared_state()},
             values_P=recorded.values_P if recorded else self.flat.weights_P.clone(),
             weight=1 / self.world.size,
             updates_S=self.recorded_S - before_S,
@@ -263,8 +266,8 @@ class LocalReplica(Strategy):
         offset, values_P = learner["offset"], learner["values_P"]
         self.flat.weights_P[offset : offset + len(values_P)].copy_(values_P)
         self.flat.load()
-        self.optimizer.load_state_dict(shared["optimizer"])
-        self.mixing.load_state(learner["mixing"])
+        self.optimizer.load_state_dict(learner["optimizer"])
+        self.mixing.load_state(learner["mixing"], shared["mixing"])
 
     def close(self) -> None:
         self.mixing.close()

@@ -248,6 +248,13 @@ PATCHES = (
         (f"{TEST_EQUATIONS}[bmuf]",),
     ),
     Patch(
+        "nesterov-without-looking-ahead",
+        BMUF,
+        ".add_(self.momentum_W, alpha=self.momentum)\n",
+        ".add_(self.momentum_W, alpha=self.rate)\n",
+        (f"{TEST_EQUATIONS}[bmuf with nesterov]",),
+    ),
+    Patch(
         "bmuf-keeps-its-first-weights",
         BMUF,
         "        self.previous_W.copy_(self.weights_W)\n        return",

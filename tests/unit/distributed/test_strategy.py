@@ -21,7 +21,7 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "adpsgd-random": {"message_type": "bf16"},
     "adpsgd-d1": {},
     "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
-    "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0},
+    "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0, "nesterov": False},
     "hogwild": {},
     "ps-async": {"num_servers": 1},
 }

@@ -129,9 +129,14 @@ def connected() -> Iterator[World]:
 
 
 def build(name: str, model: nn.Module, world: World) -> Strategy:
-    """A strategy, which may be named with the rule between its nodes: h-adpsgd by RULE."""
+    """A strategy, which may be named with the rule between its nodes, h-adpsgd by RULE, or with Nesterov's momentum."""
     name, _, outer = name.partition(" by ")
-    values = {**SETTINGS.get(name, {}), **({"outer": outer} if outer else {})}
+    name, nesterov, _ = name.partition(" with nesterov")
+    values = {
+        **SETTINGS.get(name, {}),
+        **({"outer": outer} if outer else {}),
+        **({"nesterov": True} if nesterov else {}),
+    }
     chosen = Choice.of("strategy", name, **values)
     context = StrategyContext(model, model, make_optimizer, 1e9, chosen.settings, SEED, world)
     strategy: Strategy = chosen.load()(context)
@@ -312,6 +317,24 @@ def bmuf(num_learners: int) -> Rule:
     return rule
 
 
+def bmuf_with_nesterov(num_learners: int) -> Rule:
+    """Every K steps G = mean(w) - w'; D = eta D + zeta G; W = W + D; w' = W + eta D, where all begin the next block."""
+    begun, model, change = start_weights(), start_weights(), np.zeros((NUM_OUTPUTS, NUM_INPUTS))
+
+    def rule(weights: np.ndarray, momenta: np.ndarray, gradients: np.ndarray, step: int) -> tuple[Any, Any]:
+        nonlocal begun, model, change
+        momenta = MOMENTUM * momenta + gradients + DECAY * weights
+        weights = weights - RATE * momenta
+        if (step + 1) % BLOCK.block_steps == 0:
+            change = BLOCK.block_momentum * change + BLOCK.block_rate * (weights.mean(axis=0) - begun)
+            model = model + change
+            begun = model + BLOCK.block_momentum * change
+            weights = np.stack([begun] * num_learners)
+        return weights, momenta
+
+    return rule
+
+
 RULES: dict[str, Callable[[int], Rule]] = {
     "allreduce": allreduce,
     "adpsgd-fixed": functools.partial(ring, "fixed"),
@@ -321,6 +344,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "h-adpsgd by adpsgd-random": functools.partial(hierarchical, functools.partial(ring, "random")),
     "h-adpsgd by adpsgd-d1": functools.partial(hierarchical, delay_by_one),
     "bmuf": bmuf,
+    "bmuf with nesterov": bmuf_with_nesterov,
 }
 assert EDGE_WEIGHT == 1 / 3
 
@@ -388,4 +412,5 @@ STATISTICS: dict[str, Callable[[int, int], Matrices]] = {
     "h-adpsgd": functools.partial(pair_statistics, functools.partial(ring_statistics, "fixed")),
     "h-adpsgd by adpsgd-d1": functools.partial(pair_statistics, mean_statistics),
     "bmuf": block_statistics,
+    "bmuf with nesterov": block_statistics,
 }

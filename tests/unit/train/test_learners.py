@@ -28,6 +28,7 @@ from asrtool.distributed.learner import learner
 from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
+from asrtool.models.torch_file import read_torch
 from asrtool.train import evaluation, loop
 from asrtool.train.assigned import read_assigned
 from asrtool.train.checkpoint import State, save_checkpoint
@@ -69,6 +70,16 @@ def test_a_strategy_in_lock_step_is_its_equation(name: str) -> None:
         found = learners.run(equations.train, name, 8)
     expected = equations.by_equations(name, num_learners, 8)
     np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-6)
+
+
+def test_what_all_learners_have_alike_is_written_once(learners: Learners, tmp_path: Path) -> None:
+    """Block momentum and the weights at the start of the block, which are as large as the weights."""
+    learners.run(equations.train_and_resume, "bmuf", tmp_path, False)
+    first = read_torch(tmp_path / "step-00000004.pt", "checkpoint", ())["part"]
+    others = [read_torch(tmp_path / f"step-00000004.learner-{rank}.pt", "part", ()) for rank in range(1, NUM_LEARNERS)]
+    assert set(first["shared"]["mixing"]) == {"previous_W", "momentum_W"}
+    for part in others:
+        assert (part["keeper"], "shared" in part, part["learner"]["mixing"]) == (0, False, {"num_steps": 4})
 
 
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
