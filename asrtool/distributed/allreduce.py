@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 import weakref
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.distributed.buffers import OwnStatistics
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
@@ -29,7 +29,8 @@ class AveragedGradients:
     def __init__(self, task: nn.Module, world: World) -> None:
         self.world = world
         self.task = task
-        self.last_ready = 0.0  # when the last gradient was computed
+        self.clock = clock_of(next(task.parameters()))
+        self.last_ready = self.clock.mark()  # when the last gradient was computed
         self.num_bytes = 0
         if world.size > 1:
             self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
@@ -50,11 +51,12 @@ class AveragedGradients:
         if self.world.size == 1:
             return StepCost()
         num_bytes, self.num_bytes = self.num_bytes, 0
-        return StepCost(wait_s=time.perf_counter() - self.last_ready, num_bytes=num_bytes)
+        (wait_s,) = self.clock.seconds((self.last_ready, self.clock.mark()))
+        return StepCost(wait_s=wait_s, num_bytes=num_bytes)
 
     def _average(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         if bucket.is_last():
-            self.last_ready = time.perf_counter()
+            self.last_ready = self.clock.mark()
         gradients = bucket.buffer()
         self.num_bytes += all_reduce_bytes(gradients, self.world)
         gradients /= self.world.size

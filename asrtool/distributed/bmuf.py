@@ -1,18 +1,19 @@
 """Blockwise model-update filtering (Chen and Huo 2016): the mean over all learners every K steps, with momentum.
 
-G = mean(w) - w'; D = eta D + zeta G; W = W + D, w' being where the learners began the block. With classic block momentum
-they begin at w' = W. With Nesterov's they begin at w' = W + eta D, where the momentum alone would take W next. With eta = 0
-and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged: momentum would carry a variance below zero.
+G = mean(w) - w'; D = eta D + zeta G; W = W + D, w' being where the learners began the block. With classic block
+momentum they begin at w' = W. With Nesterov's they begin at w' = W + eta D, where the momentum alone would take W next.
+With eta = 0 and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged: momentum would carry a
+variance below zero.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
@@ -32,6 +33,7 @@ class BlockMomentum(MixingRule):
         self.mean_P = torch.empty_like(self.weights_P)
         self.mean_W = self.mean_P[: flat.num_weights]
         self.world = world
+        self.clock = clock_of(flat.weights_P)
         self.block_steps = settings.block_steps
         self.momentum = settings.block_momentum
         self.rate = settings.block_rate
@@ -46,19 +48,24 @@ class BlockMomentum(MixingRule):
 
     def mix(self) -> StepCost:
         self.num_steps += 1
-        if self.num_steps % self.block_steps:
-            return StepCost()
-        begin = time.perf_counter()
-        self.mean_P.copy_(self.weights_P)
-        self.world.mean(self.mean_P)
-        waited = time.perf_counter()
+        begin = waited = self.clock.mark()
+        ends_block = self.num_steps % self.block_steps == 0
+        if ends_block:
+            self.mean_P.copy_(self.weights_P)
+            self.world.mean(self.mean_P)
+            waited = self.clock.mark()
+            self._filter()
+        wait_s, comm_s = self.clock.seconds((begin, waited), (waited, self.clock.mark()))
+        return StepCost(comm_s, wait_s, all_reduce_bytes(self.mean_P, self.world) if ends_block else 0)
+
+    def _filter(self) -> None:
+        """From the mean to where all begin the next block."""
         change_W = torch.sub(self.mean_W, self.previous_W, out=self.previous_W)
         self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)
         # w' + D, written so that D = G leaves the mean as it is, bit for bit
         torch.add(self.mean_W, self._beyond(change_W), out=self.weights_W)
         self.buffers_B.copy_(self.mean_P[len(self.weights_W) :])
         self.previous_W.copy_(self.weights_W)
-        return StepCost(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
 
     def _beyond(self, change_W: Tensor) -> Tensor:
         """How far beyond the mean the next block begins, in the memory of `change_W`, which is G."""

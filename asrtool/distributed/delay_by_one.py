@@ -7,25 +7,22 @@ Buffers likewise, where u is what the forward pass has changed.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from queue import SimpleQueue
 
 import torch
 from torch import Tensor
 
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
-from asrtool.distributed.timeout import TIMEOUT_S
+from asrtool.distributed.transfer import beside
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World, all_reduce_bytes
 
 
 class DelayByOne(MixingRule):
-    """Keeps, beside P values, as many again: their mean over the learners.
+    """Keeps, beside P values, as many again: their mean over the learners, copied and taken beside the computation.
 
-    A thread copies the weights and takes the mean, since only starting that took the computing thread 0.3 ms a step.
     The values behind the first `num_weights` are buffers, which a forward pass changes: they are copied before it.
     """
 
@@ -43,44 +40,40 @@ class DelayByOne(MixingRule):
         self.world = world
         self.move = move
         self.under_way = False
-        self.asked: SimpleQueue[bool] = SimpleQueue()  # True for a mean, False for the end
-        self.taken: SimpleQueue[Exception | None] = SimpleQueue()
-        self.thread = threading.Thread(target=self._serve, name="mean", daemon=True)
+        self.clock = clock_of(weights_P)
+        self.beside = beside(self._take_mean, weights_P, "mean")
 
     def start(self) -> None:
-        self.mean_P = torch.empty_like(self.weights_P, pin_memory=self.weights_P.is_pinned())
-        self.thread.start()
+        self.mean_P = torch.empty_like(self.weights_P)
         self.begin()
 
     def mix(self) -> StepCost:
-        begin = time.perf_counter()
+        begin = self.clock.mark()
         self.finish()
-        waited = time.perf_counter()
+        waited = self.clock.mark()
         self._add_changes()
         if self.move:
             self.move(self.mean_P)
             self.weights_P, self.mean_P = self.mean_P, self.weights_P
         else:
             self.weights_P.copy_(self.mean_P)
-        return StepCost(time.perf_counter() - waited, waited - begin, all_reduce_bytes(self.mean_P, self.world))
+        wait_s, comm_s = self.clock.seconds((begin, waited), (waited, self.clock.mark()))
+        return StepCost(comm_s, wait_s, all_reduce_bytes(self.mean_P, self.world))
 
     def begin(self) -> None:
         self.under_way = True
         self.before_B = self.weights_P[self.num_weights :].clone()
-        self.asked.put(True)
+        self.beside.begin()
 
     def finish(self) -> None:
         """Raises RuntimeError where another learner is lost."""
         if self.under_way:
             self.under_way = False
-            if error := self.taken.get():
-                raise error
+            self.beside.wait()
 
     def close(self) -> None:
         """Where this learner fails, the others have yet to join the mean; ending within it would abort the process."""
-        self.asked.put(False)
-        if self.thread.is_alive():
-            self.thread.join(TIMEOUT_S)
+        self.beside.close()
 
     def _add_changes(self) -> None:
         """Give the mean of buffers what the forward pass has changed since.
@@ -90,16 +83,10 @@ class DelayByOne(MixingRule):
         now_B, mean_B = self.weights_P[self.num_weights :], self.mean_P[self.num_weights :]
         torch.add(now_B, mean_B.sub_(self.before_B), out=mean_B)
 
-    def _serve(self) -> None:
-        while self.asked.get():
-            try:
-                self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])
-                self.mean_P[self.num_weights :].copy_(self.before_B)
-                self.world.mean(self.mean_P)
-            except Exception as error:  # whatever it is: the computing thread would wait for ever
-                self.taken.put(error)
-            else:
-                self.taken.put(None)
+    def _take_mean(self) -> None:
+        self.mean_P[: self.num_weights].copy_(self.weights_P[: self.num_weights])
+        self.mean_P[self.num_weights :].copy_(self.before_B)
+        self.world.mean(self.mean_P)
 
 
 def delay_by_one(context: StrategyContext) -> Strategy:

@@ -1,4 +1,4 @@
-"""The weights of a model as one flat tensor on the host, which is what learners exchange."""
+"""The weights of a model as one flat tensor, where the model computes, which is what learners exchange."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignment
 class FlatWeights:
     """`weights_P`: P float32 values, the parameters one after another, then the float buffers.
 
-    The first `num_weights` values are those of parameters. Where the model lies on the host its parameters and buffers
-    become views of `weights_P`, so that nothing is ever copied.
+    The first `num_weights` values are those of parameters. Parameters and buffers of the model become views of
+    `weights_P`, which lies on their device, so that nothing is ever copied.
     """
 
     def __init__(self, model: nn.Module, slices: int = 1, with_buffers: bool = True) -> None:
@@ -26,47 +26,31 @@ class FlatWeights:
         self.slices = slices
         self.parameters = list(model.parameters())
         self.buffers = float_buffers(model) if with_buffers else []
-        self.on_host = are_on_host(self.parameters)
         tensors = self._tensors()
         for tensor in tensors:
             tensor.data = tensor.data.clone()  # one cut out of another has gaps, which a view would have as well
         self.sizes = [-(-tensor.numel() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
         self.sizes[-1] += -sum(self.sizes) % slices
         self.num_weights = sum(self.sizes[: len(self.parameters)])
-        weights_P = torch.zeros(sum(self.sizes), pin_memory=not self.on_host and torch.cuda.is_available())
+        weights_P = torch.zeros(sum(self.sizes), device=self.parameters[0].device)
         torch._foreach_copy_(views_of(weights_P, self.sizes, tensors), [tensor.data for tensor in tensors])
         self.move(weights_P)
 
     def move(self, weights_P: Tensor) -> None:
-        """Lie in `weights_P`, of shape (P,), from now on. A model on the host then is what that holds."""
+        """Lie in `weights_P`, of shape (P,), from now on. The model then is what that holds."""
         self.weights_P = weights_P
         tensors = self._tensors()
         self.views = views_of(weights_P, self.sizes, tensors)
-        if self.on_host:
-            for tensor, view in zip(tensors, self.views, strict=True):
-                tensor.data = view
-
-    def fetch(self) -> Tensor:
-        """`weights_P`, being what the model has now."""
-        if not self.on_host:
-            views = self.views[: len(self.parameters)]
-            torch._foreach_copy_(views, [parameter.data for parameter in self.parameters])
-        self.fetch_buffers()
-        return self.weights_P
+        for tensor, view in zip(tensors, self.views, strict=True):
+            tensor.data = view
 
     def fetch_buffers(self) -> None:
-        """The same for buffers alone. On the host only those are copied that a module has replaced."""
+        """`weights_P` has again what the model has: a module may have replaced a buffer by another tensor."""
         for buffer, view in zip(self.buffers, self.views[len(self.parameters) :], strict=True):
             tensor = buffer.tensor
             if tensor.data_ptr() != view.data_ptr():
                 view.copy_(tensor)
-                if self.on_host:
-                    tensor.data = view
-
-    def load(self) -> None:
-        """Give the model what `weights_P` holds now."""
-        if not self.on_host:
-            torch._foreach_copy_([tensor.data for tensor in self._tensors()], self.views)
+                tensor.data = view
 
     def sample(self, weights_P: Tensor) -> Tensor:
         """Runs of neighbouring weights: single ones would each take a line of the cache, at every step."""

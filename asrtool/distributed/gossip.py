@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.strategy import MixingRule, StepCost
+from asrtool.distributed.swap import swap_of
 from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
 from asrtool.distributed.view import Recorded, View
 from asrtool.distributed.world import World, own_address
@@ -27,6 +28,7 @@ class Gossip(MixingRule):
 
     def __init__(self, weights_P: Tensor, world: World, ring: Ring, message_type: str, seed: int) -> None:
         self.weights_P = weights_P
+        self.clock = clock_of(weights_P)
         self.world = world
         self.ring = ring
         self.message_type = MESSAGES[message_type]
@@ -38,22 +40,23 @@ class Gossip(MixingRule):
         self.exchanger: Exchanger | None = None
 
     def start(self) -> None:
-        self.view = View(self.weights_P, self.message_type)
+        self.view = View(self.weights_P.cpu(), self.message_type)
         if self.world.size > 1:
             self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address(self.world))
             self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
+        self.swap = swap_of(self.view, self.weights_P, self.exchanger)
 
     def mix(self) -> StepCost:
-        begin = time.perf_counter()
-        staleness = self.view.num_pulls
-        self.view.update(self.weights_P)
+        begin = self.clock.mark()
+        staleness = self.swap.swap()
         self.num_steps += 1
         if self.exchanger is None:
             return StepCost()
         before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
         skipped, self.num_skipped = self.num_skipped, self.num_busy + self.exchanger.num_refused
+        (comm_s,) = self.clock.seconds((begin, self.clock.mark()))
         return StepCost(
-            time.perf_counter() - begin,
+            comm_s,
             0.0,
             self.num_bytes - before,
             staleness,
@@ -64,16 +67,16 @@ class Gossip(MixingRule):
     def begin(self) -> None:
         if self.exchanger:
             ring = self.ring(self.world.size, self.num_steps, self.seed)
-            self.num_busy += not self.exchanger.begin(right_neighbour(ring, self.world.rank))
+            self.num_busy += not self.swap.begin(right_neighbour(ring, self.world.rank))
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for
-        if self.exchanger:
-            self.exchanger.finish()
+        self.swap.drain()
         self.world.barrier()
-        self.view.update(self.weights_P)
+        self.swap.settle()
 
     def record(self, cut: int) -> Recorded:
+        self.swap.publish()
         return self.view.record(cut)
 
     def give_back(self, values_P: Tensor) -> None:
@@ -86,5 +89,6 @@ class Gossip(MixingRule):
         self.num_steps = state["num_steps"]
 
     def close(self) -> None:
+        self.swap.close()
         if self.exchanger:
             self.exchanger.close()

@@ -7,14 +7,13 @@ of the same local rank on other nodes, so all links of a node are used; then the
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import torch.distributed as collectives
 from torch import Tensor
 
 from asrtool import registry
 from asrtool.distributed.allreduce import AveragedGradients
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.delay_by_one import DelayByOne
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
@@ -49,18 +48,19 @@ class Sliced(MixingRule):
         self.outer = outer
         self.before_update = outer.before_update
         self.asynchronous = outer.asynchronous
+        self.clock = clock_of(slice_P)
 
     def start(self) -> None:
         self.outer.start()
 
     def mix(self) -> StepCost:
-        begin = time.perf_counter()
+        begin = self.clock.mark()
         self._average_buffers()
-        averaged = time.perf_counter()
+        averaged = self.clock.mark()
         cost = self.outer.mix()
-        mixed = time.perf_counter()
+        mixed = self.clock.mark()
         self.gather_slices()
-        cost.wait_s += time.perf_counter() - mixed + averaged - begin
+        cost.wait_s += sum(self.clock.seconds((begin, averaged), (mixed, self.clock.mark())))
         cost.num_bytes += self.slice_P.nbytes * (self.node.size - 1) + all_reduce_bytes(self.buffers_B, self.node)
         return cost
 
@@ -83,8 +83,7 @@ class Sliced(MixingRule):
 
     def gather_slices(self) -> None:
         if self.node.size > 1:
-            slices = list(self.flat.weights_P.chunk(self.node.size))
-            collectives.all_gather(slices, self.slice_P.clone(), group=self.node.group)
+            self.node.all_gather(list(self.flat.weights_P.chunk(self.node.size)), self.slice_P)
 
     def state(self) -> dict[str, Any]:
         return self.outer.state()
@@ -116,14 +115,13 @@ class SuperLearner(LocalReplica):
     def start(self) -> None:
         self.gradients.start()
         self.mixing.gather_slices()  # of a checkpoint each has read its own
-        self.flat.load()
         super().start()
 
     def snapshot(self, cut: int) -> Snapshot:
         snapshot = super().snapshot(cut)
         slice_P = self.mixing.slice_P
         if not self.asynchronous:
-            snapshot.values_P = slice_P.clone()
+            snapshot.values_P = slice_P.to("cpu", copy=True)
         snapshot.offset = int(slice_P.storage_offset())
         snapshot.weight = self.node.size / self.world.size
         snapshot.shared = {"optimizer": snapshot.learner.pop("optimizer")}

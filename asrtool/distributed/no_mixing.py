@@ -25,7 +25,7 @@ class NoMixing(MixingRule):
         return StepCost()
 
     def record(self, cut: int) -> Recorded:
-        recorded = Recorded(self.weights_P.clone())
+        recorded = Recorded(self.weights_P.to("cpu", copy=True))
         recorded.settled.set()
         return recorded
 

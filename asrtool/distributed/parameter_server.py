@@ -177,7 +177,8 @@ class ParameterServer(Strategy):
         self.flat = FlatWeights(context.model, with_buffers=False)
         self.statistics = OwnStatistics(context.model, context.world)
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push)
-        self.gradients_P = torch.zeros_like(self.flat.weights_P)
+        self.weights_P = self.flat.weights_P.cpu()  # on the host the very same
+        self.gradients_P = torch.zeros_like(self.weights_P)
         self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
         runs = split_evenly(self.flat.sizes, context.settings.num_servers)
         self.lengths = [sum(self.flat.sizes[run]) for run in runs]
@@ -225,8 +226,8 @@ class ParameterServer(Strategy):
 
     def _receive(self) -> int:
         """Take the weights received, and return how many steps, this learner's among them, were made since the last."""
-        num_steps = self.client.receive(self.flat.weights_P.split(self.lengths))
-        self.flat.load()
+        num_steps = self.client.receive(self.weights_P.split(self.lengths))
+        self.flat.weights_P.copy_(self.weights_P)
         return num_steps
 
     def _num_answered(self) -> int:

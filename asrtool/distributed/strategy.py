@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.buffers import synchronise_counters
+from asrtool.distributed.clock import clock_of
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.update import NamedParameters, Update
 from asrtool.distributed.view import Recorded
@@ -47,7 +47,8 @@ class ConsensusMetrics:
 class Snapshot:
     """A learner's part of a checkpoint, as it is between two of its steps.
 
-    Tensors of `learner` and `shared` are those that training changes; `values_P` is a copy, once it is settled.
+    Tensors of `learner` and `shared` are those that training changes; `values_P` is a copy on the host, once it is
+    settled.
     """
 
     learner: dict[str, Any]  # what this learner has of its own
@@ -197,6 +198,7 @@ class LocalReplica(Strategy):
         self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
         self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
         self.mean_S: Tensor | None = None
+        self.clock = clock_of(flat.weights_P)
 
     def start(self) -> None:
         self.mixing.start()
@@ -205,30 +207,25 @@ class LocalReplica(Strategy):
         self.mean_P = self.flat.weights_P  # gives the last one's memory back
         if self.mixing.before_update:
             self.flat.fetch_buffers()  # backward has left the weights as they were
-            cost = self._mix()
+            cost = self.mixing.mix()
             norm = self._update()
         else:
             norm = self._update()
-            cost = self._mix()
-        begin = time.perf_counter()
+            cost = self.mixing.mix()
+        begin = self.clock.mark()
         self.mixing.begin()
-        cost.comm_s += time.perf_counter() - begin
+        cost.comm_s += self.clock.seconds((begin, self.clock.mark()))[0]
         return norm, cost
-
-    def _mix(self) -> StepCost:
-        cost = self.mixing.mix()
-        self.flat.load()
-        return cost
 
     def _update(self) -> float:
         before_S = self.flat.sample(self.flat.weights_P)
         norm = self.update.step()
-        self.updates_S += self.flat.sample(self.flat.fetch()) - before_S
+        self.flat.fetch_buffers()
+        self.updates_S += self.flat.sample(self.flat.weights_P) - before_S
         return norm
 
     def synchronise(self) -> ConsensusMetrics:
         self.mixing.finish()
-        self.flat.load()
         synchronise_counters(self.model, self.world)
         self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)
@@ -240,11 +237,11 @@ class LocalReplica(Strategy):
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
         own_P = self.flat.weights_P.clone()
-        self._become(self.mean_P)
+        self.flat.weights_P.copy_(self.mean_P)
         try:
             yield
         finally:  # a learner may be asked to stop while it evaluates
-            self._become(own_P)
+            self.flat.weights_P.copy_(own_P)
 
     def snapshot(self, cut: int) -> Snapshot:
         recorded = self.mixing.record(cut) if self.asynchronous else None
@@ -252,7 +249,7 @@ class LocalReplica(Strategy):
         return Snapshot(
             learner={"mixing": self.mixing.state(), "optimizer": self.optimizer.state_dict()},
             shared={"mixing": self.mixing.shared_state()},
-            values_P=recorded.values_P if recorded else self.flat.weights_P.clone(),
+            values_P=recorded.values_P if recorded else self.flat.weights_P.to("cpu", copy=True),
             weight=1 / self.world.size,
             updates_S=self.recorded_S - before_S,
             settled=recorded.settled if recorded else None,
@@ -265,16 +262,11 @@ class LocalReplica(Strategy):
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         offset, values_P = learner["offset"], learner["values_P"]
         self.flat.weights_P[offset : offset + len(values_P)].copy_(values_P)
-        self.flat.load()
         self.optimizer.load_state_dict(learner["optimizer"])
         self.mixing.load_state(learner["mixing"], shared["mixing"])
 
     def close(self) -> None:
         self.mixing.close()
-
-    def _become(self, weights_P: Tensor) -> None:
-        self.flat.weights_P.copy_(weights_P)
-        self.flat.load()
 
     def _drift(self, mean_S: Tensor) -> float | None:
         updates_S = self.updates_S.clone()

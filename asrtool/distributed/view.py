@@ -96,6 +96,25 @@ class View:
                 base.copy_(weights)
             self.num_pulls = 0
 
+    def collect(self, out_P: Tensor) -> int:
+        """What exchanges have pulled since the last call, for the learner to add; returns how many there were.
+
+        With `publish` this is an update in two halves, between which the learner computes on.
+        """
+        with self.lock:
+            for v, base, out in _chunks(self.v_P, self.base_P, out_P):
+                torch.sub(v, base, out=out)
+                base.copy_(v)
+            num_pulls, self.num_pulls = self.num_pulls, 0
+            return num_pulls
+
+    def publish(self, weights_P: Tensor) -> None:
+        """`weights_P` is what the learner has, with all that was collected: v becomes that with the pulls since."""
+        with self.lock:
+            for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
+                v.sub_(base).add_(weights)
+                base.copy_(weights)
+
     def record(self, cut: int) -> Recorded:
         """v as it is now, for the checkpoint of `cut`, which every later exchange is behind."""
         with self.lock:

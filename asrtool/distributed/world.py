@@ -1,7 +1,7 @@
 """The learners of a training: the rank of this one, and collectives of all.
 
 torchrun, or the launcher here, sets rank and rendezvous address in the environment of every process. Collectives are
-those of torch.distributed: gloo for tensors on the host, NCCL for those on a GPU.
+those of torch.distributed: gloo for tensors on the host, NCCL for those on a GPU that no other learner uses.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ class World:
             collectives.all_reduce(values_P, group=self.group)
             values_P /= self.size
 
+    def all_gather(self, slices_P: list[Tensor], own_P: Tensor) -> None:
+        """Fill `slices_P`, one for each learner, with the values `own_P` of each; they may be the same memory."""
+        collectives.all_gather(slices_P, own_P.clone(), group=self.group)
+
     def split(self, groups: Sequence[Sequence[int]]) -> World:
         """The group of ranks that this learner is in. All learners call this, with the same groups."""
         mine = self
@@ -97,11 +101,17 @@ def init_collectives(world: World) -> None:
         return
     if torch.cuda.is_available():
         choose_gpu()
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     store = PrefixStore("collectives", world.store)
+    backend = "cpu:gloo,cuda:nccl" if _have_own_gpus(world, store) else "gloo"
     collectives.init_process_group(
         backend, store=store, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
     )
+
+
+def _have_own_gpus(world: World, store: PrefixStore) -> bool:
+    """Whether NCCL can connect all learners: it refuses two on a GPU. gloo copies what lies on one through the host."""
+    store.set(f"gpu/{world.rank}", str(world.local_size <= torch.cuda.device_count()))
+    return all(store.get(f"gpu/{rank}") == b"True" for rank in range(world.size))
 
 
 def choose_gpu() -> None:

@@ -20,8 +20,10 @@ from typing import Any
 import torch
 
 from asrtool.corpus.batches import load_ahead
+from asrtool.distributed.clock import GpuClock, HostClock, clock_of
 from asrtool.distributed.settings import Distributed
 from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.transfer import begin_copy
 from asrtool.distributed.work_queue import Assignment, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
@@ -65,6 +67,7 @@ class Training:
     world: World
     info: dict[str, Any]
     precision: Precision
+    clock: HostClock | GpuClock
     model: AcousticModel
     train_set: BatchSource
     dev_set: DevSet
@@ -105,6 +108,7 @@ class Training:
         self.model = components.model.to(self.precision.device)
         if found:
             self.model.load_state_dict(found["weights"])
+        self.clock = clock_of(next(self.model.parameters()))
         self.task = self._make_task(job.injection)
         self.strategy = self._make_strategy()
         if found:
@@ -264,7 +268,7 @@ class Training:
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""
         after = self.plan.place(assignment.round.epoch, assignment.round.slots.stop)
-        began, begin = time.time(), time.perf_counter()
+        began, begin, marked = time.time(), time.perf_counter(), self.clock.mark()
         if batch is not None and assignment.batch:
             prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)
         set_learning_rate(self.strategy.optimizer, self._learning_rate(after.samples))
@@ -272,13 +276,13 @@ class Training:
         loss = self.strategy.task(batch)
         self.straggler.stretch(time.perf_counter() - begin)
         self.strategy.update.backward(loss / self._divisor(assignment))
-        nats = loss.item()
-        grad_norm, cost = self.strategy.step()
+        nats = begin_copy(loss.detach())
+        grad_norm, cost = self.strategy.step()  # waits for the GPU
 
-        compute_s = time.perf_counter() - begin - cost.comm_s - cost.wait_s
+        compute_s = self.clock.seconds((marked, self.clock.mark()))[0] - cost.comm_s - cost.wait_s
         self.straggler.note(compute_s)
         figures = self.task.figures if batch is not None else {}
-        return Step(after.step, after.samples, nats, figures, grad_norm, began, compute_s, cost)
+        return Step(after.step, after.samples, float(nats), figures, grad_norm, began, compute_s, cost)
 
     def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step) -> None:
         assert assignment.batch is not None

@@ -166,6 +166,7 @@ class Assembly:
         self.evaluate = evaluate
         self.twin = copy.deepcopy(snapshots.model)
         self.flat = FlatWeights(self.twin, snapshots.strategy.flat.slices)
+        self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
 
     def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
@@ -196,7 +197,7 @@ class Assembly:
 
     def _average(self, parts: Sequence[dict[str, Any]]) -> ConsensusMetrics:
         """Make the twin the mean of all learners; how far these are from it, and it from where it should be."""
-        mean_P, num_weights = self.flat.weights_P.zero_(), self.flat.num_weights
+        mean_P, num_weights = self.mean_P.zero_(), self.flat.num_weights
         square = norm_square = 0.0
         for begin in range(0, len(mean_P), CHUNK):
             pieces = list(_pieces(parts, begin, min(begin + CHUNK, len(mean_P))))
@@ -209,7 +210,7 @@ class Assembly:
             end = min(begin + CHUNK, num_weights)
             norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
         self._count(parts)
-        self.flat.load()
+        self.flat.weights_P.copy_(mean_P)
         mean_S = self.flat.sample(mean_P)
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts))
 
@@ -217,7 +218,7 @@ class Assembly:
         updates_S = torch.stack([part["updates_S"] for part in parts]).mean(0)
         before_S = self.snapshots.strategy.mean_S if self.before_S is None else self.before_S
         self.before_S = mean_S
-        return None if before_S is None else float((mean_S - before_S - updates_S).norm() / mean_S.norm())
+        return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
 
     def _count(self, parts: Sequence[dict[str, Any]]) -> None:
         """Counters become the largest of any learner."""

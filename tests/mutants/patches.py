@@ -87,7 +87,7 @@ PATCHES = (
     Patch(
         "mean-of-delay-by-one-begins-when-awaited",
         "asrtool/distributed/delay_by_one.py",
-        """        self.asked.put(True)
+        """        self.beside.begin()
 
     def finish(self) -> None:
         \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
@@ -97,7 +97,7 @@ PATCHES = (
     def finish(self) -> None:
         \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
         if self.under_way:
-            self.asked.put(True)
+            self.beside.begin()
 """,
         ("tests/unit/distributed/test_delay_by_one.py",),
     ),

@@ -49,6 +49,15 @@ class ThreadWorld(World):
     def mean(self, values_P: torch.Tensor) -> None:
         values_P.copy_(torch.stack(self.gather(values_P.clone())).mean(0))
 
+    def all_gather(self, slices_P: list[torch.Tensor], own_P: torch.Tensor) -> None:
+        for slice_P, values_P in zip(slices_P, self.gather(own_P.clone()), strict=True):
+            slice_P.copy_(values_P)
+
+    def split(self, groups: Sequence[Sequence[int]]) -> World:
+        (mine,) = [ranks for ranks in groups if self.rank in ranks]
+        made = self.gather(Rendezvous(len(mine)))
+        return ThreadWorld(mine.index(self.rank), made[mine[0]]) if len(mine) > 1 else World()
+
 
 def worlds(num: int) -> list[World]:
     if num == 1:

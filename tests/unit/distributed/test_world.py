@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.distributed import HashStore
 
 from asrtool.distributed import world
 from asrtool.distributed.world import World, address_towards, own_address
@@ -34,6 +36,25 @@ def test_a_machine_that_knows_itself_by_a_loopback_address_takes_that_towards_an
     learner = Gathering()
     learner.guesses = guesses
     assert own_address(learner) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "expected"), [((2, 2, 2), "cpu:gloo,cuda:nccl"), ((2, 1, 2), "gloo"), ((2, 2, 0), "gloo")]
+)
+def test_nccl_connects_learners_only_where_each_has_a_gpu_of_its_own(
+    num_gpus: tuple[int, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two learners on a machine; NCCL would refuse two on a GPU, and learners of two backends would wait for ever."""
+    store, backends = HashStore(), []
+    monkeypatch.setattr(world.collectives, "init_process_group", lambda backend, **_: backends.append(backend))
+    monkeypatch.setattr(world, "choose_gpu", lambda: None)
+    for rank in (2, 1, 0):
+        for other in range(rank):  # what others have written by then
+            own = num_gpus[other] >= 2
+            store.set(f"collectives/gpu/{other}", str(own))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda rank=rank: num_gpus[rank])
+        world.init_collectives(World(rank, 3, 2, store))
+    assert backends == [expected] * 3
 
 
 def test_the_address_towards_this_machine_is_its_loopback_address() -> None:

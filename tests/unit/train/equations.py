@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from fake_gpu import fake_gpu
 from torch import Tensor, nn
 
 from asrtool.distributed import gossip as gossip_module
 from asrtool.distributed.settings import Bmuf
-from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
+from asrtool.distributed.strategy import NamedParameters, StepCost, Strategy, StrategyContext
 from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
@@ -94,6 +96,8 @@ class InLockStep:
         self.address = ""
         self.num_bytes = self.num_refused = 0
         self.partners: list[int] = []
+        self.idle = threading.Event()
+        self.idle.set()
         self.world = World()
 
     def begin(self, neighbour: int) -> bool:
@@ -112,7 +116,7 @@ class InLockStep:
         return partners
 
     def finish(self) -> None:
-        pass
+        """Each has ended when it has begun."""
 
     def close(self) -> None:
         pass
@@ -151,10 +155,11 @@ def start(strategy: Strategy) -> None:
         gossip.exchanger.world = gossip.world  # type: ignore[union-attr]
 
 
-def take_step(strategy: Strategy, world: World, step: int) -> None:
+def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
     inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
     strategy.task((inputs, wanted)).backward()
-    strategy.step()
+    _, cost = strategy.step()
+    return cost
 
 
 def train(name: str, num_steps: int) -> np.ndarray:
@@ -170,6 +175,30 @@ def train(name: str, num_steps: int) -> np.ndarray:
         world.barrier()
         strategy.close()
     return np.stack(weights)
+
+
+def train_counted(name: str, num_steps: int, on_gpu: bool) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """All values of the model after each step, and bytes that the step copied to the host and to the GPU, and sent.
+
+    The GPU is memory of the host; a step waits until all copies are made.
+    """
+    with connected() as world, fake_gpu() if on_gpu else contextlib.nullcontext([]) as streams:
+        model = NormalisedRegression()
+        strategy = build(name, model, world)
+        start(strategy)
+        values, counted = [], []
+        for step in range(num_steps):
+            before = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
+            cost = take_step(strategy, world, step)
+            mixing = getattr(strategy, "mixing", None)
+            if swap := getattr(getattr(mixing, "outer", mixing), "swap", None):
+                swap.drain()
+            values.append(np.concatenate([model.weight.detach().numpy().ravel(), model.statistics()]))
+            after = [sum(stream.to_host for stream in streams), sum(stream.to_gpu for stream in streams)]
+            counted.append((after[0] - before[0], after[1] - before[1], cost.num_bytes))
+        world.barrier()
+        strategy.close()
+    return np.stack(values), counted
 
 
 def train_normalised(name: str, num_steps: int) -> tuple[np.ndarray, np.ndarray, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -14,6 +15,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from equations import ring_order
+from fake_gpu import fake_gpu
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
 
@@ -67,10 +69,12 @@ def run(large: Path) -> Iterator[Run]:
 
 
 def train(large: Path, out: Path, strategy: str) -> None:
-    """Be one of the learners. Emulated compute has the same gradient for all; here a real one takes a while.
+    """Be one of the learners, on a GPU that is memory of the host where `strategy` is "NAME on a gpu".
 
-    It takes longer than the exchange beside it, also on a busy machine.
+    Emulated compute has the same gradient for all; here a real one takes a while. It takes longer than the exchange
+    beside it, also on a busy machine.
     """
+    strategy, _, on_gpu = strategy.partition(" on ")
     forward, begin = Task.forward, Exchanger.begin
     began: list[Exchanger] = []
 
@@ -85,8 +89,10 @@ def train(large: Path, out: Path, strategy: str) -> None:
         return begin(self, neighbour)
 
     saved = f"train.save_every_steps={SAVE_EVERY[int(os.environ['WORLD_SIZE'])]}"
-    config = load_config([large / "toy.toml"], (f"distributed.strategy={strategy}", saved))
-    with patch.object(Task, "forward", slow), patch.object(Exchanger, "begin", noted):
+    overrides = (f"distributed.strategy={strategy}", saved, "distributed.h-adpsgd.node_size=2")
+    config = load_config([large / "toy.toml"], overrides)
+    device = fake_gpu() if on_gpu else contextlib.nullcontext()
+    with patch.object(Task, "forward", slow), patch.object(Exchanger, "begin", noted), device:
         train_job(acoustic_job(large / "features", large / "tokenizer", out, config))
 
 
@@ -107,6 +113,16 @@ def test_the_mean_moves_by_the_updates_alone(run: Run, ring: str, num: int) -> N
     drifts = [entry["drift"] for entry in entries if "drift" in entry]
     assert len(drifts) >= NUM_EPOCHS
     assert max(drifts) < 1e-6
+
+
+def test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_once(run: Run, large: Path) -> None:
+    """There is a checkpoint every three steps, when exchanges and copies are under way."""
+    out = run("h-adpsgd on a gpu", 4)
+    drifts = [entry["drift"] for entry in lines(out / "metrics.jsonl", "learners") if "drift" in entry]
+    assert len(drifts) > NUM_EPOCHS
+    assert max(drifts) < 1e-6
+    assert batches_trained(out) == planned(large, large / "toy.toml")
+    assert sum(len(step["partners"]) for steps in steps_of(out, 4) for step in steps) > 0
 
 
 @every_number

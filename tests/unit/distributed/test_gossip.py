@@ -1,0 +1,98 @@
+"""Gossip by real messages between threads, its weights on a GPU that is memory of the host (tests/fake_gpu.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from fake_gpu import fake_gpu
+from learner_threads import Net, at_once, build, give_gradients, weights_of, worlds
+from torch import nn
+
+from asrtool.distributed import hierarchical
+from asrtool.distributed.strategy import StepCost, Strategy
+from asrtool.distributed.world import World
+
+NUM_STEPS = 5
+
+
+class SameGradients:
+    """In the place of AveragedGradients: those of a node are the same already."""
+
+    def __init__(self, task: nn.Module, *_: Any) -> None:
+        self.task = task
+
+    def start(self) -> None:
+        pass
+
+    def cost(self) -> StepCost:
+        return StepCost()
+
+
+def train(settings: dict[str, Any], name: str, num: int, check: Callable[[Strategy], None]) -> list[Strategy]:
+    """So many learners, in threads; `check` is called with each after every step, when all copies are made."""
+
+    def run(world: World, model: nn.Module) -> Strategy:
+        strategy = build(name, world, model, settings)
+        strategy.start()
+        strategy.synchronise()
+        random = np.random.default_rng(world.rank // settings.get("node_size", 1))
+        for _ in range(NUM_STEPS):
+            give_gradients(model, random)
+            strategy.step()
+            getattr(strategy.mixing, "outer", strategy.mixing).swap.drain()  # type: ignore[attr-defined]
+            world.barrier()
+            check(strategy)
+            world.barrier()
+        strategy.synchronise()
+        strategy.close()
+        return strategy
+
+    return at_once(run, worlds(num), [Net() for _ in range(num)])
+
+
+@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
+def test_of_a_node_of_eight_each_learner_copies_and_sends_an_eighth(message_type: str) -> None:
+    settings = {"node_size": 8, "outer": "adpsgd-fixed", "message_type": message_type}
+    copied: list[tuple[int, int]] = []
+
+    def check(strategy: Strategy) -> None:
+        stream = strategy.mixing.outer.swap.stream  # type: ignore[attr-defined]
+        copied.append((stream.to_host, stream.to_gpu))
+        stream.to_host = stream.to_gpu = 0
+
+    with fake_gpu(), patch.object(hierarchical, "AveragedGradients", SameGradients):
+        learners: Any = train(settings, "h-adpsgd", 16, check)
+    eighth = learners[0].flat.weights_P.nbytes // 8
+    once = (2 * eighth, 2 * eighth)  # the first step, and the synchronisation before it
+    assert sorted(copied) == sorted([*[(eighth, eighth)] * 16 * (NUM_STEPS - 1), *[once] * 16])
+    for learner in learners:
+        sent = learner.mixing.outer.exchanger.num_bytes  # asked and answered, once a step
+        assert sent == NUM_STEPS * 2 * eighth // (2 if message_type == "bf16" else 1)
+    for node in (learners[:8], learners[8:]):
+        for learner in node:
+            np.testing.assert_array_equal(weights_of(learner.model), weights_of(node[0].model))
+    assert (weights_of(learners[0].model) != weights_of(learners[8].model)).any()
+
+
+def test_alone_a_learner_copies_all_and_the_mean_has_every_update_once() -> None:
+    updates: dict[int, np.ndarray] = {}
+
+    def check(strategy: Strategy) -> None:
+        updates[strategy.world.rank] = strategy.updates_S.numpy().copy()  # type: ignore[attr-defined]
+
+    with fake_gpu() as streams:
+        learners: Any = train({}, "adpsgd-random", 4, check)
+    nbytes = learners[0].flat.weights_P.nbytes
+    for stream in streams:  # the synchronisations copy as well
+        assert (stream.to_host, stream.to_gpu) == ((NUM_STEPS + 2) * nbytes, (NUM_STEPS + 2) * nbytes)
+    for learner in learners:
+        assert learner.mixing.exchanger.num_bytes == NUM_STEPS * 2 * nbytes
+    sample_S = learners[0].flat.sample
+    means_S = np.mean([sample_S(learner.flat.weights_P).numpy() for learner in learners], axis=0)
+    start_S = sample_S(build("none", World(), Net()).flat.weights_P).numpy()
+    np.testing.assert_allclose(means_S, start_S + np.mean(list(updates.values()), axis=0), atol=1e-6)
+    assert np.abs(means_S - start_S).max() > 1e-3

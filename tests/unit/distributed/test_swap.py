@@ -1,0 +1,163 @@
+"""Weights on a GPU and their gossip view on the host; the GPU is memory of the host that counts copies."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu import CountedStream
+from torch import Tensor
+
+from asrtool.distributed.swap import GpuSwap
+from asrtool.distributed.view import View
+
+NUM_VALUES = 7
+
+
+class Direct:
+    """An Exchanger without messages: an exchange has taken place when `begin` returns."""
+
+    def __init__(self, view: View, views: list[View]) -> None:
+        self.view, self.views = view, views
+        self.idle = threading.Event()
+        self.idle.set()
+        self.error: Exception | None = None
+
+    def begin(self, neighbour: int) -> bool:
+        if self.error:
+            raise self.error
+        mine_P, theirs_P = torch.empty_like(self.view.v_P), torch.empty_like(self.view.v_P)
+        cut = self.view.ask(mine_P)
+        self.views[neighbour].answer(mine_P, theirs_P, 1 / 3, cut)
+        self.view.pull(mine_P, theirs_P, 1 / 3)
+        return True
+
+
+def swaps(num: int) -> list[Any]:
+    """So many learners with other weights each."""
+    random = torch.Generator().manual_seed(0)
+    weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
+    views = [View(own_P, torch.float32) for own_P in weights]
+    exchangers = [Direct(view, views) for view in views]
+    return [GpuSwap(*parts, CountedStream()) for parts in zip(views, weights, exchangers, strict=True)]  # type: ignore[arg-type]
+
+
+def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
+    """Some steps with random updates, one learner after the other; the mean of all updates."""
+    random = torch.Generator().manual_seed(5)
+    total_P = torch.zeros(NUM_VALUES)
+    for step in range(num_steps):
+        for rank, learner in enumerate(learners):
+            update_P = torch.randn(NUM_VALUES, generator=random)
+            learner.weights_P += update_P
+            total_P += update_P
+            learner.swap()
+            learner.begin((rank + 1 + step % (len(learners) - 1)) % len(learners))
+            if drain:
+                learner.ready.wait(60)
+    return total_P / len(learners)
+
+
+def settle(learners: list[Any]) -> None:
+    for learner in learners:
+        learner.drain()
+    for learner in learners:
+        learner.settle()
+        learner.close()
+
+
+def test_an_update_in_two_halves_has_the_bits_of_one_in_one() -> None:
+    random = torch.Generator().manual_seed(3)
+    halves, whole = (View(torch.zeros(NUM_VALUES), torch.float32) for _ in range(2))
+    halves_P, whole_P, pulls_P = torch.zeros(NUM_VALUES), torch.zeros(NUM_VALUES), torch.empty(NUM_VALUES)
+    for _ in range(20):
+        update_P, theirs_P = torch.randn(2, NUM_VALUES, generator=random)
+        for view in (halves, whole):
+            view.answer(theirs_P, torch.empty(NUM_VALUES), 1 / 3, 0)
+        whole_P += update_P
+        whole.update(whole_P)
+        assert halves.collect(pulls_P) == 1
+        halves_P += update_P
+        halves_P += pulls_P
+        halves.publish(halves_P)
+        assert torch.equal(halves_P, whole_P)
+        assert torch.equal(halves.v_P, whole.v_P)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_the_mean_moves_by_the_updates_alone_however_late_copies_are(drain: bool) -> None:
+    learners = swaps(3)
+    before_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
+    updates_P = train(learners, 50, drain)
+    settle(learners)
+    after_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
+    np.testing.assert_allclose(after_P, before_P + updates_P, atol=1e-4)
+    for learner in learners:
+        np.testing.assert_allclose(learner.view.v_P, learner.weights_P, atol=1e-5)
+
+
+def test_the_computing_thread_waits_for_no_copy() -> None:
+    learner, other = swaps(2)
+    learner.stream.free.clear()
+    other_P = other.view.v_P.clone()
+    assert learner.swap() == 0
+    assert learner.begin(1)
+    weights_P = learner.weights_P.clone()
+    assert learner.swap() == 0
+    assert not learner.begin(1)
+    assert torch.equal(learner.weights_P, weights_P)
+    learner.stream.free.set()
+    learner.drain()
+    assert learner.swap() == 1
+    np.testing.assert_allclose(learner.weights_P, weights_P + (other_P - weights_P) / 3, rtol=1e-5)
+    assert (learner.stream.to_host, learner.stream.to_gpu) == (4 * NUM_VALUES, 4 * NUM_VALUES)
+    for each in (learner, other):
+        each.close()
+
+
+def test_what_is_recorded_has_all_updates_and_the_pulls_that_the_weights_still_lack() -> None:
+    learner, other = swaps(2)
+    learner.swap()
+    learner.begin(1)
+    learner.drain()
+    learner.weights_P += 1
+    weights_P = learner.weights_P.clone()
+    learner.publish()
+    assert torch.equal(learner.weights_P, weights_P)  # those of a node stay alike until the next step
+    recorded = learner.view.record(1)
+    assert recorded.settled.is_set()
+    learner.swap()
+    assert not torch.equal(learner.weights_P, weights_P)
+    assert torch.equal(recorded.values_P, learner.weights_P)
+    for each in (learner, other):
+        each.close()
+
+
+def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
+    learner, other = swaps(2)
+    learner.exchanger.idle.clear()
+    learner.swap()
+    learner.begin(1)
+    learner.weights_P += 1
+    learner.publish()
+    with learner.view.lock:
+        np.testing.assert_allclose(learner.view.base_P, learner.weights_P)
+    learner.exchanger.idle.set()
+    settle([learner, other])
+    np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
+
+
+def test_an_error_of_a_trip_is_raised_by_the_next_step() -> None:
+    learner, other = swaps(2)
+    learner.exchanger.error = ConnectionError("gone")
+    learner.swap()
+    learner.begin(1)
+    with pytest.raises(ConnectionError, match="gone"):
+        learner.drain()
+    with pytest.raises(ConnectionError, match="gone"):
+        learner.swap()
+    for each in (learner, other):
+        each.close()
