@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from asrtool.settings import Choice, at_least, between, choice, named, one_of, positive
@@ -16,8 +17,15 @@ class Distributed:
     strategy: Choice = choice("strategy", "single")  # how learners combine gradients and weights
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
     lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
+    interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
 
     def __post_init__(self) -> None:
+        if "/" in self.interface:
+            try:
+                ipaddress.IPv4Network(self.interface, strict=False)
+            except ValueError:
+                expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
+                raise ValueError(f"distributed.interface is {self.interface!r}, {expected}") from None
         at_least(0, "distributed", self, "num_learners")
         positive("distributed", self, "lr_scale")
 

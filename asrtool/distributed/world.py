@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from asrtool.distributed.attempt import join_attempt, store_of
 from asrtool.distributed.environment import is_learner
+from asrtool.distributed.interface import address_on
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -47,6 +48,7 @@ class World:
     store: Any = None  # torch.distributed.Store of this attempt, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
     attempt: str = ""  # token, before each key of the store
+    interface: str = ""  # on which weights are exchanged, where a person has chosen one
 
     def gather(self, value: Value) -> list[Value]:
         """The values of all learners, by rank."""
@@ -80,7 +82,10 @@ class World:
         for ranks in groups:
             group = collectives.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT) if self.size > 1 else None
             if self.rank in ranks:
-                mine = World(ranks.index(self.rank), len(ranks), min(self.local_size, len(ranks)), self.store, group)
+                local_size = min(self.local_size, len(ranks))
+                mine = World(
+                    ranks.index(self.rank), len(ranks), local_size, self.store, group, interface=self.interface
+                )
         return mine
 
 
@@ -132,7 +137,12 @@ def leave_world() -> None:
 
 
 def own_address(world: World) -> str:
-    """The address of this machine as the learners of `world` see it; all of them call this."""
+    """The address of this machine as the learners of `world` see it; all of them call this.
+
+    AsrtoolError where it is to be that on an interface, and this machine has none there.
+    """
+    if world.interface:
+        return address_on(world.interface)
     address = address_towards(os.environ.get("MASTER_ADDR", "localhost"))
     others = [other for other in world.gather(address) if not other.startswith(LOOPBACK)]
     # To itself the machine of learner 0 may be 127.0.1.1, as Debian has it.

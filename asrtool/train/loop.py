@@ -98,6 +98,7 @@ class Training:
         self.code = job.code
         self.out = job.out
         self.world = world
+        world.interface = job.distributed.interface
         self.info = components.info
         self.train_set, self.dev_set = components.train_set, components.dev_set
         self.augment = components.augment

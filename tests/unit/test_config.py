@@ -97,7 +97,7 @@ OTHERS: dict[str, Any] = {
     "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2", "lm.weights": [0.25, 0.75],
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
-    "data.test": ["own"], "nnlm.precision": "bf16",
+    "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0",
 }  # fmt: skip
 
 
@@ -357,6 +357,10 @@ def test_components_are_named_in_a_list(text: str) -> None:
         # tables that are not chosen are checked as well
         ("train.sgd.momentum=x", "train.sgd.momentum is 'x', expected a number"),
         ("train.sgd.momentun=0", "unknown key train.sgd.momentun; did you mean train.sgd.momentum?"),
+        (
+            "distributed.interface=10.1.0.0/99",
+            "distributed.interface is '10.1.0.0/99', expected the name of an interface",
+        ),
     ],
 )
 def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str) -> None:
