@@ -44,11 +44,11 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     },
     "strategy": {
         "single": ("asrtool.distributed.strategy:single", ""),
-        "allreduce": ("asrtool.distributed.allreduce:AllReduce", ""),
+        "allreduce": ("asrtool.distributed.allreduce:AllReduce", "asrtool.distributed.settings:AllReduce"),
         "adpsgd": ("asrtool.distributed.adpsgd:adpsgd", "asrtool.distributed.settings:AdPsgd"),
         "adpsgd-fixed": ("asrtool.distributed.adpsgd:adpsgd_fixed", "asrtool.distributed.settings:Gossip"),
         "adpsgd-random": ("asrtool.distributed.adpsgd:adpsgd_random", "asrtool.distributed.settings:Gossip"),
-        "adpsgd-d1": ("asrtool.distributed.delay_by_one:delay_by_one", ""),
+        "adpsgd-d1": ("asrtool.distributed.delay_by_one:delay_by_one", "asrtool.distributed.settings:DelayByOne"),
         "h-adpsgd": ("asrtool.distributed.hierarchical:hierarchical", "asrtool.distributed.settings:Hierarchical"),
         "bmuf": ("asrtool.distributed.bmuf:bmuf", "asrtool.distributed.settings:Bmuf"),
         "ps-async": ("asrtool.distributed.parameter_server:parameter_server", "asrtool.distributed.settings:Servers"),

@@ -20,15 +20,19 @@ from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext, SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 
 
 class AveragedGradients:
-    """Averages the gradients of `task` over the learners of `world`, by torch's DistributedDataParallel."""
+    """Averages the gradients of `task` over the learners of `world`, by torch's DistributedDataParallel.
 
-    def __init__(self, task: nn.Module, world: World) -> None:
+    Gradients are divided in float32, then rounded to the type of messages and summed in it.
+    """
+
+    def __init__(self, task: nn.Module, world: World, message_type: torch.dtype) -> None:
         self.world = world
-        self.task = task
+        self.message_type = message_type
+        self.bare_task = self.task = task
         self.clock = clock_of(next(task.parameters()))
         self.last_ready = self.clock.mark()  # when the last gradient was computed
         self.num_bytes = 0
@@ -46,6 +50,13 @@ class AveragedGradients:
             self.task.zero_grad(set_to_none=True)
             self.num_bytes = 0
 
+    def close(self) -> None:
+        """Free DDP while others still refer to the group.
+
+        Where DDP is the last, it holds Python's lock and waits for a thread of gloo, which may wait for that lock.
+        """
+        self.task = self.bare_task
+
     def cost(self) -> StepCost:
         """Cost of the backward that has just ended."""
         if self.world.size == 1:
@@ -58,17 +69,18 @@ class AveragedGradients:
         if bucket.is_last():
             self.last_ready = self.clock.mark()
         gradients = bucket.buffer()
-        self.num_bytes += all_reduce_bytes(gradients, self.world)
+        self.num_bytes += all_reduce_bytes(gradients, self.world, self.message_type)
         gradients /= self.world.size
-        work = collectives.all_reduce(gradients, group=self.world.group, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0])
+        message = gradients.to(self.message_type)  # float32: the very same
+        work = collectives.all_reduce(message, group=self.world.group, async_op=True)
+        return work.get_future().then(lambda future: gradients.copy_(future.value()[0]))
 
 
 class AllReduce(SynchronousStrategy):
     """The same weights at all learners."""
 
     def __init__(self, context: StrategyContext) -> None:
-        self.gradients = AveragedGradients(context.task, context.world)
+        self.gradients = AveragedGradients(context.task, context.world, MESSAGES[context.settings.message_type])
         self.statistics = OwnStatistics(context.model, context.world)
         super().__init__(context, AssignmentRule(group_size=context.world.size, lockstep=True), self.gradients.task)
 
@@ -79,6 +91,10 @@ class AllReduce(SynchronousStrategy):
         cost = self.gradients.cost()
         norm, _ = super().step()
         return norm, cost
+
+    def close(self) -> None:
+        self.gradients.close()
+        self.task = self.gradients.task
 
     def synchronise(self) -> ConsensusMetrics:
         self.statistics.synchronise()

@@ -18,13 +18,13 @@ from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 
 
 class BlockMomentum(MixingRule):
-    """Keeps the W weights w' at the start of the block, their momentum D, and the mean of all P values.
+    """Keeps the P values at the start of the block, w' among them, the momentum D of W weights, and the mean of all P.
 
-    w' and D are the same at all learners.
+    The first two are the same at all learners. Messages of bf16 are of what changed since the start of the block.
     """
 
     def __init__(self, flat: FlatWeights, world: World, settings: Bmuf) -> None:
@@ -39,12 +39,14 @@ class BlockMomentum(MixingRule):
         self.rate = settings.block_rate
         self.nesterov = settings.nesterov
         self.num_steps = 0
-        self.previous_W = self.weights_W.clone()
+        self.message_type = MESSAGES[settings.message_type]
+        self.previous_P = self.weights_P.clone()
+        self.previous_W = self.previous_P[: flat.num_weights]
         self.momentum_W = torch.zeros_like(self.weights_W)
 
     def start(self) -> None:
         if self.num_steps == 0:
-            self.previous_W.copy_(self.weights_W)
+            self.previous_P.copy_(self.weights_P)
 
     def mix(self) -> StepCost:
         self.num_steps += 1
@@ -52,11 +54,12 @@ class BlockMomentum(MixingRule):
         ends_block = self.num_steps % self.block_steps == 0
         if ends_block:
             self.mean_P.copy_(self.weights_P)
-            self.world.mean(self.mean_P)
+            self.world.mean_beyond(self.previous_P, self.mean_P, self.message_type)
             waited = self.clock.mark()
             self._filter()
+        num_bytes = all_reduce_bytes(self.mean_P, self.world, self.message_type)
         wait_s, comm_s = self.clock.seconds((begin, waited), (waited, self.clock.mark()))
-        return StepCost(comm_s, wait_s, all_reduce_bytes(self.mean_P, self.world) if ends_block else 0)
+        return StepCost(comm_s, wait_s, num_bytes if ends_block else 0)
 
     def _filter(self) -> None:
         """From the mean to where all begin the next block."""
@@ -65,7 +68,7 @@ class BlockMomentum(MixingRule):
         # w' + D, written so that D = G leaves the mean as it is, bit for bit
         torch.add(self.mean_W, self._beyond(change_W), out=self.weights_W)
         self.buffers_B.copy_(self.mean_P[len(self.weights_W) :])
-        self.previous_W.copy_(self.weights_W)
+        self.previous_P.copy_(self.weights_P)
 
     def _beyond(self, change_W: Tensor) -> Tensor:
         """How far beyond the mean the next block begins, in the memory of `change_W`, which is G."""
@@ -78,11 +81,11 @@ class BlockMomentum(MixingRule):
         return {"num_steps": self.num_steps}
 
     def shared_state(self) -> dict[str, Any]:
-        return {"previous_W": self.previous_W, "momentum_W": self.momentum_W}
+        return {"previous_P": self.previous_P, "momentum_W": self.momentum_W}
 
     def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
         self.num_steps = state["num_steps"]
-        self.previous_W.copy_(shared["previous_W"])
+        self.previous_P.copy_(shared["previous_P"])
         self.momentum_W.copy_(shared["momentum_W"])
 
 

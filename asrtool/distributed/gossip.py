@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from asrtool.distributed.clock import clock_of
@@ -13,9 +12,7 @@ from asrtool.distributed.strategy import MixingRule, StepCost
 from asrtool.distributed.swap import swap_of
 from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
 from asrtool.distributed.view import Recorded, View
-from asrtool.distributed.world import World, own_address
-
-MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+from asrtool.distributed.world import MESSAGES, World, own_address
 
 
 class Gossip(MixingRule):

@@ -28,7 +28,7 @@ from asrtool.distributed.strategy import (
 )
 from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World, all_reduce_bytes
+from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 from asrtool.errors import AsrtoolError
 
 NODE_SIZE = "distributed.h-adpsgd.node_size"
@@ -86,10 +86,10 @@ class Sliced(MixingRule):
             self.node.all_gather(list(self.flat.weights_P.chunk(self.node.size)), self.slice_P)
 
     def state(self) -> dict[str, Any]:
-        return self.outer.state()
+        return {**self.outer.state(), **self.outer.shared_state()}  # not alike in a node, of other slices
 
     def load_state(self, state: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.outer.load_state(state, shared)
+        self.outer.load_state(state, state)
 
     def close(self) -> None:
         self.outer.close()
@@ -108,7 +108,7 @@ class SuperLearner(LocalReplica):
         assignment_rule: AssignmentRule,
         node: World,
     ) -> None:
-        self.gradients = AveragedGradients(context.task, node)
+        self.gradients = AveragedGradients(context.task, node, MESSAGES[context.settings.message_type])
         self.node = node
         super().__init__(context, flat, mixing, assignment_rule, self.gradients.task)
 
@@ -130,6 +130,11 @@ class SuperLearner(LocalReplica):
 
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         super().load_state({**learner, **shared}, {"mixing": {}})
+
+    def close(self) -> None:
+        super().close()
+        self.gradients.close()
+        self.task = self.gradients.task
 
     def step(self) -> tuple[float, StepCost]:
         inner = self.gradients.cost()
@@ -173,6 +178,6 @@ def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, o
     if settings.outer == "adpsgd-d1":
         first = int(slice_P.storage_offset())
         num_weights = min(max(flat.num_weights - first, 0), len(slice_P))
-        return DelayByOne(slice_P, num_weights, others)
+        return DelayByOne(slice_P, num_weights, others, settings.message_type)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
     return Gossip(slice_P, others, ring, settings.message_type, context.seed)

@@ -31,6 +31,26 @@ class Distributed:
 
 
 @dataclass(frozen=True)
+class AllReduce:
+    """The same weights at all learners."""
+
+    message_type: str = "fp32"  # or bf16: gradients that learners average
+
+    def __post_init__(self) -> None:
+        one_of("distributed.allreduce.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class DelayByOne:
+    """The mean over all learners, taken while they compute."""
+
+    message_type: str = "fp32"  # or bf16: what learners have changed since the last mean
+
+    def __post_init__(self) -> None:
+        one_of("distributed.adpsgd-d1.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
 class Gossip:
     """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
 
@@ -57,7 +77,7 @@ class Hierarchical:
 
     node_size: int = 0  # learners of a super-learner; 0 is all of a machine
     outer: str = "adpsgd-random"  # how super-learners mix; or adpsgd-fixed, adpsgd-d1
-    message_type: str = "fp32"  # or bf16: weights that super-learners exchange
+    message_type: str = "fp32"  # or bf16: gradients within super-learners, and what is exchanged between them
 
     def __post_init__(self) -> None:
         at_least(0, "distributed.h-adpsgd", self, "node_size")
@@ -73,11 +93,13 @@ class Bmuf:
     block_momentum: float = 0.5  # 0 is plain periodic averaging
     block_rate: float = 1.0  # fraction of a block's change that is taken
     nesterov: bool = False  # a block begins where the momentum alone would take the weights next
+    message_type: str = "fp32"  # or bf16: what learners have changed in a block
 
     def __post_init__(self) -> None:
         at_least(1, "distributed.bmuf", self, "block_steps")
         between("distributed.bmuf.block_momentum", self.block_momentum, 0, 0.99)
         positive("distributed.bmuf", self, "block_rate")
+        one_of("distributed.bmuf.message_type", self.message_type, MESSAGE_TYPES)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # longer.
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
 LOOPBACK = "127."
+MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `message_type` of the settings names
 
 
 @dataclass
@@ -66,11 +67,26 @@ class World:
         """Wait until all learners call this; RuntimeError at once when one has died."""
         self.gather(None)
 
-    def mean(self, values_P: Tensor) -> None:
-        """Replace `values_P` by the mean over the learners."""
+    def mean(self, values_P: Tensor, message_type: torch.dtype = torch.float32) -> None:
+        """Replace `values_P`, float32, by the mean over the learners, which gets the same bits at all of them.
+
+        With other messages values are rounded to their type, and so are the sums on their way; the last division is by
+        float32.
+        """
         if self.size > 1:
-            collectives.all_reduce(values_P, group=self.group)
+            message_P = values_P.to(message_type)  # float32: the very same
+            collectives.all_reduce(message_P, group=self.group)
+            values_P.copy_(message_P)
             values_P /= self.size
+
+    def mean_beyond(self, base_P: Tensor, values_P: Tensor, message_type: torch.dtype) -> None:
+        """The same, where `base_P` has the same bits at all learners: only what is beyond it is rounded."""
+        if message_type == torch.float32:
+            self.mean(values_P)
+        else:
+            values_P -= base_P
+            self.mean(values_P, message_type)
+            values_P += base_P
 
     def all_gather(self, slices_P: list[Tensor], own_P: Tensor) -> None:
         """Fill `slices_P`, one for each learner, with the values `own_P` of each; they may be the same memory."""
@@ -132,8 +148,9 @@ def leave_world() -> None:
     group.
     """
     if collectives.is_initialized():
-        collectives.destroy_process_group()
         gc.collect()  # a strategy may hold a group in a cycle, as DistributedDataParallel does
+        collectives.destroy_process_group()
+        gc.collect()
 
 
 def own_address(world: World) -> str:
@@ -159,6 +176,6 @@ def address_towards(host: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def all_reduce_bytes(values: Tensor, world: World) -> int:
+def all_reduce_bytes(values: Tensor, world: World, message_type: torch.dtype = torch.float32) -> int:
     """What a learner sends so that all hold the sum of `values`: each part once on its way to the sum and once back."""
-    return 2 * values.nbytes * (world.size - 1) // world.size
+    return 2 * values.numel() * message_type.itemsize * (world.size - 1) // world.size

@@ -248,6 +248,27 @@ PATCHES = (
         (f"{TEST_EQUATIONS}[bmuf]",),
     ),
     Patch(
+        "pulls-added-twice",
+        "asrtool/distributed/swap.py",
+        "            self.weights_P += self.pulls_P\n        self.pending = False",
+        "            self.weights_P += self.pulls_P",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "publishing-forgets-pulls",
+        VIEW,
+        "v.sub_(base).add_(weights)",
+        "v.copy_(weights)",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "bf16-rounds-the-weights",
+        "asrtool/distributed/world.py",
+        "            values_P -= base_P\n            self.mean(values_P, message_type)\n            values_P += base_P",
+        "            self.mean(values_P, message_type)",
+        ("tests/unit/train/test_transfers.py",),
+    ),
+    Patch(
         "nesterov-without-looking-ahead",
         BMUF,
         ".add_(self.momentum_W, alpha=self.momentum)\n",
@@ -257,8 +278,8 @@ PATCHES = (
     Patch(
         "bmuf-keeps-its-first-weights",
         BMUF,
-        "        self.previous_W.copy_(self.weights_W)\n        return",
-        "        return",
+        "        self.previous_P.copy_(self.weights_P)\n\n    def _beyond",
+        "\n    def _beyond",
         (f"{TEST_EQUATIONS}[bmuf]",),
     ),
     Patch(

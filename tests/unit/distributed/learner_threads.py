@@ -46,8 +46,8 @@ class ThreadWorld(World):
         self.rendezvous.barrier.wait()
         return values
 
-    def mean(self, values_P: torch.Tensor) -> None:
-        values_P.copy_(torch.stack(self.gather(values_P.clone())).mean(0))
+    def mean(self, values_P: torch.Tensor, message_type: torch.dtype = torch.float32) -> None:
+        values_P.copy_(torch.stack(self.gather(values_P.to(message_type, copy=True).float())).mean(0))
 
     def all_gather(self, slices_P: list[torch.Tensor], own_P: torch.Tensor) -> None:
         for slice_P, values_P in zip(slices_P, self.gather(own_P.clone()), strict=True):

@@ -23,7 +23,7 @@ class Doubling(World):
         self.error = error
         self.free = threading.Event()
 
-    def mean(self, values_P: Tensor) -> None:
+    def mean(self, values_P: Tensor, message_type: torch.dtype = torch.float32) -> None:
         assert self.free.wait(60)
         if self.error:
             raise self.error
@@ -72,7 +72,7 @@ def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> N
         def split(self, groups: object) -> World:
             return self
 
-        def mean(self, values_P: Tensor) -> None:
+        def mean(self, values_P: Tensor, message_type: torch.dtype = torch.float32) -> None:
             events.append("mean")
             begun.release()
 
@@ -84,7 +84,13 @@ def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> N
 
     model = NotingTask(2, 1)
     context = StrategyContext(
-        model, model, lambda named: torch.optim.SGD([value for _, value in named], lr=0.1), 1e9, None, 1, Noting()
+        model,
+        model,
+        lambda named: torch.optim.SGD([value for _, value in named], lr=0.1),
+        1e9,
+        SimpleNamespace(message_type="fp32"),
+        1,
+        Noting(),
     )
     strategy = delay_by_one(context)
     strategy.start()
@@ -100,7 +106,7 @@ def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> N
 def test_with_a_move_weights_and_mean_swap_places() -> None:
     weights_P, world, moved = torch.ones(5), Doubling(), []
     world.free.set()
-    mixing = DelayByOne(weights_P, 5, world, moved.append)
+    mixing = DelayByOne(weights_P, 5, world, move=moved.append)
     mixing.start()
     mixing.mix()
     assert mixing.weights_P is moved[0]
@@ -138,7 +144,7 @@ def test_a_learner_that_exits_leaves_no_mean_under_way() -> None:
     """Python aborts where a thread returns from a collective at exit; the launcher would report that."""
 
     class Slow(World):
-        def mean(self, values_P: Tensor) -> None:
+        def mean(self, values_P: Tensor, message_type: torch.dtype = torch.float32) -> None:
             time.sleep(0.5)
 
     before = set(threading.enumerate())

@@ -31,6 +31,9 @@ class SameGradients:
     def cost(self) -> StepCost:
         return StepCost()
 
+    def close(self) -> None:
+        pass
+
 
 def train(settings: dict[str, Any], name: str, num: int, check: Callable[[Strategy], None]) -> list[Strategy]:
     """So many learners, in threads; `check` is called with each after every step, when all copies are made."""

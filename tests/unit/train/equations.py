@@ -27,6 +27,7 @@ from asrtool.distributed.world import World, init_collectives, join_learners, le
 from asrtool.settings import Choice
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.optimizer import set_learning_rate
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
 RATE, MOMENTUM, DECAY, SEED = 0.05, 0.9, 0.1, 5
@@ -133,14 +134,12 @@ def connected() -> Iterator[World]:
 
 
 def build(name: str, model: nn.Module, world: World) -> Strategy:
-    """A strategy, which may be named with the rule between its nodes, h-adpsgd by RULE, or with Nesterov's momentum."""
-    name, _, outer = name.partition(" by ")
+    """A strategy, which may be named with the rule between its nodes, h-adpsgd by RULE, with nesterov, or in bf16."""
+    name, in_bf16, _ = name.partition(" in bf16")
     name, nesterov, _ = name.partition(" with nesterov")
-    values = {
-        **SETTINGS.get(name, {}),
-        **({"outer": outer} if outer else {}),
-        **({"nesterov": True} if nesterov else {}),
-    }
+    name, _, outer = name.partition(" by ")
+    more = {"outer": outer, "nesterov": bool(nesterov), "message_type": "bf16" if in_bf16 else ""}
+    values = {**SETTINGS.get(name, {}), **{key: value for key, value in more.items() if value}}
     chosen = Choice.of("strategy", name, **values)
     context = StrategyContext(model, model, make_optimizer, 1e9, chosen.settings, SEED, world)
     strategy: Strategy = chosen.load()(context)
@@ -162,11 +161,12 @@ def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
     return cost
 
 
-def train(name: str, num_steps: int) -> np.ndarray:
+def train(name: str, num_steps: int, rate: float = RATE) -> np.ndarray:
     """A learner's own weights after each step: (steps, outputs, inputs)."""
     with connected() as world:
         model = Regression()
         strategy = build(name, model, world)
+        set_learning_rate(strategy.optimizer, rate)
         start(strategy)
         weights = []
         for step in range(num_steps):
@@ -260,7 +260,7 @@ def by_equations(name: str, num_learners: int, num_steps: int) -> np.ndarray:
     """(steps, learners, outputs, inputs)."""
     weights = np.stack([start_weights()] * num_learners)
     momenta = np.zeros_like(weights)
-    rule = RULES[name](num_learners)
+    rule = RULES[name.removesuffix(" in bf16")](num_learners)
     history = []
     for step in range(num_steps):
         gradients = np.stack([gradient(weights[i], i, step) for i in range(num_learners)])

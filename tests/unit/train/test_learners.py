@@ -77,7 +77,7 @@ def test_what_all_learners_have_alike_is_written_once(learners: Learners, tmp_pa
     learners.run(equations.train_and_resume, "bmuf", tmp_path, False)
     first = read_torch(tmp_path / "step-00000004.pt", "checkpoint", ())["part"]
     others = [read_torch(tmp_path / f"step-00000004.learner-{rank}.pt", "part", ()) for rank in range(1, NUM_LEARNERS)]
-    assert set(first["shared"]["mixing"]) == {"previous_W", "momentum_W"}
+    assert set(first["shared"]["mixing"]) == {"previous_P", "momentum_W"}
     for part in others:
         assert (part["keeper"], "shared" in part, part["learner"]["mixing"]) == (0, False, {"num_steps": 4})
 

@@ -6,6 +6,7 @@ There is no GPU: memory of the host is taken for one, and copies are counted (te
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import equations
 import numpy as np
@@ -26,6 +27,11 @@ EXPECTED = {
     "bmuf": [(0, 0, 0), (0, 0, 0), (0, 0, ALL * 6 // 4)] * (NUM_STEPS // 3),
     # within a pair: gradients and buffers are averaged, half of the weights is sent
     "h-adpsgd": [(ALL // 2, ALL // 2, GRADIENT + BUFFERS + ALL // 2)] * NUM_STEPS,
+    "allreduce in bf16": [(0, 0, GRADIENT // 2 * 6 // 4)] * NUM_STEPS,
+    "adpsgd-d1 in bf16": [(0, 0, ALL // 2 * 6 // 4)] * NUM_STEPS,
+    "bmuf in bf16": [(0, 0, 0), (0, 0, 0), (0, 0, ALL // 2 * 6 // 4)] * (NUM_STEPS // 3),
+    "h-adpsgd in bf16": [(ALL // 2, ALL // 2, GRADIENT // 2 + BUFFERS + ALL // 2)] * NUM_STEPS,
+    "h-adpsgd by adpsgd-d1 in bf16": [(0, 0, GRADIENT // 2 + BUFFERS + ALL // 2 + ALL // 4)] * NUM_STEPS,
     # the mean of that half over the two pairs as well
     "h-adpsgd by adpsgd-d1": [(0, 0, GRADIENT + BUFFERS + ALL // 2 + ALL // 2)] * NUM_STEPS,
 }
@@ -48,3 +54,31 @@ def test_on_a_gpu_a_strategy_ends_in_the_bits_of_the_host_and_copies_no_more_tha
         np.testing.assert_array_equal(there, here)
         assert counted_there == EXPECTED[name]
         assert counted_here == [(0, 0, sent) for _, _, sent in EXPECTED[name]]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in EXPECTED if name.endswith(" in bf16") and name != "h-adpsgd in bf16"]
+)
+def test_messages_of_bf16_round_what_changed_and_not_the_weights(learners: Learners, name: str) -> None:
+    """Each of the learners' terms, and each sum on its way, by 2^-8 of it at most."""
+    found = np.stack(learners.run(equations.train, name, NUM_STEPS), axis=1)
+    exact = equations.by_equations(name, NUM_LEARNERS, NUM_STEPS)
+    changes = np.abs(exact - equations.start_weights()).max()
+    error = np.abs(found - exact).max()
+    assert 1e-5 < error < NUM_STEPS * NUM_LEARNERS * 2**-8 * changes
+
+
+@pytest.mark.parametrize("name", ["adpsgd-d1 in bf16", "bmuf in bf16", "h-adpsgd by adpsgd-d1 in bf16"])
+def test_what_no_learner_changes_keeps_its_bits_with_messages_of_bf16(learners: Learners, name: str) -> None:
+    for weights in learners.run(equations.train, name, NUM_STEPS, 0.0):
+        np.testing.assert_array_equal(weights, np.stack([equations.start_weights().astype(np.float32)] * NUM_STEPS))
+
+
+@pytest.mark.parametrize("name", ["adpsgd-d1 in bf16", "bmuf in bf16", "h-adpsgd by adpsgd-d1 in bf16"])
+def test_with_messages_of_bf16_a_resumed_training_ends_in_the_same_bits(
+    learners: Learners, name: str, tmp_path: Path
+) -> None:
+    undisturbed = learners.run(equations.train_and_resume, name, tmp_path / "one", False)
+    resumed = learners.run(equations.train_and_resume, name, tmp_path / "two", True)
+    for (here, _), (there, _) in zip(undisturbed, resumed, strict=True):
+        np.testing.assert_array_equal(there, here)
