@@ -7,6 +7,7 @@ prints.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -100,6 +101,16 @@ def positive(table: str, settings: object, *names: str) -> None:
     for name in names:
         if not getattr(settings, name) > 0:
             raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
+
+
+def interface_or_subnet(name: str, value: str) -> None:
+    """A name without a slash may be that of an interface of some machine."""
+    if "/" in value:
+        try:
+            ipaddress.IPv4Network(value, strict=False)
+        except ValueError:
+            expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
+            raise ValueError(f"{name} is {value!r}, {expected}") from None
 
 
 def used_by_rescore(name: str, enabled: bool, config: Config) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
-from asrtool.settings import Choice, at_least, between, choice, named, one_of, positive
+from asrtool.settings import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
 
 MESSAGE_TYPES = ("fp32", "bf16")
 
@@ -20,12 +19,7 @@ class Distributed:
     interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
 
     def __post_init__(self) -> None:
-        if "/" in self.interface:
-            try:
-                ipaddress.IPv4Network(self.interface, strict=False)
-            except ValueError:
-                expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
-                raise ValueError(f"distributed.interface is {self.interface!r}, {expected}") from None
+        interface_or_subnet("distributed.interface", self.interface)
         at_least(0, "distributed", self, "num_learners")
         positive("distributed", self, "lr_scale")
 
