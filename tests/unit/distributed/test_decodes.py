@@ -7,8 +7,7 @@ import heapq
 import random as random_module
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -28,8 +27,7 @@ NUM_LEARNERS = 64
 HOURS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(NamedTuple):
     """What a plan needs of an utterance."""
 
     num_frames: int
@@ -41,7 +39,8 @@ def lengths(hours: int) -> tuple[Length, ...]:
     """Of utterances in 10 ms: 3 s in the mean, 20 s at most, as in telephone conversations."""
     drawn = np.random.default_rng(1).lognormal(0.65, 0.95, hours * 1400).clip(0.1, 20)
     num_frames = (100 * drawn[: np.searchsorted(drawn.cumsum(), hours * 3600)]).astype(int).tolist()
-    return tuple(Length(num, i // Features().shard_cuts) for i, num in enumerate(num_frames))
+    shards = (np.arange(len(num_frames)) // Features().shard_cuts).tolist()
+    return tuple(map(Length, num_frames, shards))
 
 
 class Index:

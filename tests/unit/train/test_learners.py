@@ -172,11 +172,12 @@ def test_with_another_number_of_learners_training_resumes_from_the_mean(
 ) -> None:
     """Also where those before have left holes: the first batches of a window, while others have begun from its end."""
     out = tmp_path / "train"
+    toy_config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12"))  # some are left at each stop
     overrides = ("distributed.strategy=adpsgd-random",)
     for num, stop in ((4, (1, 2)), (3, (1, 2)), (1, (0, 3)), (2, None)):
         learners.run(train, toy, toy_config, out, overrides, stop, num=num)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
-    assert (final["num_learners"], final["num_samples"]) == (2, 72)
+    assert (final["num_learners"], final["num_samples"]) == (2, 12 * 24)
     assert batches_trained(out) == planned(toy, toy_config)
 
 
