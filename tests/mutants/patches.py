@@ -164,6 +164,20 @@ PATCHES = (
         "if self._claims is None:",
         (TEST_QUEUE,),
     ),
+    Patch(
+        "part-repeats-the-ledger-of-the-one-before",
+        CUTS,
+        "            self.reached.trained = []\n            self.reached.cut",
+        "            self.reached.cut",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    Patch(
+        "samples-of-the-rounds-not-of-the-batches",
+        SNAPSHOTS,
+        '            samples=self.resumed.samples + sum(part["samples"] for part in parts),\n',
+        "",
+        (TEST_ASYNCHRONOUS,),
+    ),
     # Windows
     Patch("claims-meet-too-late", WINDOWS, "> len(slots):", "> len(slots) + 1:", (TEST_WINDOWS,)),
     Patch("help-where-all-help", WINDOWS, "num / (1 + num_learners)", "num", (TEST_WINDOWS,)),
