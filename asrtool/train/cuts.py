@@ -96,7 +96,7 @@ class Cuts:
             self._pass(epoch)
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
             self.reached.trained = []
-            self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
+            self._reached(epoch, num_cuts)
         elif self.steps_together:
             self._checkpoint(self.plan.place(epoch, slot), num_cuts)
         else:
@@ -174,8 +174,12 @@ class Cuts:
         else:
             self._synchronise(place)
             self._keep(Saved(self.state.step, None))
+        self._reached(epoch, num_cuts)
+
+    def _reached(self, epoch: int, num_cuts: int) -> None:
         self.reached.cut = epoch - self.reached.first_epoch + num_cuts
         self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
+        self.plan.forget(epoch)
 
     def end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""

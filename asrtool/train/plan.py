@@ -20,7 +20,6 @@ from asrtool.train.checkpoint import Origin, State
 from asrtool.train.source import BatchSource, Epoch, Planned
 
 FAR = 2**62
-NUM_KEPT = 3  # epochs, since learners that do not wait for one another may be in different ones
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,7 @@ class Plan:
         self._parts.append(_Part(epochs.pop(begin.epoch), 0, begin, left, epochs))
 
     def round(self, number: int) -> Round | None:
-        """The slots of a round; None behind the last one.
-
-        Rounds are asked for in about their order: those of epochs long before are forgotten.
-        """
+        """The slots of a round; None behind the last one."""
         part = self._part(number)
         if part is None:
             return None
@@ -141,6 +137,10 @@ class Plan:
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
         """A known batch in the order of `epoch`."""
         return self._of_epoch(epoch).planned(batch)
+
+    def forget(self, epoch: int) -> None:
+        """Nothing before `epoch` will be asked for. (Other learners may be epochs ahead of this one.)"""
+        self._parts = self._parts[self._parts.index(self._of_epoch(epoch)) :]
 
     def number(self, batch: BatchNumber) -> int:
         """Batches before `batch` in the plan of the whole training."""
@@ -185,7 +185,7 @@ class Plan:
             origin = Origin(before.epoch, 0, self.number(BatchNumber(ended.epoch, known)), before.source)
             self._origins[before.epoch] = origin
             first = part.first + -(-(known - part.begin) // self._size)
-            self._parts = [*self._parts[-NUM_KEPT + 1 :], _Part(self._plan(origin, 0), first, before, (), {})]
+            self._parts.append(_Part(self._plan(origin, 0), first, before, (), {}))
             behind = len(self._parts) - 1
         return self._parts[behind]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asrtool.distributed.work_queue import BatchNumber, Round
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import Origin, State
-from asrtool.train.plan import NUM_KEPT, Place, Plan
+from asrtool.train.plan import Place, Plan
 from asrtool.train.source import BatchSource, Planned, Size
 
 
@@ -118,24 +118,26 @@ class BruteForce:
 def test_a_plan_is_that_of_brute_force_in_whatever_order_learners_ask(
     lengths: list[int], size: int, begin: tuple[int, int], left: set[int], random: random_module.Random
 ) -> None:
-    """A learner may be ahead, and others behind it by as many epochs as a plan keeps."""
+    """A learner may be ahead, and others epochs behind it; now and then none needs an epoch any more."""
     epoch = begin[0] % (len(lengths) + 1)  # behind the last one where the checkpoint was at its end
     batch = min(begin[1], [*lengths, 0][epoch])  # behind the last one where the checkpoint was at the end of an epoch
     before = [one for one in BruteForce(lengths, size, BatchNumber(0, 0), set()).all if one < (epoch, batch)]
     expected = BruteForce(lengths, size, BatchNumber(epoch, batch), {before[i] for i in left if i < len(before)})
     plan = expected.plan(size)
-    num_rounds, newest = len(expected.rounds), epoch
+    num_rounds, newest, forgotten = len(expected.rounds), epoch, epoch
     numbers = [min(max(i // 3 + random.randint(-4, 4), 0), num_rounds + 1) for i in range(3 * num_rounds + 3)]
     for number in numbers:
         newest = max(newest, here := expected.rounds[number].epoch if number < num_rounds else len(lengths))
-        if here <= newest - NUM_KEPT:
+        if here < forgotten:
             continue
+        if random.random() < 0.1:
+            plan.forget(forgotten := max(forgotten, here))
         if random.random() < 0.3:  # a checkpoint before it is the first that is asked for
             check_place_of_round(plan, expected, number)
         check_round(plan, expected, number)
         check_place_of_round(plan, expected, number)
         if random.random() < 0.3:
-            newest = max(newest, check_borders(plan, expected, newest, epoch, random))
+            newest = max(newest, check_borders(plan, expected, newest, forgotten, random))
     for number in (num_rounds, num_rounds + 5):
         assert plan.round(number) is None
     assert plan.end == expected.place(len(lengths), 0)
@@ -165,9 +167,9 @@ def check_place_of_round(plan: Plan, expected: BruteForce, number: int) -> None:
 
 
 def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, random: random_module.Random) -> int:
-    """Of those that are kept, and perhaps of one that nobody has come to; the newest epoch that is known then."""
+    """From `first` on, and perhaps of one that nobody has come to; the newest epoch that is known then."""
     last = min(newest + random.randint(0, 1), len(expected.lengths))
-    begin = max(last - NUM_KEPT + 1, first + 1)
+    begin = first + 1
     assert plan.borders(begin, last) == [expected.place(epoch, 0) for epoch in range(begin, last + 1)]
     if begin <= last < len(expected.lengths):
         assert plan.end_of(last) == expected.place(last, expected.lengths[last])
