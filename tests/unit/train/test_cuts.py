@@ -21,6 +21,17 @@ class FourBatches:
         return (Planned(number, 1, 1) for number in range(batch, 4))
 
 
+def cuts_of(asked: list[int], num_epochs: int, number: int) -> Cuts:
+    """Those of learner 0, whose first steps are trained and whose next round is `number`."""
+    cuts = object.__new__(Cuts)
+    cuts.plan = Plan(FourBatches(), num_epochs, 1, State())  # type: ignore[arg-type]
+    cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
+    cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
+    cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
+    cuts.plan.round(number)
+    return cuts
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -31,11 +42,11 @@ class FourBatches:
     ],
 )
 def test_of_cuts_at_the_same_place_the_first_is_saved(asked: list[int], expected: list[tuple[int, int, bool]]) -> None:
-    cuts = object.__new__(Cuts)
-    cuts.plan = Plan(FourBatches(), 3, 1, State())  # type: ignore[arg-type]
-    cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
-    cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
-    cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
-    cuts.plan.round(6)
-    found = cuts._cuts(0, 1, len(asked))
+    found = cuts_of(asked, 3, 6)._cuts(0, 1, len(asked))
     assert [(cut.number, cut.state.step, cut.ends_epoch) for cut in found] == expected
+
+
+def test_learner_0_finds_the_cuts_of_many_epochs_that_others_trained_meanwhile() -> None:
+    found = cuts_of([2], 9, 33)._cuts(0, 8, 1)
+    assert [cut.state.step for cut in found] == [2, *range(4, 33, 4)]
+    assert [origin.epoch for origin in found[-1].state.origins] == list(range(9))
