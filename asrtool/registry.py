@@ -48,6 +48,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "adpsgd": ("asrtool.distributed.adpsgd:adpsgd", "asrtool.distributed.settings:AdPsgd"),
         "adpsgd-fixed": ("asrtool.distributed.adpsgd:adpsgd_fixed", "asrtool.distributed.settings:Gossip"),
         "adpsgd-random": ("asrtool.distributed.adpsgd:adpsgd_random", "asrtool.distributed.settings:Gossip"),
+        "adpsgd-pairs": ("asrtool.distributed.pairs:adpsgd_pairs", "asrtool.distributed.settings:Pairs"),
         "adpsgd-d1": ("asrtool.distributed.delay_by_one:delay_by_one", "asrtool.distributed.settings:DelayByOne"),
         "h-adpsgd": ("asrtool.distributed.hierarchical:hierarchical", "asrtool.distributed.settings:Hierarchical"),
         "bmuf": ("asrtool.distributed.bmuf:bmuf", "asrtool.distributed.settings:Bmuf"),

@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-STRATEGIES = ("none", "adpsgd-fixed", "adpsgd-random", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf")
+STRATEGIES = (
+    "none", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf",
+)  # fmt: skip
 SETTINGS = ("train.batch_s=10", "train.num_epochs=2", "distributed.h-adpsgd.node_size=2")
 ALONE = ("train.num_epochs=1", "train.save_every_steps=0")  # of none, so that nothing is evaluated or saved meanwhile
 SLOWNESS = 10

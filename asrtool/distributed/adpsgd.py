@@ -10,7 +10,7 @@ from asrtool import registry
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.strategy import LocalReplica, Strategy, StrategyContext
-from asrtool.distributed.topology import Ring, fixed_ring, random_ring
+from asrtool.distributed.topology import Ring, fixed_ring, on_ring, random_ring
 from asrtool.distributed.work_queue import AssignmentRule
 
 
@@ -29,5 +29,5 @@ def adpsgd_random(context: StrategyContext) -> Strategy:
 
 def _on_ring(context: StrategyContext, ring: Ring) -> Strategy:
     flat = FlatWeights(context.model)
-    gossip = Gossip(flat.weights_P, context.world, ring, context.settings.message_type, context.seed)
+    gossip = Gossip(flat.weights_P, context.world, on_ring(ring), context.settings.message_type, context.seed)
     return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

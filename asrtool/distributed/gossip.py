@@ -1,4 +1,4 @@
-"""Gossip: after each step a learner begins an exchange with its right neighbour, which takes place during the next."""
+"""Gossip: after each step a learner begins an exchange with a partner, which takes place during the next."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from asrtool.distributed.clock import clock_of
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.strategy import MixingRule, StepCost
 from asrtool.distributed.swap import swap_of
-from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
+from asrtool.distributed.topology import EDGE_WEIGHT, Partner
 from asrtool.distributed.view import Recorded, View
 from asrtool.distributed.world import MESSAGES, World, own_address
 
 
 class Gossip(MixingRule):
-    """Exchanges with the right neighbour of each step, one at a time, while the next step computes.
+    """Exchanges with the partner of each step, one at a time, while the next step computes.
 
     A learner whose last exchange is still under way skips that of a step; both are counted.
     """
 
     asynchronous = True
+    weight = EDGE_WEIGHT  # of an exchange
 
-    def __init__(self, weights_P: Tensor, world: World, ring: Ring, message_type: str, seed: int) -> None:
+    def __init__(self, weights_P: Tensor, world: World, partner: Partner, message_type: str, seed: int) -> None:
         self.weights_P = weights_P
         self.clock = clock_of(weights_P)
         self.world = world
-        self.ring = ring
+        self.partner = partner
         self.message_type = MESSAGES[message_type]
         self.seed = seed
         self.num_steps = 0
@@ -39,7 +40,7 @@ class Gossip(MixingRule):
     def start(self) -> None:
         self.view = View(self.weights_P.cpu(), self.message_type)
         if self.world.size > 1:
-            self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address(self.world))
+            self.exchanger = Exchanger(self.view, self.weight, own_address(self.world))
             self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
         self.swap = swap_of(self.view, self.weights_P, self.exchanger)
 
@@ -62,9 +63,9 @@ class Gossip(MixingRule):
         )
 
     def begin(self) -> None:
-        if self.exchanger:
-            ring = self.ring(self.world.size, self.num_steps, self.seed)
-            self.num_busy += not self.swap.begin(right_neighbour(ring, self.world.rank))
+        partner = self.partner(self.world.size, self.num_steps, self.seed, self.world.rank)
+        if self.exchanger and partner is not None:
+            self.num_busy += not self.swap.begin(partner)
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for

@@ -55,6 +55,16 @@ class Gossip:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Asynchronous decentralised SGD as first published: learners of even rank average with those of odd rank."""
+
+    message_type: str = "fp32"  # or bf16: weights that learners exchange
+
+    def __post_init__(self) -> None:
+        one_of("distributed.adpsgd-pairs.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
 class AdPsgd:
     """Asynchronous decentralised SGD on any ring."""
 

@@ -1,7 +1,8 @@
 """Who averages with whom: pure functions of learner, number of learners, step and seed.
 
 A ring is an order of the learners; each averages with the one to its right, and so, seen from there, with the one to
-its left. A mixing matrix T has T[i, j] = the weight of learner i in the next weights of learner j (Lian et al. 2017).
+its left. In a bipartite graph learners are active or passive, and each active one averages with a passive one. A mixing
+matrix T has T[i, j] = the weight of learner i in the next weights of learner j (Lian et al. 2017).
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import numpy as np
 # Both ends of each edge move a third of the way, so that a round mixes by the matrix T_1 of a ring: weight 1/3 for the
 # learner itself and for each of its neighbours.
 EDGE_WEIGHT = 1 / 3
+# In a pair both ends become their mean.
+PAIR_WEIGHT = 1 / 2
 
 Ring = Callable[[int, int, int], Sequence[int]]
+Partner = Callable[[int, int, int, int], int | None]  # the same, and a learner: with whom it begins an exchange
 
 
 def fixed_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
@@ -32,6 +36,23 @@ def right_neighbour(ring: Sequence[int], learner: int) -> int:
     return ring[(ring.index(learner) + 1) % len(ring)]
 
 
+def on_ring(ring: Ring) -> Partner:
+    """The right neighbour in the ring of the step."""
+    return lambda num_learners, step, seed, learner: right_neighbour(ring(num_learners, step, seed), learner)
+
+
+def passive_partner(num_learners: int, step: int, seed: int, learner: int) -> int | None:
+    """With whom `learner` averages in a bipartite graph: any of the odd ranks, drawn anew at every step.
+
+    Even ranks are active, odd ones passive, so of an odd number of learners one more is active. None for a passive
+    learner, and for one that is alone.
+    """
+    passive = range(1, num_learners, 2)
+    if learner % 2 or not passive:
+        return None
+    return passive[int(np.random.default_rng((seed, step, learner)).integers(len(passive)))]
+
+
 def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
     """T of a round in which every learner averages with its right neighbour, all from the same weights.
 
@@ -43,6 +64,18 @@ def mixing_matrix(ring: Sequence[int]) -> np.ndarray:
         for here, there in ((learner, neighbour), (neighbour, learner)):
             matrix[here, here] -= EDGE_WEIGHT
             matrix[there, here] += EDGE_WEIGHT
+    return matrix
+
+
+def pair_matrix(num_learners: int, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """T of exchanges that take place one after the other, after each of which both of a pair have their mean.
+
+    Shape (L, L), doubly stochastic; not symmetric in general, since the order of the pairs matters.
+    """
+    matrix = np.eye(num_learners)
+    for pair in pairs:
+        ends = list(pair)
+        matrix[:, ends] = matrix[:, ends].mean(axis=1, keepdims=True)
     return matrix
 
 

@@ -59,8 +59,8 @@ PATCHES = (
     Patch(
         "ring-frozen-at-step-0",
         GOSSIP,
-        "self.ring(self.world.size, self.num_steps, self.seed)",
-        "self.ring(self.world.size, 0, self.seed)",
+        "self.partner(self.world.size, self.num_steps, self.seed, self.world.rank)",
+        "self.partner(self.world.size, 0, self.seed, self.world.rank)",
         (TEST_EQUATIONS,),
     ),
     Patch(
@@ -75,6 +75,27 @@ PATCHES = (
         "asrtool/distributed/topology.py",
         "default_rng((seed, step))",
         "default_rng(seed)",
+        ("tests/unit/distributed/test_topology.py",),
+    ),
+    Patch(
+        "update-of-an-active-learner-waits-for-no-answer",
+        "asrtool/distributed/pairs.py",
+        "        self.swap.drain()\n",
+        "",
+        ("tests/unit/distributed/test_pairs.py",),
+    ),
+    Patch(
+        "pairs-by-the-weight-of-a-ring",
+        "asrtool/distributed/pairs.py",
+        "    weight = PAIR_WEIGHT\n",
+        "",
+        ("tests/unit/distributed/test_pairs.py",),
+    ),
+    Patch(
+        "active-learners-all-draw-the-same",
+        "asrtool/distributed/topology.py",
+        "default_rng((seed, step, learner))",
+        "default_rng((seed, step))",
         ("tests/unit/distributed/test_topology.py",),
     ),
     Patch(

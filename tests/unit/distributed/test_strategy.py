@@ -19,6 +19,7 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "allreduce": {"message_type": "fp32"},
     "adpsgd-fixed": {"message_type": "fp32"},
     "adpsgd-random": {"message_type": "bf16"},
+    "adpsgd-pairs": {"message_type": "bf16"},
     "adpsgd-d1": {"message_type": "bf16"},
     "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
     "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0, "nesterov": False, "message_type": "bf16"},

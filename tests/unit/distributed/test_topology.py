@@ -16,6 +16,8 @@ from asrtool.distributed.topology import (
     consensus_rate,
     fixed_ring,
     mixing_matrix,
+    pair_matrix,
+    passive_partner,
     random_ring,
     right_neighbour,
     spectral_gap,
@@ -78,3 +80,28 @@ def _walk(ring: Sequence[int]) -> Iterator[int]:
 def test_rings_of_other_steps_and_seeds_differ() -> None:
     rings = {tuple(random_ring(16, step, seed)) for step in range(50) for seed in range(2)}
     assert len(rings) == 100
+
+
+@given(num=sizes, step=steps, seed=steps)
+def test_each_even_rank_has_an_odd_partner_and_no_odd_one_has_any(num: int, step: int, seed: int) -> None:
+    partners = [passive_partner(num, step, seed, learner) for learner in range(num)]
+    assert partners[1::2] == [None] * (num // 2)
+    assert all(partner in range(1, num, 2) for partner in partners[::2] if num > 1)
+    assert passive_partner(1, step, seed, 0) is None
+
+
+def test_an_active_learner_comes_to_all_passive_ones_alike_and_apart_from_the_others() -> None:
+    drawn = [(passive_partner(7, step, 5, 0), passive_partner(7, step, 5, 2)) for step in range(900)]
+    counts = [drawn.count(pair) for pair in itertools.product((1, 3, 5), repeat=2)]
+    assert min(counts) > 60
+    assert max(counts) < 140
+
+
+@given(st.lists(st.permutations(range(5)).map(lambda order: (order[0], order[1])), max_size=6))
+def test_pairs_mix_by_their_matrix_as_one_after_the_other(pairs: list[tuple[int, int]]) -> None:
+    weights = np.random.default_rng(0).standard_normal((3, 5))
+    expected = weights.copy()
+    for first, second in pairs:
+        expected[:, first] = expected[:, second] = (expected[:, first] + expected[:, second]) / 2
+    np.testing.assert_allclose(weights @ pair_matrix(5, pairs), expected, atol=1e-12)
+    np.testing.assert_allclose(pair_matrix(5, pairs).sum(axis=1), 1)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from asrtool.distributed import gossip as gossip_module
 from asrtool.distributed.settings import Bmuf
 from asrtool.distributed.strategy import NamedParameters, StepCost, Strategy, StrategyContext
-from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix
+from asrtool.distributed.topology import EDGE_WEIGHT, PAIR_WEIGHT, mixing_matrix
 from asrtool.distributed.view import View
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.settings import Choice
@@ -123,12 +123,32 @@ class InLockStep:
         pass
 
 
+class InTurn(InLockStep):
+    """One whose exchanges take place one after the other, by the ranks of those that begin them."""
+
+    def begin(self, neighbour: int | None) -> bool:
+        """All learners call this, those that begin no exchange with None."""
+        begun = self.world.gather((neighbour, self.view.v_P.clone()))
+        values = [v_P for _, v_P in begun]
+        for learner, (partner, _) in enumerate(begun):
+            if partner is not None:
+                for here, there in ((learner, partner), (partner, learner)):
+                    if here == self.world.rank:
+                        self.view.pull(values[here], values[there], self.weight)
+                values[learner] = values[partner] = (values[learner] + values[partner]) / 2
+        return True
+
+
+def make_exchanger(view: View, weight: float, host: str) -> InLockStep:
+    return (InTurn if weight == PAIR_WEIGHT else InLockStep)(view, weight, host)
+
+
 @contextlib.contextmanager
 def connected() -> Iterator[World]:
     """Inside, this process is one of the learners, who exchange in lock-step."""
     world = join_learners()
     init_collectives(world)
-    with unittest.mock.patch.object(gossip_module, "Exchanger", InLockStep):
+    with unittest.mock.patch.object(gossip_module, "Exchanger", make_exchanger):
         yield world
     leave_world()
 
@@ -158,6 +178,9 @@ def take_step(strategy: Strategy, world: World, step: int) -> StepCost:
     inputs, wanted = (torch.from_numpy(part).float() for part in data(world.rank, step))
     strategy.task((inputs, wanted)).backward()
     _, cost = strategy.step()
+    exchanger = getattr(getattr(strategy, "mixing", None), "exchanger", None)
+    if isinstance(exchanger, InTurn) and world.rank % 2:
+        exchanger.begin(None)
     return cost
 
 
@@ -313,6 +336,21 @@ def ring(name: str, num_learners: int) -> Rule:
     return mixed(functools.partial(ring_matrix, name, num_learners))
 
 
+def pairs_in_turn(num_learners: int, step: int) -> np.ndarray:
+    """As documented, apart from asrtool.distributed.topology: even ranks one after the other, each with an odd one."""
+    matrix = np.eye(num_learners)
+    for learner in range(0, num_learners, 2) if step else ():
+        drawn = np.random.default_rng((SEED, step, learner)).integers(num_learners // 2)
+        one = np.eye(num_learners)
+        one[np.ix_([learner, 2 * drawn + 1], [learner, 2 * drawn + 1])] = 1 / 2
+        matrix = matrix @ one
+    return matrix
+
+
+def pairs(num_learners: int) -> Rule:
+    return mixed(functools.partial(pairs_in_turn, num_learners))
+
+
 def delay_by_one(num_learners: int) -> Rule:
     return mixed(lambda step: np.full((num_learners, num_learners), 1 / num_learners), decays_mixed=True)
 
@@ -368,6 +406,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "allreduce": allreduce,
     "adpsgd-fixed": functools.partial(ring, "fixed"),
     "adpsgd-random": functools.partial(ring, "random"),
+    "adpsgd-pairs": pairs,
     "adpsgd-d1": delay_by_one,
     "h-adpsgd": functools.partial(hierarchical, functools.partial(ring, "fixed")),
     "h-adpsgd by adpsgd-random": functools.partial(hierarchical, functools.partial(ring, "random")),
@@ -376,6 +415,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "bmuf with nesterov": bmuf_with_nesterov,
 }
 assert EDGE_WEIGHT == 1 / 3
+assert PAIR_WEIGHT == 1 / 2
 
 
 def batch_statistics(learner: int, step: int) -> np.ndarray:
@@ -415,6 +455,10 @@ def ring_statistics(name: str, num_learners: int, step: int) -> Matrices:
     return ring_matrix(name, num_learners, step), np.eye(num_learners), np.eye(num_learners)
 
 
+def active_statistics(num_learners: int, step: int) -> Matrices:
+    return pairs_in_turn(num_learners, step), np.eye(num_learners), np.eye(num_learners)
+
+
 def mean_statistics(num_learners: int, step: int) -> Matrices:
     return np.full((num_learners, num_learners), 1 / num_learners), np.eye(num_learners), np.eye(num_learners)
 
@@ -437,6 +481,7 @@ STATISTICS: dict[str, Callable[[int, int], Matrices]] = {
     "ps-async": own_statistics,
     "adpsgd-fixed": functools.partial(ring_statistics, "fixed"),
     "adpsgd-random": functools.partial(ring_statistics, "random"),
+    "adpsgd-pairs": active_statistics,
     "adpsgd-d1": mean_statistics,
     "h-adpsgd": functools.partial(pair_statistics, functools.partial(ring_statistics, "fixed")),
     "h-adpsgd by adpsgd-d1": functools.partial(pair_statistics, mean_statistics),

@@ -1,0 +1,136 @@
+"""Atomic averages of pairs; tests/unit/train/test_learners.py has the rule itself, test_asynchronous.py its runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.pairs import Pairs
+from asrtool.distributed.swap import HostSwap
+from asrtool.distributed.topology import passive_partner
+from asrtool.distributed.view import View
+from asrtool.distributed.world import World
+
+NUM_PARAMETERS, NUM_STEPS = 1000, 60
+
+
+def connected(starts: Sequence[torch.Tensor]) -> list[Pairs]:
+    """Learners of one process, each with its thread that answers."""
+    learners = [
+        Pairs(start.clone(), World(rank, len(starts)), passive_partner, "fp32", seed=3)
+        for rank, start in enumerate(starts)
+    ]
+    for learner in learners:
+        learner.view = View(learner.weights_P, torch.float32)
+        learner.exchanger = Exchanger(learner.view, learner.weight)
+        learner.swap = HostSwap(learner.view, learner.weights_P, learner.exchanger)
+    for learner in learners:
+        assert learner.exchanger
+        learner.exchanger.addresses = {
+            rank: other.exchanger.address for rank, other in enumerate(learners) if other.exchanger
+        }
+    return learners
+
+
+def close(learners: Sequence[Pairs]) -> None:
+    for learner in learners:
+        assert learner.exchanger
+        learner.exchanger.finish()
+    for learner in learners:
+        learner.close()
+
+
+def test_an_update_waits_for_the_answer_however_late_it_is() -> None:
+    starts = torch.tensor([[0.0, 4.0], [2.0, -4.0]])
+    active, passive = connected(starts)
+    with passive.view.lock:  # keeps it from answering
+        active.begin()
+        active.weights_P += 10  # the step meanwhile
+        step = threading.Thread(target=active.mix)
+        step.start()
+        time.sleep(0.05)
+        assert step.is_alive()
+        assert active.view.base_P.tolist() == [0.0, 4.0]
+    step.join(60)
+    assert active.weights_P.tolist() == [11.0, 10.0]  # the mean, then the update
+    assert passive.view.v_P.tolist() == [1.0, 0.0]
+    close([active, passive])
+
+
+def test_a_passive_learner_begins_nothing_and_waits_for_nobody() -> None:
+    active, passive = connected(torch.tensor([[0.0], [2.0]]))
+    passive.begin()
+    with active.view.lock:
+        cost = passive.mix()
+    assert (passive.view.v_P.tolist(), active.view.v_P.tolist()) == ([2.0], [0.0])
+    assert cost.partners == []
+    close([active, passive])
+
+
+@pytest.mark.parametrize("num_learners", [2, 5])
+def test_each_exchange_is_as_if_at_one_instant_whatever_the_delays(num_learners: int) -> None:
+    """Exchanges and updates, replayed one after the other in the order of the answers, end in the same views."""
+    starts = torch.randn(num_learners, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
+    learners = connected(starts)
+    happened: list[tuple[int, int] | tuple[int, torch.Tensor]] = []
+    log = threading.Lock()
+    for learner in learners:
+        _log_changes(learner, happened, log)
+
+    def train(learner: Pairs) -> None:
+        random = np.random.default_rng(learner.world.rank)
+        for _ in range(NUM_STEPS):
+            time.sleep(random.exponential(0.001))
+            learner.weights_P += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            learner.mix()
+            learner.begin()
+
+    threads = [threading.Thread(target=train, args=(learner,)) for learner in learners]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    close(learners)
+
+    views = starts.double()
+    for rank, what in happened:
+        if isinstance(what, int):
+            views[rank] = views[what] = (views[rank] + views[what]) / 2
+        else:
+            views[rank] += what
+    num_exchanges = sum(isinstance(what, int) for _, what in happened)
+    assert num_exchanges == (num_learners + 1) // 2 * NUM_STEPS
+    for view, learner in zip(views, learners, strict=True):
+        torch.testing.assert_close(learner.view.v_P.double(), view, atol=1e-5, rtol=0)
+
+
+def _log_changes(
+    learner: Pairs, happened: list[tuple[int, int] | tuple[int, torch.Tensor]], log: threading.Lock
+) -> None:
+    """Put what changes the view of `learner` behind `happened`: at the instant of the answer, and of an update."""
+    view, rank = learner.view, learner.world.rank
+    answer, update = view.answer, view.update
+
+    def logged_answer(theirs_P: torch.Tensor, out_P: torch.Tensor, weight: float, cut: int) -> bool:
+        with log:
+            asker = next(iter(np.flatnonzero([bool((theirs_P == mine).all()) for mine in _asked.values()])))
+            happened.append((list(_asked)[asker], rank))
+            return answer(theirs_P, out_P, weight, cut)
+
+    def logged_update(weights_P: torch.Tensor) -> None:
+        with log:
+            happened.append((rank, weights_P.double() - view.base_P.double()))
+            update(weights_P)
+
+    view.answer, view.update = logged_answer, logged_update  # type: ignore[method-assign]
+    assert learner.exchanger
+    _asked[rank] = learner.exchanger.mine_P
+
+
+_asked: dict[int, torch.Tensor] = {}  # learner -> the snapshot that it sent last
