@@ -1,9 +1,12 @@
-"""Utterances and seconds to a loss on dev, by strategy and global batch, on the mini corpus.
+"""The largest batch at which each strategy still reaches the loss of one learner.
 
-    .venv/bin/python benchmarks/convergence.py WORK [--strategies NAME,...] [--scales 1,4,16,64] [--rate 0.1]
+    .venv/bin/python benchmarks/convergence.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8,...]
 
-Each training has the same learners and epochs. The learning rate is scaled with the batch (linear scaling) and warmed
-up along a line over the first quarter; then it stays. A training that is finished in WORK is not run again.
+FEATURES and TOKENIZER are those of a recipe. A cell is a strategy and a global batch, 1x to 32x; each is trained with
+several rates and seeds, and its loss is that on dev after the last epoch, with the rate of the lowest mean over seeds.
+Learners are virtual: one process computes the equations of all in lock-step (lock_step.py), which costs a fraction of
+as many processes. A finished training is a line of RESULTS.jsonl; the same command continues behind the last one.
+`--table` trains nothing.
 """
 
 from __future__ import annotations
@@ -12,88 +15,138 @@ import argparse
 import itertools
 import json
 import math
-import subprocess
-import sys
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-ASRTOOL = Path(sys.executable).with_name("asrtool")
-BATCH_S = 25.0  # of all learners together, at scale 1
-SETTINGS = {
-    "model.lstm.num_layers": 2,
-    "model.lstm.hidden_size": 96,
-    "specaugment.num_time_masks": 1,
-    "specaugment.num_freq_masks": 1,
-    "train.optimizer": "sgd",
-    "train.sgd.weight_decay": 0,
-    "train.schedule": "halving",
-    "train.halving.warmup_fraction": 0.25,
-    "train.halving.hold_fraction": 0.75,
-    "train.save_every_steps": 100_000,
-    "train.keep_last": 1,
-    "train.num_threads": 1,
-    "distributed.bmuf.block_steps": 4,
-}
+import torch
+from lock_step import STRATEGIES, Learners
+
+from asrtool.config import Config
+from asrtool.config_file import load_config
+from asrtool.train.train import build_components
+
+CLOSE = 1.05  # of the loss of one learner
+SETTINGS = (
+    "specaugment.num_time_masks=0",
+    "specaugment.num_freq_masks=0",
+    "model.lstm.dropout=0",
+    "train.optimizer=sgd",
+    "train.sgd.weight_decay=0",
+    "train.schedule=halving",
+    "train.halving.warmup_fraction=0.25",
+    "train.halving.hold_fraction=0.25",
+)
+Trained = dict[str, Any]  # a line of the results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--strategies", default="allreduce,adpsgd-fixed,adpsgd-random,adpsgd-d1,bmuf")
-    parser.add_argument("--scales", default="1,4,16,64")
-    parser.add_argument("--rate", type=float, default=0.1, help="learning rate at scale 1")
-    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("features", type=Path)
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--scales", default="1,2,4,8,16,32")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--reference-batch-s", type=float, default=26.0, help="of all learners together, at 1x")
+    parser.add_argument("--rates", default="0.05,0.1,0.2,0.4", help="learning rates, the same for every batch")
     parser.add_argument("--learners", type=int, default=4)
-    parser.add_argument("--loss", type=float, default=1.0)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--table", action="store_true", help="print the table of what is finished")
     options = parser.parse_args()
-    run("run", "--work", options.work, "--stop-stage", "3", "--set", "features.speeds=1.0")
-    print(f"{'strategy':14} {'batch':>6} {'utterances':>11} {'seconds':>8} {'lowest loss':>12}", flush=True)
-    for scale in map(int, options.scales.split(",")):
-        for strategy in options.strategies.split(","):
-            out = train(strategy, scale, options)
-            reached, lowest = read_losses(out, options.loss)
-            found = f"{reached[0]:11.0f} {reached[1]:8.0f}" if reached else f"{'never':>11} {'':>8}"
-            print(f"{strategy:14} {scale:5}x {found} {lowest:12.3f}", flush=True)
+    torch.set_num_threads(1)
+    finished = read(options.results)
+    wanted = [] if options.table else list(cells(options))
+    for number, cell in enumerate(wanted, 1):
+        if not any(cell.items() <= trained.items() for trained in finished):
+            finished.append(train(cell, options))
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(finished[-1]) + "\n")
+            print(f"{number}/{len(wanted)} {json.dumps(finished[-1])}", flush=True)
+    print_table(finished, options)
 
 
-def train(strategy: str, scale: int, options: argparse.Namespace) -> Path:
-    """Where the training lies; one whose loss was no number has no end, but losses up to there."""
-    out: Path = options.work / f"{strategy}-{scale}-{options.rate}"
-    settings = SETTINGS | {
-        "train.batch_s": BATCH_S * scale / options.learners,
-        "train.peak_lr": options.rate * scale,
-        "train.num_epochs": options.epochs,
-    }
-    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    inputs = (options.work / "features", options.work / "tokenizer", out)
-    run("train", *inputs, "--strategy", strategy, "--num-learners", options.learners, *sets, must_end=False)
-    return out
+def cells(options: argparse.Namespace) -> Iterator[Trained]:
+    """What is to be trained; a seed after the other, so that what is finished is a whole table as early as can be."""
+    names, scales = options.strategies.split(","), list(map(int, options.scales.split(",")))
+    seeds, rates = map(int, options.seeds.split(",")), list(map(float, options.rates.split(",")))
+    for seed, scale, rate, name in itertools.product(seeds, scales, rates, names):
+        if name != "single" or scale == 1:
+            yield question(options) | {"seed": seed, "scale": scale, "rate": rate, "strategy": name}
 
 
-def run(*words: object, must_end: bool = True) -> None:
-    """An asrtool command, quietly."""
-    done = subprocess.run([ASRTOOL, *map(str, words)], capture_output=True, text=True)
-    if must_end and done.returncode:
-        sys.exit(done.stderr)
+def question(options: argparse.Namespace) -> Trained:
+    """What all trainings of a table have in common."""
+    names = ("reference_batch_s", "learners", "epochs", "layers", "hidden")
+    return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
 
 
-def read_losses(out: Path, loss: float) -> tuple[tuple[float, float] | None, float]:
-    """Utterances and seconds at which dev reached `loss`, on a line over log loss between epochs; and the lowest."""
-    entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    clock = {entry["samples"]: entry["seconds"] for entry in entries if entry["kind"] == "train"}
-    points = [
-        (entry["samples"], clock[max(samples for samples in clock if samples <= entry["samples"])], entry["loss"])
-        for entry in entries
-        if entry["kind"] == "dev"
-    ]
-    lowest = min((point[2] for point in points), default=math.inf)
-    for before, after in itertools.pairwise(points):
-        if before[2] > loss >= after[2]:
-            fraction = math.log(before[2] / loss) / math.log(before[2] / after[2])
-            return (
-                before[0] + fraction * (after[0] - before[0]),
-                before[1] + fraction * (after[1] - before[1]),
-            ), lowest
-    return None, lowest
+def train(cell: Trained, options: argparse.Namespace) -> Trained:
+    num_learners = 1 if cell["strategy"] == "single" else cell["learners"]
+    begin = time.process_time()
+    config = config_of(cell, num_learners)
+    torch.manual_seed(cell["seed"])
+    components = build_components(options.features, options.tokenizer, config)
+    losses = list(Learners(cell["strategy"], num_learners, components, config.train).losses())
+    return cell | {"losses": losses, "cpu_s": round(time.process_time() - begin, 1)}
+
+
+def config_of(cell: Trained, num_learners: int) -> Config:
+    own = (
+        f"model.lstm.num_layers={cell['layers']}",
+        f"model.lstm.hidden_size={cell['hidden']}",
+        f"train.seed={cell['seed']}",
+        f"train.num_epochs={cell['epochs']}",
+        f"train.peak_lr={cell['rate']}",
+        f"train.batch_s={cell['reference_batch_s'] * cell['scale'] / num_learners}",
+    )
+    return load_config([], (*SETTINGS, *own))
+
+
+def read(results: Path) -> list[Trained]:
+    """The finished trainings; a line that a kill cut off is not one."""
+    found = []
+    for line in results.read_text(encoding="utf-8").splitlines() if results.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> None:
+    """Loss of each cell with its rate and how many trainings it has, and the largest batch within CLOSE."""
+    of_cell: dict[tuple[str, int], list[Trained]] = defaultdict(list)
+    for trained in finished:
+        if question(options).items() <= trained.items():
+            of_cell[trained["strategy"], trained["scale"]].append(trained)
+    scales = sorted({scale for _, scale in of_cell})
+    alone = best_of(of_cell["single", 1])[0] if ("single", 1) in of_cell else math.nan
+    print("| strategy |", " | ".join(f"{scale}x" for scale in scales), f"| within {CLOSE - 1:.0%} up to |")
+    print("|---" * (len(scales) + 2) + "|")
+    for name in dict.fromkeys(name for name, _ in of_cell):
+        bests = {scale: best_of(of_cell[name, scale]) for scale in scales if (name, scale) in of_cell}
+        texts = ["{:.3f} at {:g} ({}, {})".format(*bests[scale]) if scale in bests else "" for scale in scales]
+        close = [scale for scale, (loss, *_) in bests.items() if loss <= CLOSE * alone]
+        print(f"| {name} |", " | ".join(texts), f"| {max(close, default=0)}x |")
+    print("In brackets: seeds, rates.")
+
+
+def best_of(trainings: Iterable[Trained]) -> tuple[float, float, int, int]:
+    """Lowest mean loss over seeds, its rate, seeds of that rate, and the number of rates with so many."""
+    of_rate: dict[float, list[float]] = defaultdict(list)
+    for trained in trainings:
+        whole = len(trained["losses"]) == trained["epochs"]
+        of_rate[trained["rate"]].append(trained["losses"][-1] if whole else math.inf)
+    num_seeds = max(map(len, of_rate.values()))
+    means = {rate: statistics.fmean(losses) for rate, losses in of_rate.items() if len(losses) == num_seeds}
+    rate = min(means, key=lambda rate: means[rate])
+    return means[rate], rate, num_seeds, len(means)
 
 
 if __name__ == "__main__":
