@@ -65,7 +65,7 @@ def plan_epoch(
     if frames[longest] > max_frames_per_batch:
         raise AsrtoolError(
             f"utterance {index[longest].id} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
-            "raise train.batch_s or lower data.max_duration_s",
+            "raise train.batch_s, or distributed.global_batch_s where that is set, or lower data.max_duration_s",
         )
     random = np.random.default_rng((seed, epoch))
     windows: list[list[list[int]]] = []

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from asrtool.settings import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
 
+if TYPE_CHECKING:
+    from asrtool.config import Config
+
+# Strategies in which the gradient of each learner's batch is a step of the common weights.
+STEP_EACH = ("ps-async", "hogwild")
 MESSAGE_TYPES = ("fp32", "bf16")
 
 
@@ -16,12 +22,48 @@ class Distributed:
     strategy: Choice = choice("strategy", "single")  # how learners combine gradients and weights
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
     lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
+    global_batch_s: float = 0.0  # seconds of speech in a step of all learners, for train.batch_s of each; 0 is none
+    reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
     interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
 
     def __post_init__(self) -> None:
         interface_or_subnet("distributed.interface", self.interface)
-        at_least(0, "distributed", self, "num_learners")
+        at_least(0, "distributed", self, "num_learners", "global_batch_s", "reference_batch_s")
         positive("distributed", self, "lr_scale")
+        if self.reference_batch_s:
+            self._check_reference()
+
+    def _check_reference(self) -> None:
+        what = f"distributed.reference_batch_s is {self.reference_batch_s:g}"
+        if not self.global_batch_s:
+            raise ValueError(f"{what} but distributed.global_batch_s is not set: set both, or neither")
+        if self.lr_scale != 1:
+            raise ValueError(
+                f"{what} and distributed.lr_scale {self.lr_scale:g}, which both scale the rate: leave one of them out"
+            )
+        if self.strategy.name in STEP_EACH:
+            raise ValueError(
+                f"{what} but with strategy {self.strategy.name} each learner's batch is a step by itself, so the rate"
+                " does not follow the batch of all: leave it out, and set train.peak_lr"
+            )
+
+    def check(self, config: Config) -> None:
+        """From the reference rate a warm-up leads to that of the batch."""
+        schedule = config.train.schedule
+        if self.reference_batch_s and not getattr(schedule.settings, "warmup_fraction", 0):
+            raise ValueError(
+                f"distributed.reference_batch_s is set but train.schedule {schedule.name} has no warm-up, as the rate"
+                f" needs to grow: set train.{schedule.table}.warmup_fraction, or choose a schedule that has one"
+            )
+
+    def rate_factor(self, num_learners: int, begun_with: int) -> float | None:
+        """The batch of `num_learners` as a multiple of the reference; None without one.
+
+        Each learner keeps the batch that it had with the number of learners that training has begun with.
+        """
+        if not self.reference_batch_s:
+            return None
+        return self.global_batch_s * num_learners / begun_with / self.reference_batch_s
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,10 @@ class Inputs:
     defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one
     sha256: dict[str, str] = field(default_factory=dict)  # file -> digest
 
-    def to_json(self) -> str:
-        """The text of inputs.json."""
-        return json.dumps({"settings": self.settings, "sha256": self.sha256}, indent=1, sort_keys=True) + "\n"
+    def to_json(self, num_learners: int) -> str:
+        """The text of inputs.json; `num_learners` is how many training begins with."""
+        content = {"settings": self.settings, "sha256": self.sha256, "num_learners": num_learners}
+        return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
     def are_those_of(self, path: Path) -> bool:
         """Whether the inputs.json `path` says the same; a setting that it lacks had its default."""
@@ -91,8 +92,10 @@ def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def open_training(out: Path, inputs: Inputs) -> Iterator[bool]:
+def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[bool]:
     """Make `out` the directory of the training of these `inputs`; whether that is finished already.
+
+    One that is not there yet begins with `num_learners`.
 
     A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost. Inside, no other
     process opens `out` to train there: raises AsrtoolError where one has.
@@ -105,9 +108,18 @@ def open_training(out: Path, inputs: Inputs) -> Iterator[bool]:
                 if any(out.glob("[!.]*")):
                     logging.info("%s holds a training of other settings or data; it is now %s", out, move_aside(out))
                     stack.enter_context(locked(out, *TRAINING))  # the other lock has moved with the folder
-                write_text(out / INPUTS, inputs.to_json())
+                write_text(out / INPUTS, inputs.to_json(num_learners))
             finished = (out / FINAL).exists()
         yield finished
+
+
+def begun_with(out: Path) -> int | None:
+    """How many learners the training in `out` has begun with; None where that is not known."""
+    try:
+        number: int = json.loads((out / INPUTS).read_text(encoding="utf-8"))["num_learners"]
+    except (OSError, KeyError):
+        return None
+    return number
 
 
 def _digest(path: Path) -> str:

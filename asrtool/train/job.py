@@ -38,7 +38,7 @@ class Job:
     inputs: Inputs
     optimisation: Optimisation
     distributed: Distributed
-    build: Callable[[], Components]  # the model, drawn from the seed, and its data
+    build: Callable[[int], Components]  # for so many learners: the model, drawn from the seed, and its data
     finish: Callable[[State], dict[str, Any]] = lambda _: {}  # at the end, before train.json, which gets the result
     injection: InjectionOptions = field(default_factory=InjectionOptions)
     code: str = ""  # digest of the code that trains

@@ -42,7 +42,7 @@ from asrtool.train.pace import Pace
 from asrtool.train.plan import Plan
 from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.records import Records, Step
-from asrtool.train.schedule import learning_rate
+from asrtool.train.schedule import learning_rate, scaled_learning_rate
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import BatchSource, DevSet
@@ -62,6 +62,7 @@ class Training:
     distributed: Distributed
     code: str
     out: Path
+    rate_factor: float | None
     total_samples: int  # of the whole training, an estimate where the source cannot count
     # components
     world: World
@@ -87,8 +88,10 @@ class Training:
     state: State
     plan: Plan
 
-    def __init__(self, job: Job, components: Components, world: World) -> None:
+    def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
         """Resume from the newest whole checkpoint in `job.out`, if there is one.
+
+        `rate_factor` is the batch of all learners as a multiple of the one that the schedule is for; None leaves rates.
 
         Raises AsrtoolError when there are checkpoints but none can be read, and when these learners cannot train by
         the strategy.
@@ -99,6 +102,7 @@ class Training:
         self.out = job.out
         self.world = world
         world.interface = job.distributed.interface
+        self.rate_factor = rate_factor
         self.info = components.info
         self.train_set, self.dev_set = components.train_set, components.dev_set
         self.augment = components.augment
@@ -299,8 +303,10 @@ class Training:
 
     def _learning_rate(self, num_samples: int) -> float:
         """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
-        rate = learning_rate(self.settings, min(num_samples, self.total_samples), self.total_samples)
-        return self.distributed.lr_scale * rate
+        num_samples = min(num_samples, self.total_samples)
+        if self.rate_factor is not None:
+            return scaled_learning_rate(self.settings, num_samples, self.total_samples, self.rate_factor)
+        return self.distributed.lr_scale * learning_rate(self.settings, num_samples, self.total_samples)
 
     def _divisor(self, assignment: Assignment) -> float:
         """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""

@@ -5,6 +5,7 @@ The folder is that of any training, and holds `model.pt` as well, written before
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import sys
@@ -45,8 +46,8 @@ def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Co
         out=out,
         inputs=inputs_of(config, NEURAL_LM, files, InjectionOptions()),
         optimisation=config.nnlm,
-        distributed=config.distributed,
-        build=functools.partial(build_components, text, dev_text, words, config),
+        distributed=dataclasses.replace(config.distributed, global_batch_s=0.0, reference_batch_s=0.0),  # of speech
+        build=lambda num_learners: build_components(text, dev_text, words, config),
         finish=functools.partial(write_best, out),
         code=code,
     )

@@ -22,7 +22,7 @@ from asrtool.distributed.settings import Distributed
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.train.assigned import describe_assigned, forget_assigned
-from asrtool.train.inputs import FINAL, open_training
+from asrtool.train.inputs import FINAL, begun_with, open_training
 from asrtool.train.job import Job
 from asrtool.train.stop import Stopped
 
@@ -47,7 +47,7 @@ def start(job: Job, words: Sequence[str]) -> None:
     if num_learners == 1 or is_learner():
         train(job)
         return
-    with open_training(job.out, job.inputs) as finished:
+    with open_training(job.out, job.inputs, num_learners) as finished:
         pass  # learner 0 opens it again
     if finished:
         logging.info(FINISHED, job.out)
@@ -99,14 +99,21 @@ def prepare(job: Job, world: World) -> Training:
     from asrtool.train.loop import Training
 
     torch.manual_seed(job.optimisation.seed)
-    return Training(job, job.build(), world)
+    num_begun = begun_with(job.out) or world.size
+    batch_s = job.distributed.global_batch_s / num_begun
+    if batch_s and num_begun != world.size:
+        what = "%d learners instead of %d: each keeps its batch of %g s, so the batch of all is %g s"
+        logging.info(what, world.size, num_begun, batch_s, batch_s * world.size)
+    return Training(job, job.build(num_begun), world, job.distributed.rate_factor(world.size, num_begun))
 
 
 def _train_as_learner(job: Job) -> None:
     from asrtool.distributed.learner import learner
 
     with learner() as world, contextlib.ExitStack() as stack:
-        finished = world.gather(world.rank == 0 and stack.enter_context(open_training(job.out, job.inputs)))[0]
+        finished = world.gather(
+            world.rank == 0 and stack.enter_context(open_training(job.out, job.inputs, world.size))
+        )[0]
         if not finished:
             try:
                 _train(job, world)

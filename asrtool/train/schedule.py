@@ -23,6 +23,18 @@ def learning_rate(settings: Optimisation, num_samples: int, total_samples: int) 
     return rate
 
 
+def scaled_learning_rate(settings: Optimisation, num_samples: int, total_samples: int, factor: float) -> float:
+    """The same where the batch is `factor` times the one that `peak_lr` is for: the rate is so, too.
+
+    The linear rule, with a warm-up that is a line from `peak_lr` to `factor` times it (Goyal et al., arXiv 1706.02677,
+    section 2.2; Zhang et al., arXiv 1904.04956). The schedule has a `warmup_fraction` above 0.
+    """
+    fraction, warmup_fraction = num_samples / total_samples, settings.schedule.settings.warmup_fraction
+    if fraction < warmup_fraction:
+        return settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)
+    return factor * learning_rate(settings, num_samples, total_samples)
+
+
 def one_cycle(settings: OneCycle, peak_lr: float, fraction: float, num_epochs: int) -> float:
     """Half a cosine from the peak down to `final_lr_fraction` of it (after Smith and Topin, 2018)."""
     if fraction < settings.warmup_fraction:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.config import Config, to_table
+from asrtool.errors import AsrtoolError
 from asrtool.train.inputs import describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start
@@ -38,7 +39,11 @@ def acoustic_job(
     injection: InjectionOptions | None = None,
     code: str = "",
 ) -> Job:
-    """The training as a job; AsrtoolError when a file of the data is missing."""
+    """The training as a job; AsrtoolError when a file of the data is missing, and where settings do not go together."""
+    try:
+        config.distributed.check(config)
+    except ValueError as error:
+        raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
     injection = injection or InjectionOptions()
     return Job(
         out=out,
@@ -51,8 +56,11 @@ def acoustic_job(
     )
 
 
-def build_components(features: Path, tokenizer: Path, config: Config) -> Components:
-    """Model and sets; AsrtoolError where a file is missing, or a set cannot be trained on."""
+def build_components(features: Path, tokenizer: Path, config: Config, num_learners: int = 1) -> Components:
+    """Model and sets, with the batches of one of `num_learners`.
+
+    Raises AsrtoolError where a file is missing, or a set cannot be trained on.
+    """
     from asrtool.corpus.index import read_feature_settings
     from asrtool.lang.tokenizer import Tokenizer
     from asrtool.models.acoustic import build_model
@@ -63,13 +71,14 @@ def build_components(features: Path, tokenizer: Path, config: Config) -> Compone
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)
+    batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     model = build_model(config.model, settings.num_features, tokens.num_tokens)
     context = functools.partial(
         SourceContext,
         features=settings,
         encode=tokens.encode,
         model=model,
-        max_frames=int(config.train.batch_s * 1000 / settings.frame_shift_ms),
+        max_frames=int(batch_s * 1000 / settings.frame_shift_ms),
         seed=config.train.seed,
     )
     source = config.train.source

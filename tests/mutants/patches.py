@@ -28,6 +28,7 @@ TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
 TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
@@ -121,6 +122,28 @@ PATCHES = (
             self.beside.begin()
 """,
         ("tests/unit/distributed/test_delay_by_one.py",),
+    ),
+    # Batch and rate of all learners
+    Patch(
+        "scaled-warm-up-from-nothing",
+        "asrtool/train/schedule.py",
+        "settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)",
+        "settings.peak_lr * factor * fraction / warmup_fraction",
+        (TEST_LARGE_BATCHES,),
+    ),
+    Patch(
+        "rate-of-the-learners-that-training-began-with",
+        "asrtool/distributed/settings.py",
+        "self.global_batch_s * num_learners / begun_with / self.reference_batch_s",
+        "self.global_batch_s / self.reference_batch_s",
+        (TEST_LARGE_BATCHES,),
+    ),
+    Patch(
+        "batch-by-the-learners-of-now",
+        "asrtool/train/run.py",
+        "job.build(num_begun)",
+        "job.build(world.size)",
+        (TEST_LARGE_BATCHES,),
     ),
     # The gossip view
     Patch("pull-away", VIEW, "theirs.float() - mine.float()", "mine.float() - theirs.float()", (TEST_VIEW,)),
