@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-gpu clean
+.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu clean
 
 setup: $(STAMP)
 
@@ -77,12 +77,17 @@ bench-decode: demo
 	@if [ -e $(K2_STAMP) ]; then echo "== once more in .venv-k2"; $(K2_BIN)/python benchmarks/decode.py; \
 	else echo "== k2 is left out: make test-k2 makes its environment"; fi
 
-# Distributed strategies beside other packages, and convergence against batch, in 90 minutes. Some of the former:
+# Distributed strategies beside other packages, in an hour. Some of them:
 # make bench-dist BENCH="throughput --rounds 2"
 BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
-	$(if $(BENCH),,$(BIN)/python benchmarks/convergence.py recipes/swbd/exp-convergence)
+
+# The largest batch at which each strategy still converges, on the mini corpus; hours, which may be stopped and continued.
+LIMITS_WORK := recipes/swbd/exp-limits
+bench-limits: $(STAMP)
+	$(BIN)/asrtool run --work $(LIMITS_WORK) --stop-stage tokenizer --set features.speeds=1.0
+	$(BIN)/python benchmarks/convergence.py $(LIMITS_WORK)/features $(LIMITS_WORK)/tokenizer $(LIMITS_WORK)/limits.jsonl $(BENCH)
 
 $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"

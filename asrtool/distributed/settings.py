@@ -30,11 +30,12 @@ class Distributed:
         interface_or_subnet("distributed.interface", self.interface)
         at_least(0, "distributed", self, "num_learners", "global_batch_s", "reference_batch_s")
         positive("distributed", self, "lr_scale")
-        if self.reference_batch_s:
-            self._check_reference()
 
-    def _check_reference(self) -> None:
-        what = f"distributed.reference_batch_s is {self.reference_batch_s:g}"
+    def check(self, config: Config) -> None:
+        """What the rate follows must be there, and be one thing."""
+        if not self.reference_batch_s:
+            return
+        what, schedule = f"distributed.reference_batch_s is {self.reference_batch_s:g}", config.train.schedule
         if not self.global_batch_s:
             raise ValueError(f"{what} but distributed.global_batch_s is not set: set both, or neither")
         if self.lr_scale != 1:
@@ -46,14 +47,10 @@ class Distributed:
                 f"{what} but with strategy {self.strategy.name} each learner's batch is a step by itself, so the rate"
                 " does not follow the batch of all: leave it out, and set train.peak_lr"
             )
-
-    def check(self, config: Config) -> None:
-        """From the reference rate a warm-up leads to that of the batch."""
-        schedule = config.train.schedule
-        if self.reference_batch_s and not getattr(schedule.settings, "warmup_fraction", 0):
+        if not getattr(schedule.settings, "warmup_fraction", 0):
             raise ValueError(
-                f"distributed.reference_batch_s is set but train.schedule {schedule.name} has no warm-up, as the rate"
-                f" needs to grow: set train.{schedule.table}.warmup_fraction, or choose a schedule that has one"
+                f"{what} but train.schedule {schedule.name} has no warm-up from that batch's rate:"
+                f" set train.{schedule.table}.warmup_fraction, or choose a schedule that has one"
             )
 
     def rate_factor(self, num_learners: int, begun_with: int) -> float | None:
