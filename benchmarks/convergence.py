@@ -18,7 +18,8 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ def main() -> None:
     for number, cell in enumerate(wanted, 1):
         if not any(cell.items() <= trained.items() for trained in finished):
             finished.append(train(cell, options))
-            with options.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(finished[-1]) + "\n")
+            write(options.results, finished[-1])
             print(f"{number}/{len(wanted)} {json.dumps(finished[-1])}", flush=True)
     print_table(finished, options)
 
@@ -119,34 +119,62 @@ def read(results: Path) -> list[Trained]:
     return found
 
 
+def write(results: Path, trained: Trained) -> None:
+    """Add a line, also behind one that was cut off."""
+    with results.open("ab+") as file:
+        file.seek(max(0, file.tell() - 1))
+        begin = b"" if file.read() in (b"", b"\n") else b"\n"
+        file.write(begin + json.dumps(trained).encode() + b"\n")
+
+
 def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> None:
-    """Loss of each cell with its rate and how many trainings it has, and the largest batch within CLOSE."""
+    """Loss of each cell with its rate and how many trainings it has, and the largest batch within CLOSE.
+
+    A cell is compared with one learner of the same seeds.
+    """
     of_cell: dict[tuple[str, int], list[Trained]] = defaultdict(list)
     for trained in finished:
         if question(options).items() <= trained.items():
             of_cell[trained["strategy"], trained["scale"]].append(trained)
     scales = sorted({scale for _, scale in of_cell})
-    alone = best_of(of_cell["single", 1])[0] if ("single", 1) in of_cell else math.nan
     print("| strategy |", " | ".join(f"{scale}x" for scale in scales), f"| within {CLOSE - 1:.0%} up to |")
     print("|---" * (len(scales) + 2) + "|")
     for name in dict.fromkeys(name for name, _ in of_cell):
         bests = {scale: best_of(of_cell[name, scale]) for scale in scales if (name, scale) in of_cell}
-        texts = ["{:.3f} at {:g} ({}, {})".format(*bests[scale]) if scale in bests else "" for scale in scales]
-        close = [scale for scale, (loss, *_) in bests.items() if loss <= CLOSE * alone]
-        print(f"| {name} |", " | ".join(texts), f"| {max(close, default=0)}x |")
+        texts = [str(bests.get(scale, "")) for scale in scales]
+        close = [f"{scale}x" for scale, best in bests.items() if is_close(best, of_cell["single", 1])]
+        print(f"| {name} |", " | ".join(texts), f"| {(close or ['none'])[-1]} |")
     print("In brackets: seeds, rates.")
 
 
-def best_of(trainings: Iterable[Trained]) -> tuple[float, float, int, int]:
-    """Lowest mean loss over seeds, its rate, seeds of that rate, and the number of rates with so many."""
-    of_rate: dict[float, list[float]] = defaultdict(list)
+@dataclass(frozen=True)
+class Best:
+    """The rate of a cell with the lowest mean loss over its seeds, of those rates that have most seeds."""
+
+    loss: float
+    rate: float
+    seeds: frozenset[int]
+    num_rates: int
+
+    def __str__(self) -> str:
+        return f"{self.loss:.3f} at {self.rate:g} ({len(self.seeds)}, {self.num_rates})"
+
+
+def best_of(trainings: Iterable[Trained]) -> Best:
+    of_rate: dict[float, dict[int, float]] = defaultdict(dict)
     for trained in trainings:
         whole = len(trained["losses"]) == trained["epochs"]
-        of_rate[trained["rate"]].append(trained["losses"][-1] if whole else math.inf)
+        of_rate[trained["rate"]][trained["seed"]] = trained["losses"][-1] if whole else math.inf
     num_seeds = max(map(len, of_rate.values()))
-    means = {rate: statistics.fmean(losses) for rate, losses in of_rate.items() if len(losses) == num_seeds}
-    rate = min(means, key=lambda rate: means[rate])
-    return means[rate], rate, num_seeds, len(means)
+    most = {rate: losses for rate, losses in of_rate.items() if len(losses) == num_seeds}
+    rate = min(most, key=lambda rate: statistics.fmean(most[rate].values()))
+    return Best(statistics.fmean(most[rate].values()), rate, frozenset(most[rate]), len(most))
+
+
+def is_close(best: Best, alone: Sequence[Trained]) -> bool:
+    """Whether the loss is that of one learner with the same seeds, about."""
+    same = [trained for trained in alone if trained["seed"] in best.seeds]
+    return bool(same) and best.loss <= CLOSE * best_of(same).loss
 
 
 if __name__ == "__main__":
