@@ -8,8 +8,8 @@ An exchange is atomic: both views become their mean as if at one instant, that o
 changes its view under one lock, one exchange at a time. The view of the active one does not change between its snapshot
 and the answer: nobody else changes it, and its own update waits for the answer. So T of an exchange is doubly
 stochastic, whatever the delays. With bf16 messages both move by the rounded difference; they are then equal up to
-rounding, and their sum is kept. With weights on a GPU an active learner that takes its part of a checkpoint publishes its
-update while an exchange may be under way; the sum is kept then, too.
+rounding, and their sum is kept. With weights on a GPU, an active learner that takes its part of a checkpoint publishes
+its update while an exchange may be under way; the sum is kept then, too.
 """
 
 from __future__ import annotations
