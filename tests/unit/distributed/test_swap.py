@@ -66,7 +66,6 @@ def settle(learners: list[Any]) -> None:
         learner.drain()
     for learner in learners:
         learner.settle()
-        learner.close()
 
 
 def test_an_update_in_two_halves_has_the_bits_of_one_in_one() -> None:
@@ -91,8 +90,12 @@ def test_an_update_in_two_halves_has_the_bits_of_one_in_one() -> None:
 def test_the_mean_moves_by_the_updates_alone_however_late_copies_are(drain: bool) -> None:
     learners = swaps(3)
     before_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
-    updates_P = train(learners, 50, drain)
+    updates_P = train(learners, 25, drain)
+    settle(learners)  # as at a synchronisation, after which they train on
+    updates_P += train(learners, 25, drain)
     settle(learners)
+    for learner in learners:
+        learner.close()
     after_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
     np.testing.assert_allclose(after_P, before_P + updates_P, atol=1e-4)
     for learner in learners:
@@ -147,6 +150,8 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
         np.testing.assert_allclose(learner.view.base_P, learner.weights_P)
     learner.exchanger.idle.set()
     settle([learner, other])
+    for each in (learner, other):
+        each.close()
     np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
 
 
