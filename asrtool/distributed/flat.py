@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from asrtool.distributed.buffers import float_buffers
 
+MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # what weights and gradients travel as, by `message_type`
 NUM_RUNS, LEN_RUN = 64, 64  # of a sample of the weights
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
 

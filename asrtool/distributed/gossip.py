@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.flat import MESSAGES
 from asrtool.distributed.strategy import MixingRule, StepCost
 from asrtool.distributed.topology import EDGE_WEIGHT, Ring, right_neighbour
 from asrtool.distributed.view import Recorded, View
 from asrtool.distributed.world import World, own_address
-
-MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Gossip(MixingRule):

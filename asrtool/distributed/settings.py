@@ -76,6 +76,8 @@ class Servers:
     """Asynchronous SGD with parameter servers."""
 
     num_servers: int = 1  # beside as many learners, each with its part of the weights
+    message_type: str = "fp32"  # or bf16: gradients to the servers, weights from them
 
     def __post_init__(self) -> None:
         at_least(1, "distributed.ps-async", self, "num_servers")
+        one_of("distributed.ps-async.message_type", self.message_type, MESSAGE_TYPES)

@@ -1,8 +1,7 @@
 """What happens at the cuts of a training: checkpoints and evaluations, and its end.
 
 Learners of a synchronous strategy come to a cut together: they synchronise, evaluate and save. Those of an asynchronous
-one take their snapshot and train on (asrtool.train.snapshots). Where a strategy is asynchronous and has no snapshots,
-learners wait for one another at each cut.
+one take their snapshot and train on (asrtool.train.snapshots).
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from asrtool.train.records import Records
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Cut, Snapshots
 from asrtool.train.stop import Stop, Stopped
-
-END = 2**40  # an epoch behind all others
 
 
 @dataclass
@@ -77,7 +74,6 @@ class Cuts:
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
     evaluation: Evaluation
-    steps_together: bool  # whether all learners are in the same round at any time
     state: State
     ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
@@ -97,25 +93,8 @@ class Cuts:
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
             self.reached.trained = []
             self.reached.cut, self.reached.epoch, self.reached.num_cuts = cut, epoch, num_cuts
-        elif self.steps_together:
-            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
         else:
-            self._wait_for_all(epoch, num_cuts)
-
-    def _wait_for_all(self, epoch: int, num_cuts: int) -> None:
-        """The checkpoints before a step of `epoch`, of learners that wait for the others there, one after the other.
-
-        Who has no step between two of them takes part in both. Behind its last step a learner is in the epoch END.
-        """
-        while (epoch, num_cuts) != (self.reached.epoch, self.reached.num_cuts):
-            of_all = self.world.gather((epoch + num_cuts, epoch, num_cuts, self.queue.cuts))
-            _, next_epoch, next_cuts, _ = min(of_all)
-            if next_epoch == END:
-                return
-            asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
-            if next_epoch > self.reached.epoch or asked is None:
-                asked = self.plan.place(next_epoch, 0)
-            self._checkpoint(asked, next_cuts)
+            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
 
     def _pass(self, epoch: int) -> None:
         """At a cut; where epochs end before `epoch`, report the steps since the last report."""
@@ -179,8 +158,6 @@ class Cuts:
 
     def end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""
-        if not (self.snapshots or self.steps_together):
-            self._wait_for_all(END, 0)
         reached = self.reached
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
         num_rounds = max(number for number, *_ in of_all)

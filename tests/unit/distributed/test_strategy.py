@@ -23,7 +23,7 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
     "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0},
     "hogwild": {},
-    "ps-async": {"num_servers": 1},
+    "ps-async": {"num_servers": 1, "message_type": "fp32"},
 }
 
 

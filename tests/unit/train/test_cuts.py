@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from asrtool.errors import AsrtoolError
 from asrtool.train.checkpoint import State
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.plan import Plan
+from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import Planned
 
 
@@ -39,3 +41,9 @@ def test_of_cuts_at_the_same_place_the_first_is_saved(asked: list[int], expected
     cuts.plan.round(6)
     found = cuts._cuts(0, 1, len(asked))
     assert [(cut.number, cut.state.step, cut.ends_epoch) for cut in found] == expected
+
+
+def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() -> None:
+    unused: Any = None
+    with pytest.raises(AsrtoolError, match=r"SimpleNamespace: its learners do not step together.*lockstep=True"):
+        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 6)  # type: ignore[arg-type]
