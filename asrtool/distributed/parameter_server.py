@@ -147,5 +147,5 @@ class ParameterServer(Served):
 
 def parameter_server(context: StrategyContext) -> Strategy:
     """`distributed.ps-async.num_servers` servers; the weights are split between them at the borders of parameters."""
-    check_number(context, "ps-async")
+    check_number(context)
     return ParameterServer(context)

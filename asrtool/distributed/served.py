@@ -123,13 +123,13 @@ class Served(Strategy):
             self.context.destroy(linger=0)
 
 
-def check_number(context: StrategyContext, name: str) -> None:
-    """AsrtoolError where the strategy `name` has more servers than learners or parameters."""
+def check_number(context: StrategyContext) -> None:
+    """AsrtoolError where there are to be more servers than learners or parameters."""
     num_parameters = len(list(context.model.parameters()))
     num_servers, most = context.settings.num_servers, min(context.world.size, num_parameters)
     if num_servers > most:
         raise AsrtoolError(
-            f"distributed.{name}.num_servers is {num_servers}, with {context.world.size} learners and a model of "
-            f"{num_parameters} parameters",
+            f"{context.settings.section}.num_servers is {num_servers}, with {context.world.size} learners and a model "
+            f"of {num_parameters} parameters",
             f"choose {most} at most: a server runs beside a learner and keeps whole parameters",
         )

@@ -138,6 +138,10 @@ class Server(ABC):
             self.answered.append(self.socket.send(as_bytes(out_P), copy=False, track=True))
             self.num_bytes += out_P.nbytes
 
+    def _send(self, rank: int, answer: bytes) -> None:
+        """Answer learner `rank` with something else than weights."""
+        self.socket.send_multipart((name_of(rank), answer))
+
 
 class Client:
     """The connections of learner `rank` to the servers."""
@@ -172,6 +176,10 @@ class Client:
             if socket not in ready:
                 fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
                 raise ConnectionError(f"server {number} {fault}")
+
+    def answers(self) -> list[bytes]:
+        """Those that are no weights."""
+        return [socket.recv() for socket in self.sockets]
 
     def receive(self, weights: Sequence[Tensor]) -> int:
         """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""

@@ -299,6 +299,20 @@ PATCHES = (
         (f"{TEST_HOGWILD}::test_nothing_is_recorded_while_a_learner_steps",),
     ),
     Patch(
+        "gradients-added-as-they-come",
+        "asrtool/distributed/synchronous_server.py",
+        "self.waiting.pop(self.num_added, None)",
+        "self.waiting.pop(next(iter(self.waiting), None), None)",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "clipped-by-the-norm-of-a-part",
+        "asrtool/distributed/synchronous_server.py",
+        "        norm = torch.linalg.vector_norm(norms)\n",
+        "        norm = torch.linalg.vector_norm(norms[:2])\n",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
         "drift-without-updates",
         STRATEGY,
         "(mean_S - before_S - updates_S)",

@@ -22,7 +22,7 @@ from asrtool.distributed.world import World, choose_gpu
 from asrtool.train.optimizer import build_optimizer
 from asrtool.train.settings import Train
 
-COPYING = ["adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async"]
+COPYING = ["adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "ps-sync"]
 
 
 @pytest.fixture

@@ -104,6 +104,37 @@ def test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from
         close(learners)
 
 
+def test_with_bf16_messages_servers_keep_float32_and_learners_the_same_rounded() -> None:
+    models = [Net() for _ in range(2)]
+    learners = started(
+        "ps-async", models, {"num_servers": 2, "message_type": "bf16"}, momentum=0.0, peak_lr=RATE, **SGD
+    )
+    weights = weights_of(Net())
+    random = np.random.default_rng(0)
+    np.testing.assert_array_equal(weights_of(models[1]), rounded(weights))
+    for learner in (0, 1, 1, 0):
+        weights = weights - RATE * give_gradients(models[learner], random)  # whole numbers, exact in bf16
+        learners[learner].step()
+        np.testing.assert_array_equal(weights_of(models[learner]), rounded(weights))
+    for learner in learners:  # what is sent in a step
+        assert 2 * learner.gradients_P.nbytes == learner.flat.weights_P.nbytes  # type: ignore[attr-defined]
+        assert 2 * learner.server.message_P.nbytes == learner.server.slice.weights_P.nbytes  # type: ignore[attr-defined]
+    synchronise(learners)
+    for rank, model in enumerate(models):
+        with learners[rank].consensus():
+            np.testing.assert_allclose(weights_of(model), weights, atol=1e-7)
+            assert not np.array_equal(weights_of(model), rounded(weights))
+        np.testing.assert_array_equal(weights_of(model), rounded(weights))
+    recorded = torch.cat([snapshot.values_P for snapshot in (learner.snapshot(0) for learner in learners)])
+    with learners[0].consensus():
+        assert torch.equal(recorded, learners[0].flat.weights_P)
+    close(learners)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(values).float().bfloat16().double().numpy()
+
+
 def test_a_server_that_fails_before_a_record_is_settled_ends_the_writing_of_it() -> None:
     models = [Net(), Net()]
     learners = started("ps-async", models)
