@@ -105,16 +105,18 @@ class Cuts:
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Those between the last step of learner 0 and the next one; of several at a place one."""
-        asked = self.queue.cuts[self.reached.num_cuts : num_cuts]
-        places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
-        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
+        # The thread that reads ahead may be asking for another one, which only one of both lists has by now.
+        asked = list(zip(self.queue.cuts, self.pace.by_steps, strict=False))[self.reached.num_cuts : num_cuts]
+        places = [(place, False, by_steps) for round, by_steps in asked if (place := self.plan.place_of_round(round))]
+        places += [(place, True, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
-        for number, (place, ends_epoch) in enumerate(places, before + 1):
+        for number, (place, ends_epoch, counts) in enumerate(places, before + 1):
             if cuts and cuts[-1].state.step == place.step:
                 cuts[-1].ends_epoch |= ends_epoch  # the first one has the updates since the cut before
+                cuts[-1].counts |= counts
             else:
-                cuts.append(Cut(number, self._state_at(place), ends_epoch))
+                cuts.append(Cut(number, self._state_at(place), ends_epoch, counts))
         return cuts
 
     def _state_at(self, place: Place) -> State:
@@ -152,7 +154,9 @@ class Cuts:
             self._end_epoch(place)
         else:
             self._synchronise(place)
-            self._keep(Saved(self.state.step, None))
+            by_steps = any(map(self.pace.every, self.queue.cuts[self.reached.num_cuts : num_cuts]))
+            keep = self._keep if by_steps else self.save
+            keep(Saved(self.state.step, None))
         self.reached.cut = epoch - self.reached.first_epoch + num_cuts
         self.reached.epoch, self.reached.num_cuts = epoch, num_cuts
 

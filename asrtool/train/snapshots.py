@@ -46,6 +46,7 @@ class Cut:
     number: int
     state: State
     ends_epoch: bool
+    counts: bool  # among the last ones, which are averaged; others are for resuming alone
 
 
 class Snapshots:
@@ -80,7 +81,7 @@ class Snapshots:
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
         """Take this learner's parts of the checkpoints of the cuts `numbers`, between which it had no step.
 
-        `cuts` are the same cuts, for learner 0; `more` goes into the first part beside the snapshot: what this learner did.
+        `cuts` are the same cuts, for learner 0; `more` goes into them beside the snapshot: what this learner did.
         """
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
         known = {cut.number: cut for cut in cuts}
@@ -190,9 +191,11 @@ class Assembly:
         consensus = self._average(parts)
         if cut.ends_epoch:
             self.unevaluated.append(step)
-        self._keep(Saved(step, None))
+        new = Saved(step, None)
+        if cut.counts:
+            self._keep(new)
         state = self._state(cut, parts, mark)
-        self.checkpointer.write_whole(self.twin.state_dict(), {**part, "mark": mark}, state, self.saved)
+        self.checkpointer.write_whole(self.twin.state_dict(), {**part, "mark": mark}, state, [*self.saved, new])
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
             self._evaluate(state)

@@ -335,6 +335,20 @@ PATCHES = (
         ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
     ),
     Patch(
+        "checkpoints-by-time-count",
+        "asrtool/train/pace.py",
+        "self.by_steps.append(steps_due)",
+        "self.by_steps.append(True)",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "checkpoints-by-time-count-where-all-step-together",
+        CUTS,
+        "keep = self._keep if by_steps else self.save",
+        "keep = self._keep",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
         "dev-loss-of-own-weights",
         CUTS,
         "        with self.strategy.consensus():\n            losses = self.evaluation.together(self.model)\n",

@@ -24,23 +24,29 @@ class FourBatches:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("asked", "by_steps", "expected"),
     [
-        ([2], [(1, 2, False), (2, 4, True)]),
-        ([4], [(1, 4, True)]),  # the first of two at a place is the one: it has the updates since the cut before
-        ([2, 4], [(1, 2, False), (2, 4, True)]),
-        ([3, 5], [(1, 3, False), (2, 4, True), (3, 5, False)]),
+        ([2], [True], [(1, 2, False, True), (2, 4, True, True)]),
+        ([2], [False], [(1, 2, False, False), (2, 4, True, True)]),
+        # The first of two at a place is the one: it has the updates since the cut before.
+        ([4], [False], [(1, 4, True, True)]),
+        ([2, 2], [False, True], [(1, 2, False, True), (3, 4, True, True)]),
+        ([2, 4], [True, True], [(1, 2, False, True), (2, 4, True, True)]),
+        ([3, 5], [False, True], [(1, 3, False, False), (2, 4, True, True), (3, 5, False, True)]),
     ],
 )
-def test_of_cuts_at_the_same_place_the_first_is_saved(asked: list[int], expected: list[tuple[int, int, bool]]) -> None:
+def test_of_cuts_at_the_same_place_the_first_is_saved_and_counts_where_one_does(
+    asked: list[int], by_steps: list[bool], expected: list[tuple[int, int, bool, bool]]
+) -> None:
     cuts = object.__new__(Cuts)
     cuts.plan = Plan(FourBatches(), 3, 1, State())  # type: ignore[arg-type]
     cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
+    cuts.pace = SimpleNamespace(by_steps=by_steps)  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
     cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
     cuts.plan.round(6)
     found = cuts._cuts(0, 1, len(asked))
-    assert [(cut.number, cut.state.step, cut.ends_epoch) for cut in found] == expected
+    assert [(cut.number, cut.state.step, cut.ends_epoch, cut.counts) for cut in found] == expected
 
 
 def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() -> None:
