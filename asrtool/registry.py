@@ -53,6 +53,10 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "h-adpsgd": ("asrtool.distributed.hierarchical:hierarchical", "asrtool.distributed.settings:Hierarchical"),
         "bmuf": ("asrtool.distributed.bmuf:bmuf", "asrtool.distributed.settings:Bmuf"),
         "ps-async": ("asrtool.distributed.parameter_server:parameter_server", "asrtool.distributed.settings:Servers"),
+        "ps-sync": (
+            "asrtool.distributed.synchronous_server:synchronous_parameter_server",
+            "asrtool.distributed.settings:SynchronousServers",
+        ),
         "hogwild": ("asrtool.distributed.hogwild:hogwild", ""),
         "none": ("asrtool.distributed.no_mixing:no_communication", ""),
     },

@@ -28,9 +28,14 @@ from asrtool.config_file import load_config
 from asrtool.train.source import Epoch
 from asrtool.train.train import build_components
 
-STRATEGIES = "adpsgd-random,adpsgd-fixed,allreduce,adpsgd-d1,h-adpsgd,bmuf,ps-async,hogwild"
+STRATEGIES = "adpsgd-random,adpsgd-fixed,allreduce,adpsgd-d1,h-adpsgd,bmuf,ps-async,ps-sync,hogwild"
 TORCHRUN, ASRTOOL = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
-SETS = ("distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=4", "distributed.ps-async.num_servers=2")
+SETS = (
+    "distributed.h-adpsgd.node_size=2",
+    "distributed.bmuf.block_steps=4",
+    "distributed.ps-async.num_servers=2",
+    "distributed.ps-sync.num_servers=2",
+)
 NUM_LEARNERS = 4
 START_S, TRAIN_S = 12.0, 3.0  # a kill comes so long after a start at most, or so long after a step was recorded
 HANGS_S = 150.0  # without a step, or at the end: longer than a start on a busy machine, and than a missing heartbeat

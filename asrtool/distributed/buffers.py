@@ -6,7 +6,7 @@ Only those that the `state_dict` of a model has are exchanged. The others are co
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,14 @@ def synchronise_counters(model: nn.Module, world: World) -> None:
         of_all = world.gather([tensor.tolist() for tensor in own])
         for tensor, values in zip(own, zip(*of_all, strict=True), strict=True):
             tensor.copy_(torch.tensor(values).amax(0))
+
+
+def average_statistics(model: nn.Module, states: Sequence[Mapping[str, Any]]) -> None:
+    """Give `model` the mean of what `OwnStatistics.state` of each learner has; nothing where they have none."""
+    of_all = [state["buffers"] for state in states if "buffers" in state]
+    if of_all:
+        for buffer, values in zip(float_buffers(model), zip(*of_all, strict=True), strict=True):
+            buffer.tensor.copy_(torch.stack(values).mean(0))
 
 
 class OwnStatistics:

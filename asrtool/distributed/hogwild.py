@@ -1,4 +1,4 @@
-"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time and without locks.
+"""Hogwild (Niu et al., arXiv 1106.5730): learners step on weights in shared memory, at any time, waiting for no other.
 
 w <- w - alpha g(w), where every weight is read and written while others write theirs: some steps are made on weights
 that are partly older, and one of two steps on the same weight at the same instant is lost. Each learner has an
@@ -7,15 +7,15 @@ optimizer of its own. Buffers lie in shared memory as well: each learner adds it
 
 from __future__ import annotations
 
-import dataclasses
-import os
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from asrtool.distributed.buffers import synchronise_counters
-from asrtool.distributed.flat import FlatWeights, are_on_host
+from asrtool.distributed.flat import FlatWeights, are_on_host, views_of
+from asrtool.distributed.shared_weights import SharedWeights
 from asrtool.distributed.strategy import (
     ConsensusMetrics,
     Snapshot,
@@ -24,36 +24,58 @@ from asrtool.distributed.strategy import (
     StrategyContext,
     SynchronousStrategy,
 )
+from asrtool.distributed.update import Update
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 
 
 class Hogwild(SynchronousStrategy):
     """The parameters and float buffers of all learners are views of the same memory."""
 
+    asynchronous = True
+
     def __init__(self, context: StrategyContext) -> None:
         self.flat = FlatWeights(context.model)
         super().__init__(context, AssignmentRule(), context.task)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply)
         self.model = context.model
         self.world = context.world
+        self.shared: SharedWeights | None = None
         self.num_others = 0  # steps of others when this learner made its last one
 
     def start(self) -> None:
         """Begin with the weights of learner 0."""
-        weights_P = shared_zeros(self.world, len(self.flat.weights_P), torch.float32)
-        self.steps_L = shared_zeros(self.world, self.world.size, torch.int64)
-        if self.world.rank == 0:
-            weights_P.copy_(self.flat.weights_P)
-        self.world.barrier()
-        self.flat.move(weights_P)
+        self.shared = SharedWeights(self.world, self.flat.weights_P)
+        self.flat.move(self.shared.weights_P)
 
     def step(self) -> tuple[float, StepCost]:
+        assert self.shared
         norm, _ = super().step()
         self.flat.fetch_buffers()
-        self.steps_L[self.world.rank] = self.update.num_steps
+        self.shared.steps_L[self.world.rank] = self.update.num_steps
         before, self.num_others = self.num_others, self._count_others()
         return norm, StepCost(staleness=self.num_others - before)
+
+    def _apply(self) -> None:
+        """The step of the optimizer; also on what others have recorded at cuts that this learner has not come to."""
+        assert self.shared
+        with self.shared.step() as records:
+            if not records:
+                self.optimizer.step()
+                return
+            update_W = self._update_of_copy()
+            for values_P in (self.shared.weights_P, *records):
+                values_P[: len(update_W)] += update_W
+
+    def _update_of_copy(self) -> Tensor:
+        """What the optimizer adds to the weights, found on a copy: others write those meanwhile."""
+        parameters, num_weights = self.flat.parameters, self.flat.num_weights
+        before_W = self.flat.weights_P[:num_weights].clone()
+        after_W = before_W.clone()
+        _lie_in(parameters, views_of(after_W, self.flat.sizes, parameters))
+        self.optimizer.step()
+        _lie_in(parameters, self.flat.views)
+        return after_W - before_W
 
     def synchronise(self) -> ConsensusMetrics:
         self.world.barrier()
@@ -63,7 +85,13 @@ class Hogwild(SynchronousStrategy):
         return ConsensusMetrics(0.0, None)
 
     def snapshot(self, cut: int) -> Snapshot:
-        return dataclasses.replace(super().snapshot(cut), keeper=self.world.rank)
+        assert self.shared
+        snapshot = super().snapshot(cut)
+        snapshot.keeper = self.world.rank
+        if cut:
+            snapshot.values_P = self.shared.record(cut)
+            snapshot.settled = functools.partial(self.shared.is_settled, cut)
+        return snapshot
 
     def load_shared(self, shared: dict[str, Any]) -> bool:
         return False
@@ -71,26 +99,18 @@ class Hogwild(SynchronousStrategy):
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(shared["optimizer"])
 
+    def close(self) -> None:
+        if self.shared:
+            self.shared.close()
+
     def _count_others(self) -> int:
-        return int(self.steps_L.sum() - self.steps_L[self.world.rank])
+        assert self.shared
+        return int(self.shared.steps_L.sum() - self.shared.steps_L[self.world.rank])
 
 
-def shared_zeros(world: World, num_values: int, dtype: torch.dtype) -> Tensor:
-    """`num_values` zeros in memory that all learners of `world` read and write.
-
-    It has no name in any folder, so the system frees it once the last of them exits, however it exits, and it may be
-    larger than /dev/shm.
-    """
-    path = ""
-    if world.rank == 0:
-        file = os.memfd_create("asrtool")
-        path = f"/proc/{os.getpid()}/fd/{file}"
-    path = world.gather(path)[0]
-    values = torch.from_file(path, shared=True, size=num_values, dtype=dtype)
-    world.barrier()
-    if world.rank == 0:
-        os.close(file)
-    return values
+def _lie_in(parameters: list[torch.nn.Parameter], views: list[Tensor]) -> None:
+    for parameter, view in zip(parameters, views, strict=False):
+        parameter.data = view
 
 
 def hogwild(context: StrategyContext) -> Strategy:

@@ -1,201 +1,118 @@
 """Asynchronous SGD with a parameter server (Dean et al. 2012): w <- w - alpha g(w'), w' being weights of before.
 
-The weights lie in servers, each of which holds a run of whole parameters and is a thread beside a learner. A learner
-pushes its clipped gradient and waits for the weights that result from it. A server makes the step of each gradient when
-it arrives; the steps that others made since the weights that a gradient was computed on are its staleness. Servers hold
-no buffers: each learner keeps its own statistics, and their mean stands for all.
+A learner pushes its clipped gradient to the servers, and waits for the weights that result from it. A server makes the
+step of each gradient when it arrives; the steps that others made since the weights that a gradient was computed on are
+its staleness.
 
-Of P parameters a learner keeps, beside its model: the gradient it sends. All servers together keep the weights, the
-state of the optimizer, a gradient received, and the weights answered with.
+A checkpoint is a consistent cut (Chandy and Lamport 1985). Each learner that comes to it lets the servers know before
+its next push. At the first notice a server forks its slice: all gradients it has stepped on are from before the cut.
+From then on it makes the step of a gradient from before the cut on both, of one from behind it on its own slice alone.
+With the notice of the last learner the fork has all gradients from before the cut, in the order in which they came, and
+none from behind it, though no learner has waited for another.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
-import math
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-import zmq
-from torch import Tensor, nn
 
-from asrtool.distributed.buffers import OwnStatistics
-from asrtool.distributed.flat import FlatWeights, as_bytes, views_of
-from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
-from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
-from asrtool.distributed.update import NamedParameters, Update
+from asrtool.distributed.flat import as_bytes
+from asrtool.distributed.served import Served, check_number
+from asrtool.distributed.server import Server, Slice
+from asrtool.distributed.strategy import Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.update import Update
+from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule
-from asrtool.distributed.world import own_address
-from asrtool.errors import AsrtoolError
 
-PULL = b""  # an order without a gradient; other orders are a learning rate, and the gradient follows
-RATE = struct.Struct("<d")
-COUNT = struct.Struct("<q")  # steps that a server has made, before the weights it answers with
+PUSH, PASSED = b"push", b"passed"  # with a learning rate and a gradient; with the number of a cut
+RATE, CUT = struct.Struct("<d"), struct.Struct("<q")
 
 
-class Server:
-    """Keeps its slice of the weights with an optimizer of its own, and answers every gradient with them."""
+class RecordedSlice(Recorded):
+    """A slice as it is at a cut; once it is settled, `state` has what `Slice.load_state` needs."""
 
-    def __init__(
-        self,
-        named_parameters: NamedParameters,
-        sizes: Sequence[int],
-        make_optimizer: Callable[[NamedParameters], torch.optim.Optimizer],
-    ) -> None:
-        """`named_parameters` are those of the model that it keeps; each takes so many values (`sizes`) of a message."""
-        names, parameters = zip(*named_parameters, strict=True)
-        self.weights_P, self.gradients_P, self.answer_P = (torch.zeros(sum(sizes)) for _ in range(3))
-        own = [nn.Parameter(view) for view in views_of(self.weights_P, sizes, parameters)]
-        for parameter, gradient in zip(own, views_of(self.gradients_P, sizes, parameters), strict=True):
-            parameter.grad = gradient
-        self.optimizer = make_optimizer(list(zip(names, own, strict=True)))
-        self.update = Update(own, self.optimizer, math.inf)  # learners have clipped
-        self.num_steps = 0
-        self.num_bytes = 0  # sent
-        self.thread = threading.Thread(target=self._run, name="server", daemon=True)
-        self.error: Exception | None = None
-        self.answered: zmq.MessageTracker | None = None
+    def __init__(self, fork: Slice) -> None:
+        super().__init__(fork.weights_P)
+        self.slice = fork
+        self.state: dict[str, object] = {}
 
-    def start(self, context: zmq.Context[Any], host: str, weights_P: Tensor) -> str:
-        """Begin with `weights_P`, and answer from now on at the address that is returned."""
-        self.weights_P.copy_(weights_P)
-        self.socket = context.socket(zmq.ROUTER)
-        port = self.socket.bind_to_random_port(f"tcp://{host}")
-        self.stop, self.stopped = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-        self.stopped.bind("inproc://stop")
-        self.stop.connect("inproc://stop")
-        self.thread.start()
-        return f"tcp://{host}:{port}"
-
-    def close(self) -> None:
-        """Stop answering."""
-        if self.thread.is_alive():
-            self.stop.send(b"")
-            self.thread.join(TIMEOUT_S)
-
-    def _run(self) -> None:
-        try:
-            self._serve()
-        except Exception as error:  # the compute thread raises it
-            self.error = error
-        finally:
-            self.socket.close(linger=0)
-            self.stopped.close(linger=0)
-
-    def _serve(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self.socket, zmq.POLLIN)
-        poller.register(self.stopped, zmq.POLLIN)
-        while True:
-            ready = dict(poller.poll())
-            if self.stopped in ready:
-                return
-            self._answer()
-
-    def _answer(self) -> None:
-        learner, order = self.socket.recv(), self.socket.recv()
-        if order != PULL:
-            self.socket.recv_into(as_bytes(self.gradients_P))
-            self._step(RATE.unpack(order)[0])
-        if self.answered:
-            self.answered.wait()  # ZeroMQ may still read the last answer
-        self.answer_P.copy_(self.weights_P)
-        self.socket.send_multipart((learner, COUNT.pack(self.num_steps)), zmq.SNDMORE)
-        self.answered = self.socket.send(as_bytes(self.answer_P), copy=False, track=True)
-        self.num_bytes += self.answer_P.nbytes
-
-    def _step(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.update.apply()
-        self.num_steps += 1
+    def settle(self) -> None:
+        """No further gradient is from before the cut."""
+        self.state.update(self.slice.state())
+        self.settled.set()
 
 
-class Client:
-    """A learner's connections to the servers."""
+class AsynchronousServer(Server):
+    """Steps on every gradient as it comes, and answers it with the weights."""
 
-    def __init__(self, context: zmq.Context[Any], addresses: Sequence[str]) -> None:
-        self.sockets = [context.socket(zmq.DEALER) for _ in addresses]
-        self.ends = [socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) for socket in self.sockets]
-        for socket, address in zip(self.sockets, addresses, strict=True):
-            socket.connect(address)
-        self.counts = [0] * len(addresses)  # steps in the weights that each server sent last
+    def __init__(self, kept: Slice, num_learners: int, message_type: torch.dtype) -> None:
+        super().__init__(kept, num_learners, message_type)
+        own = message_type == torch.float32
+        self.received_P = kept.gradients_P if own else torch.zeros_like(kept.gradients_P, dtype=message_type)
+        self.lock = threading.Lock()  # of all that follows, and of the slice
+        self.passed = [0] * num_learners  # the last cut that each has come to
+        self.open: dict[int, RecordedSlice] = {}  # by cut, until all have come to it
 
-    def push(self, rate: float, gradients: Sequence[Tensor]) -> None:
-        """Send each server its slice, which is not to be changed before `receive` returns."""
-        for socket, gradients_P in zip(self.sockets, gradients, strict=True):
-            socket.send(RATE.pack(rate), zmq.SNDMORE)
-            socket.send(as_bytes(gradients_P), copy=False)
+    def record(self, cut: int) -> RecordedSlice:
+        """The slice at `cut`, to be asked for before the learner beside the server lets it know that it is there."""
+        with self.lock:
+            return self._record(cut)
 
-    def pull(self) -> None:
-        """Ask for the weights."""
-        for socket in self.sockets:
-            socket.send(PULL)
+    def is_settled(self, recorded: RecordedSlice) -> bool:
+        """Whether all gradients from before its cut are in it; raises what has ended the server."""
+        if self.error:
+            raise self.error
+        return recorded.settled.is_set()
 
-    def wait(self) -> None:
-        """Until all have answered; ConnectionError when one does not, at once where its process has died."""
-        for number, (socket, end) in enumerate(zip(self.sockets, self.ends, strict=True)):
-            poller = zmq.Poller()
-            poller.register(socket, zmq.POLLIN)
-            poller.register(end, zmq.POLLIN)
-            # An answer takes as long as the steps of the gradients before; a server that never answers is dead.
-            ready = wait_with_timeout(functools.partial(_poll, poller))
-            if socket not in ready:
-                fault = "has ended its connection" if ready else f"has not answered for {TIMEOUT_S:g} s"
-                raise ConnectionError(f"server {number} {fault}")
+    def _follow(self, rank: int, order: bytes) -> None:
+        if order == PASSED:
+            (cut,) = CUT.unpack(self.socket.recv())
+            with self.lock:
+                self._record(cut)
+                self.passed[rank] = cut
+                self._settle()
+            return
+        (rate,) = RATE.unpack(self.socket.recv())
+        self.socket.recv_into(as_bytes(self.received_P))
+        if self.received_P is not self.slice.gradients_P:
+            self.slice.gradients_P.copy_(self.received_P)
+        with self.lock:
+            self._step(rank, rate)
+        self._answer([rank], self.message_P)
 
-    def receive(self, weights: Sequence[Tensor]) -> int:
-        """Put the answers into the slices `weights`; returns the most steps a server made since its last one."""
-        num_steps = 0
-        for number, (socket, weights_P) in enumerate(zip(self.sockets, weights, strict=True)):
-            before, self.counts[number] = self.counts[number], COUNT.unpack(socket.recv())[0]
-            socket.recv_into(as_bytes(weights_P))
-            num_steps = max(num_steps, self.counts[number] - before)
-        return num_steps
+    def _step(self, rank: int, rate: float) -> None:
+        for cut, recorded in self.open.items():
+            if self.passed[rank] < cut:
+                recorded.slice.gradients_P.copy_(self.slice.gradients_P)
+                recorded.slice.step(rate)
+        self.slice.step(rate)
+
+    def _record(self, cut: int) -> RecordedSlice:
+        recorded = self.open.get(cut)
+        if recorded is None:
+            recorded = self.open[cut] = RecordedSlice(self.slice.fork())
+            self._settle()
+        return recorded
+
+    def _settle(self) -> None:
+        for cut in [cut for cut in self.open if cut <= min(self.passed)]:
+            self.open.pop(cut).settle()
 
 
-def _poll(poller: zmq.Poller, seconds: float) -> dict[Any, int]:
-    """What is ready within so many seconds."""
-    return dict(poller.poll(int(seconds * 1000)))
+class ParameterServer(Served):
+    """A learner that waits for the answer to its own gradient, and for no other learner."""
 
-
-class ParameterServer(Strategy):
-    """A learner, and the thread of a server beside it where its rank is below the number of servers."""
+    server: AsynchronousServer | None
+    asynchronous = True
 
     def __init__(self, context: StrategyContext) -> None:
+        super().__init__(context, AsynchronousServer)
         self.assignment_rule = AssignmentRule()
-        self.task = context.task
-        self.world = context.world
-        named_parameters = list(context.model.named_parameters())
-        self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
-        self.flat = FlatWeights(context.model, with_buffers=False)
-        self.statistics = OwnStatistics(context.model, context.world)
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push)
-        self.weights_P = self.flat.weights_P.cpu()  # on the host the very same
-        self.gradients_P = torch.zeros_like(self.weights_P)
-        self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
-        runs = split_evenly(self.flat.sizes, context.settings.num_servers)
-        self.lengths = [sum(self.flat.sizes[run]) for run in runs]
-        self.server: Server | None = None
-        if self.world.rank < len(runs):
-            run = runs[self.world.rank]
-            self.server = Server(named_parameters[run], self.flat.sizes[run], context.make_optimizer)
-        self.context: zmq.Context[Any] | None = None
-        self.num_answered = 0  # bytes that the server beside this learner had sent by the last step
-
-    def start(self) -> None:
-        self.context = zmq.Context()
-        host, address = own_address(self.world), ""
-        if self.server:
-            part_P = self.flat.weights_P.split(self.lengths)[self.world.rank]
-            address = self.server.start(self.context, host, part_P)
-        self.client = Client(self.context, self.world.gather(address)[: len(self.lengths)])
 
     def step(self) -> tuple[float, StepCost]:
         self.cost = StepCost()
@@ -205,9 +122,9 @@ class ParameterServer(Strategy):
     def _push(self) -> None:
         """Have the servers apply the gradients, and take the weights that result."""
         begin = time.perf_counter()
-        for gradient, parameter in zip(self.gradients, self.flat.parameters, strict=True):
-            gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
-        self.client.push(self.optimizer.param_groups[0]["lr"], self.gradients_P.split(self.lengths))
+        self._fetch_gradients()
+        rate = RATE.pack(self.optimizer.param_groups[0]["lr"])
+        self.client.push(PUSH, rate, gradients=self.gradients_P.split(self.lengths))
         pushed = time.perf_counter()
         self._wait()
         answered = time.perf_counter()
@@ -216,76 +133,19 @@ class ParameterServer(Strategy):
         num_bytes = self.gradients_P.nbytes + self._num_answered()
         self.cost = StepCost(comm_s, answered - pushed, num_bytes, staleness)
 
-    def _wait(self) -> None:
-        try:
-            self.client.wait()
-        except ConnectionError:
-            if self.server and self.server.error:
-                raise self.server.error from None
-            raise
-
-    def _receive(self) -> int:
-        """Take the weights received, and return how many steps, this learner's among them, were made since the last."""
-        num_steps = self.client.receive(self.weights_P.split(self.lengths))
-        self.flat.weights_P.copy_(self.weights_P)
-        return num_steps
-
-    def _num_answered(self) -> int:
-        """Bytes that the server here has sent since the last call."""
-        before, self.num_answered = self.num_answered, self.server.num_bytes if self.server else 0
-        return self.num_answered - before
-
-    def synchronise(self) -> ConsensusMetrics:
-        """All take the weights after the last step of all; nothing is under way, since `step` waits."""
-        self.world.barrier()
-        self.client.pull()
-        self._wait()
-        self._receive()
-        self.statistics.synchronise()
-        self.world.barrier()
-        return ConsensusMetrics(0.0, None)
-
-    def consensus(self) -> contextlib.AbstractContextManager[None]:
-        return self.statistics.consensus()
-
     def snapshot(self, cut: int) -> Snapshot:
-        learner = self.statistics.state()
+        snapshot = Snapshot(self.statistics.state(), keeper=self.world.rank)
         if self.server:
-            learner |= {"optimizer": self.server.optimizer.state_dict(), "num_steps": self.server.num_steps}
-        return Snapshot(learner, keeper=self.world.rank)
-
-    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.statistics.load_state(learner)
-        if self.server:
-            self.server.optimizer.load_state_dict(learner["optimizer"])
-            self.server.num_steps = learner["num_steps"]
-
-    def close(self) -> None:
-        if self.server:
-            self.server.close()
-        if self.context:
-            self.context.destroy(linger=0)
-
-
-def split_evenly(sizes: Sequence[int], num_runs: int) -> list[slice]:
-    """Runs of one or more of `sizes`, one after another, with sums that are about even."""
-    ends = list(itertools.accumulate(sizes))
-    cuts = [0]
-    for number in range(1, num_runs):
-        wanted = ends[-1] * number / num_runs
-        free = range(cuts[-1] + 1, len(sizes) - (num_runs - number) + 1)
-        cuts.append(min(free, key=lambda cut: abs(ends[cut - 1] - wanted)))
-    return [slice(first, end) for first, end in zip(cuts, [*cuts[1:], len(sizes)], strict=True)]
+            recorded = self.server.record(cut)
+            snapshot.recorded = {"server": recorded.state}
+            snapshot.values_P = recorded.values_P
+            snapshot.offset = sum(self.lengths[: self.world.rank])
+            snapshot.settled = functools.partial(self.server.is_settled, recorded)
+        self.client.order(PASSED, CUT.pack(cut))
+        return snapshot
 
 
 def parameter_server(context: StrategyContext) -> Strategy:
     """`distributed.ps-async.num_servers` servers; the weights are split between them at the borders of parameters."""
-    num_servers = context.settings.num_servers
-    most = min(context.world.size, len(list(context.model.parameters())))
-    if num_servers > most:
-        raise AsrtoolError(
-            f"distributed.ps-async.num_servers is {num_servers}, with {context.world.size} learners and a model of "
-            f"{len(list(context.model.parameters()))} parameters",
-            f"choose {most} at most: a server runs beside a learner and keeps whole parameters",
-        )
+    check_number(context)
     return ParameterServer(context)

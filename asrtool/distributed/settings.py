@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from asrtool.settings import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
 
@@ -149,7 +149,18 @@ class Bmuf:
 class Servers:
     """Asynchronous SGD with parameter servers."""
 
+    section: ClassVar[str] = "distributed.ps-async"
+
     num_servers: int = 1  # beside as many learners, each with its part of the weights
+    message_type: str = "fp32"  # or bf16: gradients to the servers, weights from them
 
     def __post_init__(self) -> None:
-        at_least(1, "distributed.ps-async", self, "num_servers")
+        at_least(1, self.section, self, "num_servers")
+        one_of(f"{self.section}.message_type", self.message_type, MESSAGE_TYPES)
+
+
+@dataclass(frozen=True)
+class SynchronousServers(Servers):
+    """Synchronous SGD with parameter servers."""
+
+    section: ClassVar[str] = "distributed.ps-sync"

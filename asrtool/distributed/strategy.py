@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,18 +46,19 @@ class ConsensusMetrics:
 class Snapshot:
     """A learner's part of a checkpoint, as it is between two of its steps.
 
-    Tensors of `learner` and `shared` are those that training changes; `values_P` is a copy on the host, once it is
-    settled.
+    Tensors of `learner` and `shared` are those that training changes; `values_P` and `recorded` are copies on the host,
+    whole once it is settled.
     """
 
     learner: dict[str, Any]  # what this learner has of its own
     shared: dict[str, Any] = field(default_factory=dict)  # what learner `keeper` has as well
     keeper: int = 0
+    recorded: dict[str, Any] = field(default_factory=dict)  # what this learner has of its own as well
     values_P: Tensor | None = None  # of the flat weights from `offset` on; summed by `weight` they are the mean of all
     offset: int = 0
     weight: float = 1.0
     updates_S: Tensor | None = None  # a sample of what the optimizer has added since the last one, if it is known
-    settled: threading.Event | None = None  # set once nothing changes `values_P` any more
+    settled: Callable[[], bool] | None = None  # whether nothing changes `values_P` and `recorded` any more
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Strategy(ABC):
     update: Update
     asynchronous: bool = False  # whether a learner takes its snapshots without waiting for others; it then has:
     flat: FlatWeights  # of the weights that snapshots have values of
-    mean_S: Tensor | None  # a sample of the mean of all learners when they last synchronised
+    mean_S: Tensor | None = None  # a sample of the mean of all learners when they last synchronised
 
     def start(self) -> None:
         """Before the first step of this process, after `load_state`."""
@@ -197,7 +197,6 @@ class LocalReplica(Strategy):
         self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
         self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
         self.recorded_S = torch.zeros_like(self.updates_S)  # the same at the last snapshot
-        self.mean_S: Tensor | None = None
         self.clock = clock_of(flat.weights_P)
 
     def start(self) -> None:
@@ -252,7 +251,7 @@ class LocalReplica(Strategy):
             values_P=recorded.values_P if recorded else self.flat.weights_P.to("cpu", copy=True),
             weight=1 / self.world.size,
             updates_S=self.recorded_S - before_S,
-            settled=recorded.settled if recorded else None,
+            settled=recorded.settled.is_set if recorded else None,
         )
 
     def give_back(self, snapshot: Snapshot) -> None:

@@ -134,6 +134,7 @@ class Checkpointer:
             }
         )
         part = {"mark": mark, "keeper": snapshot.keeper, "learner": copied["learner"], **copied["more"]}
+        part["learner"] |= snapshot.recorded
         if snapshot.values_P is not None:
             part["learner"] |= {"values_P": snapshot.values_P, "offset": snapshot.offset}
         if snapshot.keeper == self.world.rank:

@@ -1,8 +1,7 @@
 """What happens at the cuts of a training: checkpoints and evaluations, and its end.
 
 Learners of a synchronous strategy come to a cut together: they synchronise, evaluate and save. Those of an asynchronous
-one take their snapshot and train on (asrtool.train.snapshots). Where a strategy is asynchronous and has no snapshots,
-learners wait for one another at each cut.
+one take their snapshot and train on (asrtool.train.snapshots).
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from asrtool.train.records import Records
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Cut, Snapshots
 from asrtool.train.stop import Stop, Stopped
-
-END = 2**40  # an epoch behind all others
 
 
 @dataclass
@@ -77,7 +74,6 @@ class Cuts:
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
     evaluation: Evaluation
-    steps_together: bool  # whether all learners are in the same round at any time
     state: State
     ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
@@ -97,25 +93,8 @@ class Cuts:
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
             self.reached.trained = []
             self._reached(epoch, num_cuts)
-        elif self.steps_together:
-            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
         else:
-            self._wait_for_all(epoch, num_cuts)
-
-    def _wait_for_all(self, epoch: int, num_cuts: int) -> None:
-        """The checkpoints before a step of `epoch`, of learners that wait for the others there, one after the other.
-
-        Who has no step between two of them takes part in both. Behind its last step a learner is in the epoch END.
-        """
-        while (epoch, num_cuts) != (self.reached.epoch, self.reached.num_cuts):
-            of_all = self.world.gather((epoch + num_cuts, epoch, num_cuts, self.queue.cuts))
-            _, next_epoch, next_cuts, _ = min(of_all)
-            if next_epoch == END:
-                return
-            asked = self.plan.place_of_round(of_all[0][3][next_cuts - 1]) if next_cuts > self.reached.num_cuts else None
-            if next_epoch > self.reached.epoch or asked is None:
-                asked = self.plan.place(next_epoch, 0)
-            self._checkpoint(asked, next_cuts)
+            self._checkpoint(self.plan.place(epoch, slot), num_cuts)
 
     def _pass(self, epoch: int) -> None:
         """At a cut; where epochs end before `epoch`, report the steps since the last report."""
@@ -126,16 +105,18 @@ class Cuts:
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Those between the last step of learner 0 and the next one; of several at a place one."""
-        asked = self.queue.cuts[self.reached.num_cuts : num_cuts]
-        places = [(place, False) for place in map(self.plan.place_of_round, asked) if place]
-        places += [(place, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
+        # The thread that reads ahead may be asking for another one, which only one of both lists has by now.
+        asked = list(zip(self.queue.cuts, self.pace.by_steps, strict=False))[self.reached.num_cuts : num_cuts]
+        places = [(place, False, by_steps) for round, by_steps in asked if (place := self.plan.place_of_round(round))]
+        places += [(place, True, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
-        for number, (place, ends_epoch) in enumerate(places, before + 1):
+        for number, (place, ends_epoch, counts) in enumerate(places, before + 1):
             if cuts and cuts[-1].state.step == place.step:
                 cuts[-1].ends_epoch |= ends_epoch  # the first one has the updates since the cut before
+                cuts[-1].counts |= counts
             else:
-                cuts.append(Cut(number, self._state_at(place), ends_epoch))
+                cuts.append(Cut(number, self._state_at(place), ends_epoch, counts))
         return cuts
 
     def _state_at(self, place: Place) -> State:
@@ -173,7 +154,9 @@ class Cuts:
             self._end_epoch(place)
         else:
             self._synchronise(place)
-            self._keep(Saved(self.state.step, None))
+            by_steps = any(map(self.pace.every, self.queue.cuts[self.reached.num_cuts : num_cuts]))
+            keep = self._keep if by_steps else self.save
+            keep(Saved(self.state.step, None))
         self._reached(epoch, num_cuts)
 
     def _reached(self, epoch: int, num_cuts: int) -> None:
@@ -183,8 +166,6 @@ class Cuts:
 
     def end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""
-        if not (self.snapshots or self.steps_together):
-            self._wait_for_all(END, 0)
         reached = self.reached
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
         num_rounds = max(number for number, *_ in of_all)

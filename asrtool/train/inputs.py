@@ -26,14 +26,14 @@ NEURAL_LM = ("nnlm", "distributed")
 NO_EFFECT_TRAINING = (
     "log_every_steps",
     "save_every_minutes",
-    "save_every_steps",
     "keep_last",
     "keep_best",
     "num_threads",
 )
-NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer learners
+# On the weights, and on which of them are averaged; a training may be resumed with more or fewer learners.
+NO_EFFECT = {
     "train": (*NO_EFFECT_TRAINING, "shards"),
-    "nnlm": (*NO_EFFECT_TRAINING, "enabled"),
+    "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
     "distributed": ("num_learners", "interface"),
 }
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
@@ -41,7 +41,7 @@ FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source
 
 @dataclass(frozen=True)
 class Inputs:
-    """Settings that have an effect on the weights, and digests of data."""
+    """Settings that have an effect on the weights or on their average, and digests of data."""
 
     settings: dict[str, Any]  # section -> key -> value
     defaults: dict[str, Any] = field(default_factory=dict)  # section.key -> what stands for a missing one

@@ -133,7 +133,7 @@ class Training:
 
     def _make_snapshots(self) -> Snapshots | None:
         """Where learners wait for nobody."""
-        if self._steps_together or not self.strategy.asynchronous:
+        if self._steps_together:
             return None
         evaluate = self.evaluation.alone
         return Snapshots(
@@ -158,7 +158,6 @@ class Training:
             checkpointer=self.checkpointer,
             snapshots=self.snapshots,
             evaluation=self.evaluation,
-            steps_together=self._steps_together,
             state=self.state,
             ledger=Ledger(self.state),
             reached=Reached(self.state.epoch),

@@ -22,6 +22,7 @@ class Pace:
         self._stop = stop
         self._is_saving = is_saving
         self._last_s, self._last_number = time.monotonic(), 0
+        self.by_steps: list[bool] = []  # of each checkpoint asked for by `save`: whether by steps, or by time alone
 
     def stop(self) -> bool:
         """Whether a signal has arrived."""
@@ -38,7 +39,9 @@ class Pace:
         time_due = 0 < self._every_s <= time.monotonic() - self._last_s
         if not (steps_due or time_due) or self._is_saving():
             return False
-        self._last_number = number
+        if steps_due:
+            self._last_number = number
+        self.by_steps.append(steps_due)
         self.reset()
         return True
 

@@ -50,8 +50,8 @@ class Optimisation:
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
     save_every_steps: int = 100  # steps of a learner from one checkpoint to the next; one more after each epoch
-    save_every_minutes: float = 0.0  # from one checkpoint to the next, beside those by steps; 0 is none
-    keep_last: int = 5  # checkpoints kept for their age
+    save_every_minutes: float = 0.0  # to one more checkpoint, to resume from alone: it is never averaged; 0 is none
+    keep_last: int = 5  # checkpoints by steps and of epochs kept for their age
     keep_best: int = 2  # checkpoints kept for their loss on dev
 
     def __post_init__(self) -> None:

@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from asrtool.distributed.buffers import counters
+from asrtool.distributed.buffers import average_statistics, counters
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, Strategy
+from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.torch_file import map_torch
 from asrtool.train.background import Background
@@ -46,6 +46,7 @@ class Cut:
     number: int
     state: State
     ends_epoch: bool
+    counts: bool  # among the last ones, which are averaged; others are for resuming alone
 
 
 class Snapshots:
@@ -61,7 +62,15 @@ class Snapshots:
         reports: Reports,
         evaluate: Callable[[AcousticModel], Sums],
     ) -> None:
-        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped."""
+        """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped.
+
+        AsrtoolError where the learners of a strategy neither step together nor take snapshots.
+        """
+        if not strategy.asynchronous:
+            raise AsrtoolError(
+                f"strategy {type(strategy).__name__}: its learners do not step together, and it is not `asynchronous`",
+                "give it AssignmentRule(lockstep=True), or snapshots that wait for nobody",
+            )
         self.strategy = strategy
         self.checkpointer = checkpointer
         self.world = checkpointer.world
@@ -70,25 +79,25 @@ class Snapshots:
         self.assembly = Assembly(self, state, settings, reports, evaluate) if self.world.rank == 0 else None
 
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
-        """Take this learner's part of the checkpoints of the cuts `numbers`, between whose steps it had none.
+        """Take this learner's parts of the checkpoints of the cuts `numbers`, between which it had no step.
 
-        `cuts` are the same cuts, for learner 0; `more` goes into the part beside the snapshot: what this learner did.
+        `cuts` are the same cuts, for learner 0; `more` goes into them beside the snapshot: what this learner did.
         """
-        snapshot = self.strategy.snapshot(numbers[-1])
         more = {**more, "counters": [counter.tensor.tolist() for counter in counters(self.model)]}
-        more |= {"weight": snapshot.weight, "updates_S": snapshot.updates_S}
+        known = {cut.number: cut for cut in cuts}
+        for number in numbers:  # where others share weights with this learner, they may have changed them in between
+            self._take(number, known.get(number), more)
+            more["trained"] = []  # is in the part before
+
+    def _take(self, number: int, cut: Cut | None, more: dict[str, Any]) -> None:
+        snapshot = self.strategy.snapshot(number)
+        more = {**more, "weight": snapshot.weight, "updates_S": snapshot.updates_S}
         part, memory = self.checkpointer.stage(snapshot, "", more)
         if self.assembly:
-            steps = {cut.number: cut.state.step for cut in cuts}
-            for number in numbers:
-                self.world.store.set(f"cut/{number}", str(steps.get(number, NONE)))
-        for number in numbers:
-            self.checkpointer.background.submit(self._write, number, part, snapshot.settled)
-            for cut in cuts:
-                if self.assembly and cut.number == number:
-                    self.assembler.submit(self.assembly.assemble, cut, part)
-            # There was no step since.
-            part = {**part, "updates_S": torch.zeros_like(part["updates_S"]), "trained": []}
+            self.world.store.set(f"cut/{number}", str(cut.state.step if cut else NONE))
+        self.checkpointer.background.submit(self._write, number, part, snapshot.settled)
+        if self.assembly and cut:
+            self.assembler.submit(self.assembly.assemble, cut, part)
         last = self.assembler if self.assembly else self.checkpointer.background
         last.submit(self._release, memory, snapshot)
 
@@ -126,9 +135,9 @@ class Snapshots:
         """That of the files of a cut."""
         return f"{self.checkpointer.run}-{number}"
 
-    def _write(self, number: int, part: dict[str, Any], settled: threading.Event | None) -> None:
+    def _write(self, number: int, part: dict[str, Any], settled: Callable[[], bool] | None) -> None:
         key = f"cut/{number}"
-        while not (self.world.store.check([key]) and (settled is None or settled.is_set())):
+        while not (self.world.store.check([key]) and (settled is None or settled())):
             if self.checkpointer.closing.is_set():
                 return
             time.sleep(POLL_S)
@@ -183,9 +192,11 @@ class Assembly:
         consensus = self._average(parts)
         if cut.ends_epoch:
             self.unevaluated.append(step)
-        self._keep(Saved(step, None))
+        new = Saved(step, None)
+        if cut.counts:
+            self._keep(new)
         state = self._state(cut, parts, mark)
-        self.checkpointer.write_whole(self.twin.state_dict(), {**part, "mark": mark}, state, self.saved)
+        self.checkpointer.write_whole(self.twin.state_dict(), {**part, "mark": mark}, state, [*self.saved, new])
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
             self._evaluate(state)
@@ -211,11 +222,15 @@ class Assembly:
             norm_square += float(mean_P[begin : max(begin, end)].double().square().sum())
         self._count(parts)
         self.flat.weights_P.copy_(mean_P)
+        average_statistics(self.twin, [part["learner"] for part in parts])
         mean_S = self.flat.sample(mean_P)
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts))
 
     def _drift(self, mean_S: Tensor, parts: Sequence[dict[str, Any]]) -> float | None:
-        updates_S = torch.stack([part["updates_S"] for part in parts]).mean(0)
+        updates = [part["updates_S"] for part in parts if part["updates_S"] is not None]
+        if not updates:
+            return None
+        updates_S = torch.stack(updates).mean(0)
         before_S = self.snapshots.strategy.mean_S if self.before_S is None else self.before_S
         self.before_S = mean_S
         return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
@@ -252,6 +267,8 @@ class Assembly:
 def _pieces(parts: Sequence[dict[str, Any]], begin: int, end: int) -> Iterator[tuple[slice, Tensor, float]]:
     """What each part has of the flat weights from `begin` to `end`: where, the values, and their weight in the mean."""
     for part in parts:
+        if "values_P" not in part["learner"]:
+            continue
         offset, values_P = part["learner"]["offset"], part["learner"]["values_P"]
         first, last = max(begin, offset), min(end, offset + len(values_P))
         if first < last:

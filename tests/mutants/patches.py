@@ -24,6 +24,8 @@ NGRAM = "asrtool/lang/ngram.py"
 PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
 
 TEST_VIEW = "tests/unit/distributed/test_view.py"
+TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
+TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
 TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
 TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
@@ -343,9 +345,9 @@ PATCHES = (
     ),
     Patch(
         "server-steps-twice",
-        SERVER,
-        "        self.update.apply()\n",
-        "        self.update.apply()\n        self.update.apply()\n",
+        "asrtool/distributed/server.py",
+        "        self.optimizer.step()\n",
+        "        self.optimizer.step()\n        self.optimizer.step()\n",
         ("tests/unit/distributed/test_parameter_server.py",),
     ),
     Patch(
@@ -354,6 +356,48 @@ PATCHES = (
         "staleness = self._receive() - 1",
         "staleness = self._receive()",
         ("tests/unit/distributed/test_parameter_server.py",),
+    ),
+    Patch(
+        "a-gradient-from-before-a-cut-that-comes-late-is-not-recorded",
+        SERVER,
+        "            if self.passed[rank] < cut:\n",
+        "            if False:\n",
+        (f"{TEST_SERVER}::test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "a-gradient-from-behind-a-cut-is-recorded",
+        SERVER,
+        "            if self.passed[rank] < cut:\n",
+        "            if self.passed[rank] <= cut:\n",
+        (f"{TEST_SERVER}::test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "a-step-from-before-a-cut-is-not-recorded",
+        "asrtool/distributed/hogwild.py",
+        "in (self.shared.weights_P, *records):",
+        "in (self.shared.weights_P,):",
+        (f"{TEST_HOGWILD}::test_what_is_recorded_at_a_cut_has_all_steps_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "weights-recorded-in-the-middle-of-a-step",
+        "asrtool/distributed/hogwild.py",
+        "        with self.shared.step() as records:\n",
+        "        with self.shared.step() as records:\n            pass\n        if True:\n",
+        (f"{TEST_HOGWILD}::test_nothing_is_recorded_while_a_learner_steps",),
+    ),
+    Patch(
+        "gradients-added-as-they-come",
+        "asrtool/distributed/synchronous_server.py",
+        "self.waiting.pop(self.num_added, None)",
+        "self.waiting.pop(next(iter(self.waiting), None), None)",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "clipped-by-the-norm-of-a-part",
+        "asrtool/distributed/synchronous_server.py",
+        "        norm = torch.linalg.vector_norm(norms)\n",
+        "        norm = torch.linalg.vector_norm(norms[:2])\n",
+        ("tests/unit/distributed/test_synchronous_server.py",),
     ),
     Patch(
         "drift-without-updates",
@@ -376,6 +420,20 @@ PATCHES = (
         "self._learning_rate(after.samples)",
         "self._learning_rate(after.step)",
         ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
+    ),
+    Patch(
+        "checkpoints-by-time-count",
+        "asrtool/train/pace.py",
+        "self.by_steps.append(steps_due)",
+        "self.by_steps.append(True)",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "checkpoints-by-time-count-where-all-step-together",
+        CUTS,
+        "keep = self._keep if by_steps else self.save",
+        "keep = self._keep",
+        ("tests/unit/train/test_pace.py",),
     ),
     Patch(
         "dev-loss-of-own-weights",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import torch.distributed as collectives
 from torch import nn
 
 from asrtool.distributed.strategy import Snapshot, Strategy, StrategyContext
@@ -29,6 +30,7 @@ class Rendezvous:
     def __init__(self, num: int) -> None:
         self.values: list[Any] = [None] * num
         self.barrier = threading.Barrier(num, timeout=60)
+        self.store = collectives.HashStore()
 
 
 class ThreadWorld(World):
@@ -36,7 +38,7 @@ class ThreadWorld(World):
 
     def __init__(self, rank: int, rendezvous: Rendezvous) -> None:
         size = len(rendezvous.values)
-        super().__init__(rank, size, local_size=size)
+        super().__init__(rank, size, local_size=size, store=rendezvous.store)
         self.rendezvous = rendezvous
 
     def gather(self, value: Value) -> list[Value]:
@@ -126,7 +128,7 @@ def started(
     both = zip(worlds(len(models)), models, strict=True)
     learners = [build(name, world, model, settings, **train) for world, model in both]
     for rank, state in enumerate(states):
-        learners[rank].load_state(state.learner, state.shared)
+        learners[rank].load_state(state.learner | state.recorded, state.shared)
     at_once(lambda learner: learner.start(), learners)
     synchronise(learners)
     return learners

@@ -12,7 +12,7 @@ from torch import nn
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.world import choose_gpu
 
-EVERY = ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async"]
+EVERY = ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "h-adpsgd", "bmuf", "ps-async", "ps-sync"]
 
 
 def test_the_parameters_are_the_flat_weights() -> None:

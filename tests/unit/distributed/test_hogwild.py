@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import functools
 import os
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cut_schedule import NUM_LEARNERS, run_schedule
 from learner_threads import (
     Net,
     NormalisedNet,
@@ -26,6 +28,7 @@ from rendezvous import rendezvous_address
 from torch import nn
 from warm import warm_context
 
+from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 
@@ -119,6 +122,60 @@ def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
         return weights_of(models[0])
 
     np.testing.assert_array_equal(train(stop=3), train(stop=-1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_recorded_at_a_cut_has_all_steps_from_before_it_and_none_from_behind(seed: int) -> None:
+    """All numbers are multiples of a power of two, so that nothing is rounded."""
+    models = [Net() for _ in range(NUM_LEARNERS)]
+    for model in models:
+        for parameter in model.parameters():
+            parameter.data.mul_(9).round_()
+    learners = started("hogwild", models, **SGD)
+    expected, taken = run_schedule(seed, learners, models, momentum=0.0, optimizer_of=lambda rank: rank)
+    for reference, (first, *others) in zip(expected, taken, strict=False):
+        assert all(snapshot.settled() for snapshot in (first, *others))
+        assert [snapshot.values_P for snapshot in others] == [None] * (NUM_LEARNERS - 1)
+        recorded = Net()
+        FlatWeights(recorded).weights_P.copy_(first.values_P)
+        np.testing.assert_array_equal(weights_of(recorded), reference.weights)
+    np.testing.assert_array_equal(weights_of(models[0]), expected[-1].weights)
+
+
+def test_the_optimizer_of_a_learner_steps_once_where_its_step_is_recorded_as_well() -> None:
+    """With momentum, its velocity after steps before an open cut is that of as many steps."""
+    models = [Net(), Net()]
+    learners = started("hogwild", models, **{**SGD, "momentum": 0.5})
+    alone = Net()
+    (single,) = started("single", [alone], **{**SGD, "momentum": 0.5})
+    learners[0].snapshot(1)
+    for _ in range(3):
+        give_gradients(models[1], np.random.default_rng(0))
+        learners[1].step()
+        give_gradients(alone, np.random.default_rng(0))
+        single.step()
+    np.testing.assert_allclose(weights_of(models[0]), weights_of(alone), atol=1e-6)
+    assert models[1].output.weight.data_ptr() == learners[1].flat.views[4].data_ptr()  # shared as before
+
+
+def test_nothing_is_recorded_while_a_learner_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [Net(), Net()]
+    learners = started("hogwild", models, **SGD)
+    step = learners[0].optimizer.step
+    held = []
+
+    def step_and_look() -> None:
+        file = learners[1].shared.lock  # type: ignore[attr-defined]
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # another step is possible
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(True)
+        step()
+
+    monkeypatch.setattr(learners[0].optimizer, "step", step_and_look)
+    give_gradients(models[0], np.random.default_rng(0))
+    learners[0].step()
+    assert held == [True]
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])

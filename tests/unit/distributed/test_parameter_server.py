@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cut_schedule import NUM_LEARNERS, run_schedule
 from hypothesis import given
 from hypothesis import strategies as st
 from learner_threads import Net, at_once, build, give_gradients, started, synchronise, weights_of, worlds
 
 from asrtool.distributed import timeout
-from asrtool.distributed.parameter_server import split_evenly
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.server import split_evenly
 from asrtool.distributed.strategy import Strategy
 from asrtool.errors import AsrtoolError
 from asrtool.train.optimizer import set_learning_rate
@@ -76,6 +78,74 @@ def test_no_gradient_is_lost_whatever_the_delays(num_servers: int) -> None:
     close(learners)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from_behind(seed: int) -> None:
+    """The weights, and the momentum and count of steps, by which another step is made after resuming."""
+    models = [Net() for _ in range(NUM_LEARNERS)]
+    learners = started("ps-async", models, {"num_servers": 2}, momentum=MOMENTUM, **SGD)
+    expected, taken = run_schedule(seed, learners, models, MOMENTUM, optimizer_of=lambda _: 0)
+    synchronise(learners)  # all orders of before have been followed
+    np.testing.assert_allclose(weights_of(models[0]), expected[-1].weights, atol=1e-6)
+    close(learners)
+    for reference, snapshots in zip(expected, taken, strict=False):
+        parts = [snapshot for snapshot in snapshots if snapshot.values_P is not None]
+        assert all(part.settled() for part in parts)
+        assert [part.offset for part in parts] == [0, len(parts[0].values_P)]
+        resumed = [Net(seed=9) for _ in range(NUM_LEARNERS)]
+        flat = [FlatWeights(model, with_buffers=False).weights_P for model in resumed]
+        for weights_P in flat:
+            weights_P.copy_(torch.cat([part.values_P for part in parts]))
+        np.testing.assert_allclose(weights_of(resumed[0]), reference.weights, atol=1e-6)
+        learners = started("ps-async", resumed, {"num_servers": 2}, snapshots, momentum=MOMENTUM, peak_lr=RATE, **SGD)
+        gradient = give_gradients(resumed[1], np.random.default_rng(0))
+        learners[1].step()
+        reference.step(0, gradient, RATE, MOMENTUM)
+        np.testing.assert_allclose(weights_of(resumed[1]), reference.weights, atol=1e-6)
+        close(learners)
+
+
+def test_with_bf16_messages_servers_keep_float32_and_learners_the_same_rounded() -> None:
+    models = [Net() for _ in range(2)]
+    learners = started(
+        "ps-async", models, {"num_servers": 2, "message_type": "bf16"}, momentum=0.0, peak_lr=RATE, **SGD
+    )
+    weights = weights_of(Net())
+    random = np.random.default_rng(0)
+    np.testing.assert_array_equal(weights_of(models[1]), rounded(weights))
+    for learner in (0, 1, 1, 0):
+        weights = weights - RATE * give_gradients(models[learner], random)  # whole numbers, exact in bf16
+        learners[learner].step()
+        np.testing.assert_array_equal(weights_of(models[learner]), rounded(weights))
+    for learner in learners:  # what is sent in a step
+        assert 2 * learner.gradients_P.nbytes == learner.flat.weights_P.nbytes  # type: ignore[attr-defined]
+        assert 2 * learner.server.message_P.nbytes == learner.server.slice.weights_P.nbytes  # type: ignore[attr-defined]
+    synchronise(learners)
+    for rank, model in enumerate(models):
+        with learners[rank].consensus():
+            np.testing.assert_allclose(weights_of(model), weights, atol=1e-7)
+            assert not np.array_equal(weights_of(model), rounded(weights))
+        np.testing.assert_array_equal(weights_of(model), rounded(weights))
+    recorded = torch.cat([snapshot.values_P for snapshot in (learner.snapshot(0) for learner in learners)])
+    with learners[0].consensus():
+        assert torch.equal(recorded, learners[0].flat.weights_P)
+    close(learners)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(values).float().bfloat16().double().numpy()
+
+
+def test_a_server_that_fails_before_a_record_is_settled_ends_the_writing_of_it() -> None:
+    models = [Net(), Net()]
+    learners = started("ps-async", models)
+    snapshot = learners[0].snapshot(1)
+    assert not snapshot.settled()
+    learners[0].server.error = ZeroDivisionError()  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError):
+        snapshot.settled()
+    close(learners)
+
+
 def test_after_resuming_from_its_state_training_is_as_undisturbed() -> None:
     def train(stop: int) -> np.ndarray:
         models = [Net(), Net()]
@@ -109,7 +179,7 @@ def test_gradients_that_are_zero_or_not_finite_are_not_pushed(value: float) -> N
     learner.synchronise()
     np.testing.assert_array_equal(weights_of(model), before)
     assert cost.num_bytes == 0
-    assert learner.snapshot(0).learner["num_steps"] == 0
+    assert learner.snapshot(0).recorded["server"]["num_steps"] == 0
     close([learner])
 
 
@@ -150,7 +220,7 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
             wait()
 
     monkeypatch.setattr(client, "wait", time_out_once_the_other_has_answered)
-    monkeypatch.setattr(learners[1].server, "_answer", lambda: time.sleep(0.01))  # type: ignore[attr-defined]
+    monkeypatch.setattr(learners[1].server, "_answer", lambda *_: None)  # type: ignore[attr-defined]
     give_gradients(models[0], np.random.default_rng(0))
     with pytest.raises(ConnectionError, match="server 1 has not answered"):
         learners[0].step()
@@ -170,7 +240,7 @@ def test_a_server_that_has_died_is_named_at_once() -> None:
 def test_an_error_in_a_server_is_raised_by_its_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Net()
     (learner,) = started("ps-async", [model])
-    monkeypatch.setattr(learner.server, "_step", lambda rate: 1 / 0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(learner.server, "_step", lambda *_: 1 / 0)  # type: ignore[attr-defined]
     give_gradients(model, np.random.default_rng(0))
     with pytest.raises(ZeroDivisionError):
         learner.step()

@@ -24,7 +24,8 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "h-adpsgd": {"node_size": 1, "outer": "adpsgd-random", "message_type": "fp32"},
     "bmuf": {"block_steps": 2, "block_momentum": 0.5, "block_rate": 1.0, "nesterov": False, "message_type": "bf16"},
     "hogwild": {},
-    "ps-async": {"num_servers": 1},
+    "ps-async": {"num_servers": 1, "message_type": "fp32"},
+    "ps-sync": {"num_servers": 1, "message_type": "fp32"},
 }
 
 
@@ -36,10 +37,10 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
         of_optimizers.append([(key, parameter.shape) for key, parameter in named_parameters])
         return torch.optim.SGD([parameter for _, parameter in named_parameters], lr=1.0)
 
-    settings: Any = SimpleNamespace(**OWN_KEYS[name])
+    settings: Any = SimpleNamespace(**OWN_KEYS[name], section=name)
     load("strategy", name)(StrategyContext(model, model, make_optimizer, 1.0, settings, 1, World()))
     expected = [(key, parameter.shape) for key, parameter in model.named_parameters()]
-    assert of_optimizers == [expected] * (2 if name == "ps-async" else 1)  # a server has an optimizer as well
+    assert of_optimizers == [expected] * (2 if name.startswith("ps-") else 1)  # a server has an optimizer as well
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

@@ -35,6 +35,7 @@ NORM_MOMENTUM = 0.3  # fraction of a batch in the running statistics
 SETTINGS: dict[str, dict[str, Any]] = {
     "h-adpsgd": {"node_size": 2, "outer": "adpsgd-fixed"},
     "bmuf": {"block_steps": 3, "block_momentum": 0.6, "block_rate": 0.8},
+    "ps-sync": {"num_servers": 1},
 }
 BLOCK = Bmuf(**SETTINGS["bmuf"])
 
@@ -404,6 +405,7 @@ def bmuf_with_nesterov(num_learners: int) -> Rule:
 
 RULES: dict[str, Callable[[int], Rule]] = {
     "allreduce": allreduce,
+    "ps-sync": allreduce,
     "adpsgd-fixed": functools.partial(ring, "fixed"),
     "adpsgd-random": functools.partial(ring, "random"),
     "adpsgd-pairs": pairs,
@@ -479,6 +481,7 @@ def block_statistics(num_learners: int, step: int) -> Matrices:
 STATISTICS: dict[str, Callable[[int, int], Matrices]] = {
     "allreduce": own_statistics,
     "ps-async": own_statistics,
+    "ps-sync": own_statistics,
     "adpsgd-fixed": functools.partial(ring_statistics, "fixed"),
     "adpsgd-random": functools.partial(ring_statistics, "random"),
     "adpsgd-pairs": active_statistics,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import time
@@ -23,10 +24,14 @@ from toy_task import NUM_TOKENS, SETTINGS, make_texts, write_set
 from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
 from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.world import World
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.train.checkpoint import State, load_checkpoint
-from asrtool.train.loss import Task
+from asrtool.train.loop import Training
+from asrtool.train.loss import EMULATED_GRADIENT, Task
 from asrtool.train.run import train as train_job
+from asrtool.train.schedule import learning_rate
+from asrtool.train.straggler import InjectionOptions
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 3
@@ -38,6 +43,11 @@ EXCHANGED = 0.8  # of the steps, at least
 Run = Callable[[str, int], Path]
 every_graph = pytest.mark.parametrize("graph", ["fixed", "random", "pairs"])
 every_number = pytest.mark.parametrize("num", [4, 5])
+every_strategy = pytest.mark.parametrize(
+    ("strategy", "num"),
+    [(f"adpsgd-{ring}", num) for ring in ("fixed", "random", "pairs") for num in (4, 5)]
+    + [("ps-async", 4), ("hogwild", 4)],
+)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +103,38 @@ def train(large: Path, out: Path, strategy: str) -> None:
     overrides = (f"distributed.strategy={strategy}", saved, "distributed.h-adpsgd.node_size=2")
     config = load_config([large / "toy.toml"], overrides)
     device = fake_gpu() if on_gpu else contextlib.nullcontext()
-    with patch.object(Task, "forward", slow), patch.object(Exchanger, "begin", noted), device:
+    patches = patch.object(Task, "forward", slow), patch.object(Exchanger, "begin", noted), collectives_counted(out)
+    with patches[0], patches[1], patches[2], device:
         train_job(acoustic_job(large / "features", large / "tokenizer", out, config))
+
+
+@contextlib.contextmanager
+def collectives_counted(out: Path) -> Iterator[None]:
+    """Write how many this learner calls while it trains."""
+    gather, mean, train_steps = World.gather, World.mean, Training._train_steps
+    called = training = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: World, value: Any) -> Any:
+            nonlocal called
+            called += training
+            return function(self, value)
+
+        return call
+
+    def train_and_count(self: Training) -> None:
+        nonlocal training
+        training = 1
+        train_steps(self)
+        training = 0
+
+    with (
+        patch.object(World, "gather", counted(gather)),
+        patch.object(World, "mean", counted(mean)),
+        patch.object(Training, "_train_steps", train_and_count),
+    ):
+        yield
+    (out / f"waited-{os.environ['RANK']}").write_text(str(called))
 
 
 def lines(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
@@ -172,12 +212,11 @@ def partner_of(graph: str, num: int, step: int, rank: int) -> int | None:
     return order[(order.index(rank) + 1) % num]
 
 
-@every_number
-@every_graph
+@every_strategy
 def test_each_batch_is_trained_once_an_epoch_and_each_epoch_evaluated(
-    run: Run, large: Path, graph: str, num: int
+    run: Run, large: Path, strategy: str, num: int
 ) -> None:
-    out = run(f"adpsgd-{graph}", num)
+    out = run(strategy, num)
     of_all = planned(large, large / "toy.toml")
     assert batches_trained(out) == of_all
     dev = lines(out / "metrics.jsonl", "dev")
@@ -187,13 +226,18 @@ def test_each_batch_is_trained_once_an_epoch_and_each_epoch_evaluated(
     ]
 
 
-@every_number
-@every_graph
+@every_strategy
+def test_a_learner_calls_no_collective_between_its_first_step_and_its_last(run: Run, strategy: str, num: int) -> None:
+    out = run(strategy, num)
+    assert [int((out / f"waited-{rank}").read_text()) for rank in range(num)] == [0] * num
+
+
+@every_strategy
 def test_a_checkpoint_asked_for_on_the_way_has_all_batches_before_it_but_those_it_names_and_none_behind(
-    run: Run, large: Path, graph: str, num: int
+    run: Run, large: Path, strategy: str, num: int
 ) -> None:
     """By the lengths of the records of all learners that are in it."""
-    out = run(f"adpsgd-{graph}", num)
+    out = run(strategy, num)
     in_order = sorted(planned(large, large / "toy.toml"))
     states = [load_checkpoint(path)[1] for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
     assert [state.step for state in states] == sorted(
@@ -214,6 +258,48 @@ def test_a_checkpoint_asked_for_on_the_way_has_all_batches_before_it_but_those_i
         assert trained == sorted(set(before) - set(untrained))
         assert len(trained) == state.step
         assert sum(num_samples[batch] for batch in trained) == state.samples
+
+
+def test_weights_of_servers_in_a_checkpoint_have_each_update_before_it_once(large: Path) -> None:
+    """Emulated compute has the same gradient for all weights: they move by it times the rates of those batches."""
+    num, out = 3, large / "ps-emulated"
+    with contextlib.closing(Learners(num)) as learners:
+        learners.run(train_emulated, large, out)
+    loaded = [load_checkpoint(path) for path in sorted((out / "checkpoints").glob("step-????????.pt"))]
+    means = [
+        torch.cat([value.flatten() for value in content["weights"].values()]).double().mean() for content, _ in loaded
+    ]
+    states = [state for _, state in loaded]
+    config = load_config([large / "toy.toml"], EMULATED)
+    rates = {
+        (line["epoch"], line["batch"]): learning_rate(config.train, line["samples"], states[-1].samples)
+        for steps in steps_of(out, num)
+        for line in steps
+    }
+    assert len(states) >= 6
+    summed = [sum(rates[place] for place in recorded_before(out, state)) for state in states]
+    for number, (before, after) in enumerate(itertools.pairwise(summed)):
+        moved = float(means[number] - means[number + 1]) / EMULATED_GRADIENT
+        assert moved == pytest.approx(after - before, abs=0.1 * min(rates.values()))
+
+
+EMULATED = (
+    "distributed.strategy=ps-async",
+    "distributed.ps-async.num_servers=2",
+    "train.optimizer=sgd",
+    "train.sgd.momentum=0",
+    "train.sgd.weight_decay=0",
+    "train.clip_norm=1e9",
+    "train.peak_lr=100",
+    "train.save_every_steps=4",
+)
+
+
+def train_emulated(large: Path, out: Path) -> None:
+    """Be one of the learners."""
+    config = load_config([large / "toy.toml"], EMULATED)
+    injection = InjectionOptions(compute_ms=10)
+    train_job(acoustic_job(large / "features", large / "tokenizer", out, config, injection))
 
 
 def recorded_before(out: Path, state: State) -> list[tuple[int, int]]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from asrtool.errors import AsrtoolError
 from asrtool.train.checkpoint import State
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.plan import Plan
+from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import Planned
 
 
@@ -21,11 +23,12 @@ class FourBatches:
         return (Planned(number, 1, 1) for number in range(batch, 4))
 
 
-def cuts_of(asked: list[int], num_epochs: int, number: int) -> Cuts:
+def cuts_of(asked: list[int], by_steps: list[bool], num_epochs: int, number: int) -> Cuts:
     """Those of learner 0, whose first steps are trained and whose next round is `number`."""
     cuts = object.__new__(Cuts)
     cuts.plan = Plan(FourBatches(), num_epochs, 1, State())  # type: ignore[arg-type]
     cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
+    cuts.pace = SimpleNamespace(by_steps=by_steps)  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
     cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
     cuts.plan.round(number)
@@ -33,20 +36,31 @@ def cuts_of(asked: list[int], num_epochs: int, number: int) -> Cuts:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("asked", "by_steps", "expected"),
     [
-        ([2], [(1, 2, False), (2, 4, True)]),
-        ([4], [(1, 4, True)]),  # the first of two at a place is the one: it has the updates since the cut before
-        ([2, 4], [(1, 2, False), (2, 4, True)]),
-        ([3, 5], [(1, 3, False), (2, 4, True), (3, 5, False)]),
+        ([2], [True], [(1, 2, False, True), (2, 4, True, True)]),
+        ([2], [False], [(1, 2, False, False), (2, 4, True, True)]),
+        # The first of two at a place is the one: it has the updates since the cut before.
+        ([4], [False], [(1, 4, True, True)]),
+        ([2, 2], [False, True], [(1, 2, False, True), (3, 4, True, True)]),
+        ([2, 4], [True, True], [(1, 2, False, True), (2, 4, True, True)]),
+        ([3, 5], [False, True], [(1, 3, False, False), (2, 4, True, True), (3, 5, False, True)]),
     ],
 )
-def test_of_cuts_at_the_same_place_the_first_is_saved(asked: list[int], expected: list[tuple[int, int, bool]]) -> None:
-    found = cuts_of(asked, 3, 6)._cuts(0, 1, len(asked))
-    assert [(cut.number, cut.state.step, cut.ends_epoch) for cut in found] == expected
+def test_of_cuts_at_the_same_place_the_first_is_saved_and_counts_where_one_does(
+    asked: list[int], by_steps: list[bool], expected: list[tuple[int, int, bool, bool]]
+) -> None:
+    found = cuts_of(asked, by_steps, 3, 6)._cuts(0, 1, len(asked))
+    assert [(cut.number, cut.state.step, cut.ends_epoch, cut.counts) for cut in found] == expected
 
 
 def test_learner_0_finds_the_cuts_of_many_epochs_that_others_trained_meanwhile() -> None:
-    found = cuts_of([2], 9, 33)._cuts(0, 8, 1)
+    found = cuts_of([2], [True], 9, 33)._cuts(0, 8, 1)
     assert [cut.state.step for cut in found] == [2, *range(4, 33, 4)]
     assert [origin.epoch for origin in found[-1].state.origins] == list(range(9))
+
+
+def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() -> None:
+    unused: Any = None
+    with pytest.raises(AsrtoolError, match=r"SimpleNamespace: its learners do not step together.*lockstep=True"):
+        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 6)  # type: ignore[arg-type]

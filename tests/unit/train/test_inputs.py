@@ -29,14 +29,29 @@ def describe(data: Path, *overrides: str) -> Inputs:
     return describe_inputs(data / "features", data / "tokenizer", load_config(overrides=overrides))
 
 
-@pytest.mark.parametrize("override", ["train.peak_lr=0.1", "model.lstm.dropout=0.3", "specaugment.num_time_masks=1"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.peak_lr=0.1",
+        "train.save_every_steps=3",  # of what is averaged
+        "model.lstm.dropout=0.3",
+        "specaugment.num_time_masks=1",
+    ],
+)
 def test_a_setting_that_changes_the_weights_makes_another_training(data: Path, override: str) -> None:
     assert describe(data) == describe(data)
     assert describe(data, override) != describe(data)
 
 
 @pytest.mark.parametrize(
-    "override", ["train.log_every_steps=3", "train.keep_best=1", "decode.beam.beam_sizes=9", "train.shards.cache_gib=1"]
+    "override",
+    [
+        "train.log_every_steps=3",
+        "train.save_every_minutes=3",
+        "train.keep_best=1",
+        "decode.beam.beam_sizes=9",
+        "train.shards.cache_gib=1",
+    ],
 )
 def test_a_setting_without_effect_on_the_weights_does_not(data: Path, override: str) -> None:
     assert describe(data, override) == describe(data)

@@ -44,7 +44,7 @@ from asrtool.train.train import acoustic_job
 
 NUM_LEARNERS = 4
 MANY = [name for name in registry.names("strategy") if name != "single"]
-LOCKSTEP = ["allreduce", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
+LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
 PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
@@ -140,6 +140,7 @@ def test_after_sigterm_to_one_learner_all_resume_and_every_batch_is_trained_once
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
+    overrides = (*overrides, "distributed.ps-sync.num_servers=2")
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
