@@ -1,4 +1,7 @@
-"""Gossip: after each step a learner begins an exchange with its right neighbour, which takes place during the next."""
+"""Gossip: after each step a learner begins an exchange with its right neighbour, which takes place during the next.
+
+The ring is over the learners that train: one that is lost is left out from the step on at which this is known.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ class Gossip(MixingRule):
         if self.world.size > 1:
             self.exchanger = Exchanger(self.view, EDGE_WEIGHT, own_address(self.world))
             self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
+            self.exchanger.is_live = lambda learner: learner in self.world.live
         self.swap = swap_of(self.view, self.weights_P, self.exchanger)
 
     def mix(self) -> StepCost:
@@ -62,9 +66,15 @@ class Gossip(MixingRule):
         )
 
     def begin(self) -> None:
-        if self.exchanger:
-            ring = self.ring(self.world.size, self.num_steps, self.seed)
-            self.num_busy += not self.swap.begin(right_neighbour(ring, self.world.rank))
+        neighbour = self._neighbour()
+        if self.exchanger and neighbour != self.world.rank:
+            self.num_busy += not self.swap.begin(neighbour)
+
+    def _neighbour(self) -> int:
+        """To the right in the ring of this step, of the learners that are live."""
+        live = self.world.live
+        ring = self.ring(len(live), self.num_steps, self.seed)
+        return live[right_neighbour(ring, live.index(self.world.rank))]
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for

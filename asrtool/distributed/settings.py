@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from asrtool.settings import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
 
 MESSAGE_TYPES = ("fp32", "bf16")
+SURVIVING = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # strategies whose learners train without those lost
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,15 @@ class Distributed:
     num_learners: int = 0  # processes on this machine; 0 is one for single, else one per GPU or core
     lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
     interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
+    timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
+
+    @property
+    def survives(self) -> bool:
+        """Whether the others train without a learner that is lost."""
+        return self.strategy.name in SURVIVING
 
     def __post_init__(self) -> None:
+        positive("distributed", self, "timeout_s")
         interface_or_subnet("distributed.interface", self.interface)
         at_least(0, "distributed", self, "num_learners")
         positive("distributed", self, "lr_scale")

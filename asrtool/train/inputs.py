@@ -34,7 +34,7 @@ NO_EFFECT_TRAINING = (
 NO_EFFECT = {  # on the weights; a training may be resumed with more or fewer learners
     "train": (*NO_EFFECT_TRAINING, "shards"),
     "nnlm": (*NO_EFFECT_TRAINING, "enabled"),
-    "distributed": ("num_learners", "interface"),
+    "distributed": ("num_learners", "interface", "timeout_s"),
 }
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 

@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed import HashStore
 
 from asrtool import registry
+from asrtool.distributed.gossip import Gossip
+from asrtool.distributed.members import Loss, Members
 from asrtool.distributed.topology import (
     consensus_rate,
     fixed_ring,
@@ -20,6 +24,7 @@ from asrtool.distributed.topology import (
     right_neighbour,
     spectral_gap,
 )
+from asrtool.distributed.world import World
 
 sizes = st.integers(1, 40)
 steps = st.integers(0, 10_000)
@@ -78,3 +83,14 @@ def _walk(ring: Sequence[int]) -> Iterator[int]:
 def test_rings_of_other_steps_and_seeds_differ() -> None:
     rings = {tuple(random_ring(16, step, seed)) for step in range(50) for seed in range(2)}
     assert len(rings) == 100
+
+
+def test_the_ring_of_a_step_is_over_the_learners_that_train() -> None:
+    store, world = HashStore(), World(2, 5, members=Members(5))
+    assert world.members
+    gossip = Gossip(torch.zeros(3), world, fixed_ring, "fp32", 1)
+    assert gossip._neighbour() == 3
+    for rank, neighbour in ((3, 4), (4, 0), (0, 1), (1, 2)):
+        Members(5).lose(store, Loss(rank, "was ended by SIGKILL", 0))
+        world.members.look(store)
+        assert gossip._neighbour() == neighbour  # at last itself

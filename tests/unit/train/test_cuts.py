@@ -25,7 +25,7 @@ def cuts_of(asked: list[int], num_epochs: int, number: int) -> Cuts:
     """Those of learner 0, whose first steps are trained and whose next round is `number`."""
     cuts = object.__new__(Cuts)
     cuts.plan = Plan(FourBatches(), num_epochs, 1, State())  # type: ignore[arg-type]
-    cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
+    cuts.queue = SimpleNamespace(cuts_between=lambda first, last: asked[first:last])  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
     cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
     cuts.plan.round(number)
