@@ -137,16 +137,18 @@ def kill(process: int) -> bool:
 
 
 def learners_of(out: Path) -> dict[int, int]:
-    """Rank -> process number."""
-    found = {}
+    """Rank -> process number; of a learner and its supervisor, that of the learner."""
+    found: dict[int, tuple[int, int]] = {}  # process -> its parent, and its rank
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
             environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
             ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
             if str(out) in words and ranks:
-                found[int(ranks[0])] = int(folder.name)
-    return found
+                parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
+                found[int(folder.name)] = (parent, int(ranks[0]))
+    parents = {parent for parent, _ in found.values()}
+    return {rank: process for process, (_, rank) in found.items() if process not in parents}
 
 
 def num_bytes(out: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from asrtool.distributed.view import View
 STOP = b"stop"  # other orders are the number of a neighbour
 CUT = struct.Struct("<q")  # the last cut of the learner that asks, before its snapshot
 REFUSED = b""  # an answer without a snapshot
+LOOK_MS = 500  # an exchange with a learner that is lost is abandoned so soon after the loss is known
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Exchanger:
         self.weight = weight
         self.mine_P, self.answer_P = (torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(2))
         self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
-        self.num_refused = 0  # of those begun here
+        self.num_refused = 0  # of those begun here, with those abandoned
         self.num_bytes = 0  # sent
         self.asked = -1
         self.idle = threading.Event()
@@ -66,6 +67,7 @@ class Exchanger:
         if self.address.machine:
             self.answers.bind(self.address.local)
         self.addresses: Mapping[int, Address] = {}
+        self.is_live: Callable[[int], bool] = lambda _: True  # whether a learner is not lost
         self.requests: dict[int, zmq.Socket[bytes]] = {}
         self.answered: zmq.MessageTracker | None = None
         self.poller = zmq.Poller()
@@ -123,7 +125,8 @@ class Exchanger:
         self.poller.register(self.orders, zmq.POLLIN)
         self.poller.register(self.answers, zmq.POLLIN)
         while True:
-            for socket, _ in self.poller.poll():
+            self._abandon_lost()
+            for socket, _ in self.poller.poll(LOOK_MS):
                 if socket is self.answers:
                     self._answer()
                 elif socket is not self.orders:
@@ -146,26 +149,47 @@ class Exchanger:
         self.requests[neighbour].send(as_bytes(self.mine_P), copy=False)
         self.num_bytes += self.mine_P.nbytes
 
+    def _abandon_lost(self) -> None:
+        """Close the connections to learners that are lost; no answer of theirs is taken any more."""
+        for learner in [learner for learner in self.requests if not self.is_live(learner)]:
+            socket = self.requests.pop(learner)
+            self.poller.unregister(socket)
+            socket.close(linger=0)
+            if learner == self.asked and not self.idle.is_set():
+                self._end_without_answer()
+
+    def _end_without_answer(self) -> None:
+        self.view.refused()
+        self.num_refused += 1
+        self.idle.set()
+
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
         answer = socket.recv(copy=False)
         if len(answer):
             self.view.pull(self.mine_P, self._snapshot(answer), self.weight)
             self.partners.append(self.asked)
+            self.idle.set()
         else:
-            self.view.refused()
-            self.num_refused += 1
-        self.idle.set()
+            self._end_without_answer()
 
     def _snapshot(self, message: zmq.Frame) -> Tensor:
         """What a message holds, in its memory."""
         return torch.frombuffer(message.buffer, dtype=self.view.message_type)
 
+    def _is_sent(self, answer: zmq.MessageTracker) -> bool:
+        """Whether ZeroMQ does not read its memory any more."""
+        try:
+            answer.wait(LOOK_MS / 1000)
+        except zmq.NotDone:
+            return False
+        return True
+
     def _answer(self) -> None:
         learner = self.answers.recv()
         (cut,) = CUT.unpack(self.answers.recv())
         theirs_P = self._snapshot(self.answers.recv(copy=False))
-        if self.answered:
-            self.answered.wait()  # ZeroMQ may still read the last answer
+        if self.answered and not self._is_sent(self.answered):
+            self.answer_P = torch.empty_like(self.answer_P)  # who got the last answer may be lost, and not take it
         self.answers.send(learner, zmq.SNDMORE)
         if not self.view.answer(theirs_P, self.answer_P, self.weight, cut):
             self.answers.send(REFUSED)

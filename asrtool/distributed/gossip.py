@@ -1,4 +1,7 @@
-"""Gossip: after each step a learner begins an exchange with a partner, which takes place during the next."""
+"""Gossip: after each step a learner begins an exchange with a partner, which takes place during the next.
+
+Partners are of the learners that train: one that is lost is left out from the step on at which this is known.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ class Gossip(MixingRule):
         if self.world.size > 1:
             self.exchanger = Exchanger(self.view, self.weight, own_address(self.world))
             self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
+            self.exchanger.is_live = lambda learner: learner in self.world.live
         self.swap = swap_of(self.view, self.weights_P, self.exchanger)
 
     def mix(self) -> StepCost:
@@ -63,9 +67,15 @@ class Gossip(MixingRule):
         )
 
     def begin(self) -> None:
-        partner = self.partner(self.world.size, self.num_steps, self.seed, self.world.rank)
-        if self.exchanger and partner is not None:
+        partner = self._partner()
+        if self.exchanger and partner not in (None, self.world.rank):
             self.num_busy += not self.swap.begin(partner)
+
+    def _partner(self) -> int | None:
+        """That of this step, as if the learners that are live were all, numbered in their order."""
+        live = self.world.live
+        place = self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))
+        return None if place is None else live[place]
 
     def finish(self) -> None:
         self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for

@@ -1,10 +1,15 @@
 """Detecting that a learner has died or hangs, also on another machine, while others compute or wait for it.
 
 It starts once all have joined the rendezvous. A thread of each learner increments a counter in the store and watches
-the counter of the next learner. If that stands still for NUM_SILENT beats, the thread reports it through the store, and
-all learners exit. (A learner that dies on this machine is noticed sooner, by the process that started it.) Beats are
+the counter of the next learner. If that stands still for `timeout_s`, the thread reports it through the store, and all
+learners exit. (A learner that dies on this machine is noticed sooner, by the process that started it.) Beats are
 counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster that suspends jobs), more time has passed
 for each than it has seen the other stand still.
+
+Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, also
+where a supervisor has left word that it was killed (asrtool.distributed.supervisor). It first leaves such word itself
+and waits a moment, in which a supervisor kills a learner that only seemed dead; one that has none exits when it finds
+itself lost.
 
 The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
 So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
@@ -24,19 +29,26 @@ from torch.distributed.distributed_c10d import Store
 
 from asrtool.distributed.attempt import host_key, store_of
 from asrtool.distributed.environment import LOST
+from asrtool.distributed.members import Members, Survival
+from asrtool.distributed.supervisor import report_lost, why_lost
 from asrtool.distributed.world import World
 
 BEAT_S = 2.0
-NUM_SILENT = 10
+NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
 
 
 class Heartbeat:
     """Beats while entered. Ends the process when a learner is lost, since it may wait where no exception reaches it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, timeout_s: float, survival: Survival | None = None) -> None:
+        """`survival`: of the training where `world` has members."""
         self.rank = world.rank
         self.attempt = world.attempt
+        self.members = world.members
+        self.survival = survival
         self.next = (world.rank + 1) % world.size
+        self._num_silent_max = max(1, round(timeout_s / BEAT_S))
+        self._silent_s = timeout_s
         self._num_beats = 0
         self._end = threading.Event()
         runs = [self._run, self._watch] if world.local_size < world.size else [self._run]
@@ -50,7 +62,7 @@ class Heartbeat:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._end.set()
         for thread in self._threads:  # one that still asks the store when Python exits would end by SIGABRT
-            thread.join(NUM_SILENT * BEAT_S)
+            thread.join(self._silent_s)
 
     def _run(self) -> None:
         # A client of its own: that of the computing thread is blocked while it waits for a key.
@@ -66,22 +78,47 @@ class Heartbeat:
         while not self._end.wait(BEAT_S):
             num_silent = 0 if self._num_beats > seen else num_silent + 1
             seen = self._num_beats
-            if num_silent >= NUM_SILENT:
-                self._give_up(f"{_store_name()} has not answered for {NUM_SILENT * BEAT_S:g} s")
+            if num_silent >= self._num_silent_max:
+                self._give_up(f"{_store_name()} has not answered for {self._silent_s:g} s")
 
     def _beat(self, store: Store) -> None:
         seen = num_silent = 0
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
+            if self.members and self._find_next(store, self.members):
+                seen = num_silent = 0
             count = store.add(f"beat{self.next}", 0)
             self._num_beats += 1
             num_silent = 0 if count > seen else num_silent + 1
             seen = count
-            if num_silent >= NUM_SILENT:
-                host, silent_s = store.get(host_key(self.next)).decode(), NUM_SILENT * BEAT_S
-                store.set("lost", f"learner {self.next} on {host} has given no sign of life for {silent_s:g} s")
+            if self.members and self.survival and not self.members.closed:
+                self._look_after_next(store, self.members, self.survival, num_silent)
+            elif num_silent >= self._num_silent_max:
+                store.set("lost", self._describe_next(store))
             if store.check(["lost"]):
                 self._give_up(store.get("lost").decode())
+
+    def _find_next(self, store: Store, members: Members) -> bool:
+        """Whether another learner than before is the next one."""
+        members.look(store)
+        if self.rank in members.losses:
+            self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
+            return False
+        before, live = self.next, members.live
+        self.next = live[(live.index(self.rank) + 1) % len(live)]
+        return self.next != before
+
+    def _look_after_next(self, store: Store, members: Members, survival: Survival, num_silent: int) -> None:
+        if self.next == self.rank:
+            return
+        if num_silent >= NUM_KILLED and (why := why_lost(survival.out, self.next)):
+            members.lose(store, survival.examine(survival.out, self.next, why))
+        elif num_silent >= self._num_silent_max:
+            report_lost(survival.out, self.next, f"has given no sign of life for {self._silent_s:g} s")
+
+    def _describe_next(self, store: Store) -> str:
+        host = store.get(host_key(self.next)).decode()
+        return f"learner {self.next} on {host} has given no sign of life for {self._silent_s:g} s"
 
     def _give_up(self, why: str) -> None:
         with contextlib.suppress(Exception):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from asrtool.distributed.environment import LOST
 from asrtool.distributed.heartbeat import Heartbeat
+from asrtool.distributed.members import Members, Survival
+from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
 from asrtool.parent import end_with
@@ -21,18 +23,21 @@ RENDEZVOUS_HINT = "check that MASTER_ADDR and MASTER_PORT name a free port of th
 
 
 @contextlib.contextmanager
-def learner() -> Iterator[World]:
+def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> Iterator[World]:
     """Inside, this process is one of the learners that the environment names. Where it loses another, it exits.
 
+    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world.
     Raises AsrtoolError where the rendezvous fails.
     """
     end_with(os.getppid())
     with _rendezvous():
         world = join_learners()
+    if survival and world.size > 1:
+        world.members = Members(world.size, world.rank)
     if world.rank:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
     try:
-        with Heartbeat(world):
+        with Heartbeat(world, timeout_s, survival):
             with _rendezvous():
                 init_collectives(world)
             yield world

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Strategies in which the gradient of each learner's batch is a step of the common weights.
 STEP_EACH = ("ps-async", "hogwild")
 MESSAGE_TYPES = ("fp32", "bf16")
+SURVIVING = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # strategies whose learners train without those lost
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,15 @@ class Distributed:
     global_batch_s: float = 0.0  # seconds of speech in a step of all learners, for train.batch_s of each; 0 is none
     reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
     interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
+    timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
+
+    @property
+    def survives(self) -> bool:
+        """Whether the others train without a learner that is lost."""
+        return self.strategy.name in SURVIVING
 
     def __post_init__(self) -> None:
+        positive("distributed", self, "timeout_s")
         interface_or_subnet("distributed.interface", self.interface)
         at_least(0, "distributed", self, "num_learners", "global_batch_s", "reference_batch_s")
         positive("distributed", self, "lr_scale")

@@ -190,6 +190,7 @@ class LocalReplica(Strategy):
         self.task = task
         self.model = context.model
         self.world = context.world
+        self.weight = 1 / context.world.size  # in the mean of all that began
         self.optimizer, self.update = optimizer_and_update(context)
         self.flat = flat
         self.mixing = mixing
@@ -248,8 +249,9 @@ class LocalReplica(Strategy):
         return Snapshot(
             learner={"mixing": self.mixing.state(), "optimizer": self.optimizer.state_dict()},
             shared={"mixing": self.mixing.shared_state()},
+            keeper=self.world.live[0],
             values_P=recorded.values_P if recorded else self.flat.weights_P.to("cpu", copy=True),
-            weight=1 / self.world.size,
+            weight=self.weight,
             updates_S=self.recorded_S - before_S,
             settled=recorded.settled.is_set if recorded else None,
         )
@@ -273,7 +275,9 @@ class LocalReplica(Strategy):
         before_S, self.mean_S = self.mean_S, mean_S
         self.updates_S.zero_()
         self.recorded_S.zero_()
-        return None if before_S is None else float((mean_S - before_S - updates_S).norm() / mean_S.norm())
+        if before_S is None or self.world.ranks:  # without those that were lost the mean is another
+            return None
+        return float((mean_S - before_S - updates_S).norm() / mean_S.norm())
 
 
 class SynchronousStrategy(Strategy):

@@ -22,12 +22,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from asrtool.distributed.leftovers import Leftovers
+from asrtool.distributed.members import Left
 from asrtool.distributed.windows import Claims
 from asrtool.distributed.world import World
 
 CUT = 2**32  # of the counter: rounds below it, cuts above
 END = 2**56  # added to the counter, this ends the assignment
 COUNTER = "rounds"
+NONE = -1  # in place of a round
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Assignment:
     batch: BatchNumber | None  # None when the last round of an epoch has none left for this learner
     group: tuple[BatchNumber, ...]  # those of its sync group
     number: int  # of the round
-    num_cuts: int  # before it, those at the ends of epochs not among them
+    num_cuts: int | None  # before it, those at the ends of epochs not among them; None where it is dealt again, as a
+    # round that a lost learner left: then it is trained on the same side of cuts as that of the step before
 
 
 class Requests(Protocol):
@@ -99,26 +103,65 @@ class WorkQueue:
     `cuts` are the rounds before which the cuts lie that learner 0 asked for; it knows them, and in lock-step all do.
     """
 
-    def __init__(self, world: World, rule: AssignmentRule, plan: Rounds, requests: Requests) -> None:
+    def __init__(
+        self,
+        world: World,
+        rule: AssignmentRule,
+        plan: Rounds,
+        requests: Requests,
+        leftovers: Leftovers | None = None,
+    ) -> None:
+        """`leftovers`: where others train what lost learners left."""
         self.world = world
         self.rule = rule
         self.plan = plan
         self.requests = requests
+        self.leftovers = leftovers
         self.cuts: list[int] = []
+        self.first_cut = END  # the number of the first of them, once there is one
         self._claims: Claims | None = None  # of the epoch of the last round
+        self.stopped = True  # whether `assign` ended before the last round
 
     def assign(self) -> Iterator[Assignment]:
         """This learner's part of all batches, in steps. What was assigned is to be trained."""
         size = self.rule.round_size(self.world.size)
-        rounds = self._in_order if self.world.size == size else self._by_counter
-        place, group_size = self.world.rank % size, self.rule.group_size
-        for number, num_cuts, slots in rounds():
-            found = self.plan.round(number)
+        rounds = self._in_order() if self.world.size == size else self._by_counter()
+        while True:
+            if self.leftovers:
+                yield from map(self._assign_again, self.leftovers.take())
+            number, num_cuts, slots = next(rounds, (NONE, 0, ()))
+            found = self.plan.round(number) if number != NONE else None
             if found is None:
+                self.stopped = number == NONE
                 return
+            place, group_size = self.world.rank % size, self.rule.group_size
             batches = self.plan.batches(found.epoch, slots or found.slots)
             group = batches[place // group_size * group_size :][:group_size]
             yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
+
+    def cuts_between(self, first: int, last: int) -> list[int] | None:
+        """Those of `cuts` from number `first` to `last`, also where another learner asked for them.
+
+        None where that is lost, and has not said where one is.
+        """
+        if not self.leftovers:
+            return self.cuts[first:last]
+        keys = [_asked(number) for number in range(first, last)]
+        if keys and not self.world.store.check(keys):
+            return None
+        return [int(self.world.store.get(key)) for key in keys]
+
+    def assign_leftovers(self) -> Iterator[Assignment]:
+        """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
+        if self.leftovers:
+            yield from map(self._assign_again, self.leftovers.wait(self.stopped))
+
+    def _assign_again(self, left: Left) -> Assignment:
+        number, *batch = left
+        found = self.plan.round(number)
+        assert found
+        again = BatchNumber(*batch)
+        return Assignment(found, again, (again,), number, None)
 
     def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """0, 1, 2, ...: the same for all learners, with the same cuts; the batches are those of the round."""
@@ -172,8 +215,11 @@ class WorkQueue:
             announced = f"group{group}/{count}"
             if self.requests.stop():
                 store.add(COUNTER, END)
-            if self.world.rank == 0 and self.requests.save(count):
-                self.cuts.append(store.add(COUNTER, CUT) % CUT)
+            if self.world.is_first and self.requests.save(count):
+                num_cuts, number = divmod(store.add(COUNTER, CUT), CUT)
+                self.first_cut = min(self.first_cut, num_cuts - 1)
+                self.cuts.append(number)
+                store.set(_asked(num_cuts - 1), str(number))
             if member == 0:
                 value = store.add(COUNTER, 1) - 1
                 slots = self._claim(value % CUT) if value < END else ()
@@ -195,3 +241,8 @@ class WorkQueue:
             place = self.world.rank / self.world.size
             self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
         return [self._claims.claim(member) for member in range(len(found.slots))]
+
+
+def _asked(number: int) -> str:
+    """The key of the round before which a cut lies that was asked for."""
+    return f"cut/{number}/before"

@@ -28,6 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from asrtool.distributed.attempt import join_attempt, store_of
 from asrtool.distributed.environment import is_learner
 from asrtool.distributed.interface import address_on
+from asrtool.distributed.members import Members
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -50,9 +51,26 @@ class World:
     group: Any = None  # torch.distributed.ProcessGroup
     attempt: str = ""  # token, before each key of the store
     interface: str = ""  # on which weights are exchanged, where a person has chosen one
+    members: Members | None = None  # where the others train without a learner that is lost
+    ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
+
+    @property
+    def place(self) -> int:
+        """Of this learner among those of a collective."""
+        return self.ranks.index(self.rank) if self.ranks else self.rank
+
+    @property
+    def live(self) -> Sequence[int]:
+        """The learners that train."""
+        return self.members.live if self.members else range(self.size)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this learner makes checkpoints and reports: the one of lowest rank of those that train."""
+        return self.rank == self.live[0]
 
     def gather(self, value: Value) -> list[Value]:
-        """The values of all learners, by rank."""
+        """The values of all learners, by place."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -92,6 +110,19 @@ class World:
         """Fill `slices_P`, one for each learner, with the values `own_P` of each; they may be the same memory."""
         collectives.all_gather(slices_P, own_P.clone(), group=self.group)
 
+    def regroup(self) -> None:
+        """From now on collectives are those of the members alone; all of these call this, when there will be no others.
+
+        RuntimeError where one is lost.
+        """
+        assert self.members
+        if not self.members.losses:
+            return
+        leave_world()
+        self.ranks, self.size, self.group = self.members.live, len(self.members.live), None
+        if self.size > 1:
+            connect(self, "members")
+
     def split(self, groups: Sequence[Sequence[int]]) -> World:
         """The group of ranks that this learner is in. All learners call this, with the same groups."""
         mine = self
@@ -122,16 +153,21 @@ def init_collectives(world: World) -> None:
         return
     if torch.cuda.is_available():
         choose_gpu()
-    store = PrefixStore("collectives", world.store)
+    connect(world, "collectives")
+
+
+def connect(world: World, prefix: str) -> None:
+    """Make the group of the learners of `world`, by keys below `prefix`; all of them call this."""
+    store = PrefixStore(prefix, world.store)
     backend = "cpu:gloo,cuda:nccl" if _have_own_gpus(world, store) else "gloo"
     collectives.init_process_group(
-        backend, store=store, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
+        backend, store=store, rank=world.place, world_size=world.size, timeout=COLLECTIVE_TIMEOUT
     )
 
 
 def _have_own_gpus(world: World, store: PrefixStore) -> bool:
     """Whether NCCL can connect all learners: it refuses two on a GPU. gloo copies what lies on one through the host."""
-    store.set(f"gpu/{world.rank}", str(world.local_size <= torch.cuda.device_count()))
+    store.set(f"gpu/{world.place}", str(world.local_size <= torch.cuda.device_count()))
     return all(store.get(f"gpu/{rank}") == b"True" for rank in range(world.size))
 
 

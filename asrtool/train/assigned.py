@@ -1,4 +1,4 @@
-"""Batches assigned to a learner and not yet trained: `learners/R.assigned`, read when it has died. Needs no torch."""
+"""Batches assigned to a learner and not yet trained: `learners/R.assigned`, read when it is lost. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from asrtool.distributed.members import Loss
 from asrtool.files import disk_full
+
+NUM_LAST = 100  # steps of a learner, among which are those of the batches that were assigned to it last
 
 
 class Assigned:
@@ -16,7 +19,8 @@ class Assigned:
     def __init__(self, out: Path, rank: int) -> None:
         self._path = _path(out, rank)
         self._file: FileIO | None = None
-        self._batches: list[tuple[int, int]] = []  # epoch and number
+        self._batches: list[tuple[int, int, int]] = []  # epoch, number, and its round
+        self._num_rounds = 0  # up to the last one of which it got a batch
 
     def open(self) -> None:
         """Begin with nothing assigned, and say so: a learner may end without a batch, where others train all.
@@ -26,22 +30,28 @@ class Assigned:
         self._file = FileIO(self._path, "wb")
         self._write()
 
-    def add(self, epoch: int, batch: int) -> None:
-        """`batch` of `epoch` is assigned: epochs count from 1, batches from 0, as in the records of a learner.
+    def add(self, epoch: int, batch: int, number: int) -> None:
+        """`batch` of `epoch` is assigned, in the round `number`: epochs count from 1, batches and rounds from 0.
 
         Raises AsrtoolError when the disk is full; so does `remove`.
         """
-        self._batches.append((epoch, batch))
+        self._batches.append((epoch, batch, number))
+        self._num_rounds = max(self._num_rounds, number + 1)
         self._write()
 
     def remove(self, epoch: int, batch: int) -> None:
         """`batch` is trained."""
-        self._batches.remove((epoch, batch))
+        self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
         self._write()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was assigned is trained."""
+        return not self._batches
 
     def _write(self) -> None:
         assert self._file, "write before open"
-        line = json.dumps({"batches": self._batches}).encode()
+        line = json.dumps({"batches": self._batches, "num_rounds": self._num_rounds}).encode()
         try:
             self._file.seek(0)
             self._file.write(line)
@@ -56,9 +66,13 @@ class Assigned:
 
 
 def read_assigned(out: Path, rank: int) -> dict[str, Any] | None:
-    """``batches`` of learner `rank`, each an epoch and a number; None where it wrote nothing."""
-    try:
-        assigned: dict[str, Any] = json.loads(_path(out, rank).read_bytes())
+    """``batches`` of learner `rank`, each an epoch, a number and its round; None where it wrote nothing.
+
+    ``num_rounds`` are those up to the last one of which it got a batch.
+    """
+    assigned: dict[str, Any]
+    try:  # where it was killed as it wrote, the rest of what was there before follows
+        assigned, _ = json.JSONDecoder().raw_decode(_path(out, rank).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
     return assigned
@@ -79,5 +93,19 @@ def describe_assigned(out: Path, rank: int) -> str:
     assigned = read_assigned(out, rank)
     if not (assigned and assigned["batches"]):
         return ""
-    named = ", ".join(f"{batch} of epoch {epoch}" for epoch, batch in assigned["batches"])
+    named = ", ".join(f"{batch} of epoch {epoch}" for epoch, batch, _ in assigned["batches"])
     return f" before it had trained batch {named}"
+
+
+def examine_lost(out: Path, rank: int, why: str) -> Loss:
+    """What learner `rank`, which is lost, has left in the training `out`."""
+    try:
+        records = _path(out, rank).with_suffix(".jsonl").read_bytes()
+    except OSError:
+        records = b""
+    record_bytes = records.rfind(b"\n") + 1
+    last = map(json.loads, records[:record_bytes].splitlines()[-NUM_LAST:])
+    trained = {(line["epoch"], line["batch"]) for line in last}
+    assigned = read_assigned(out, rank) or {"batches": [], "num_rounds": 0}
+    left = [(number, epoch - 1, batch) for epoch, batch, number in assigned["batches"] if (epoch, batch) not in trained]
+    return Loss(rank, why, record_bytes, left, assigned["num_rounds"])

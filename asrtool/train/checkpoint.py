@@ -71,7 +71,7 @@ class State:
     seconds: float = 0.0  # in the loop, over all runs
     num_threads: int = 0  # of torch; with the precision it decides the last bits of the weights
     precision: str = "auto"
-    num_learners: int = 1
+    learners: list[int] = field(default_factory=lambda: [0])  # ranks, without those that were lost
     group_size: int = 0  # learners that average their gradients; 0 where it is not known
     record_bytes: list[int] = field(default_factory=list)  # lengths of the files of the learners
     source: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on
@@ -79,6 +79,10 @@ class State:
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
     unevaluated: list[int] = field(default_factory=list)  # steps of those whose loss on dev is still to be computed
+
+    @property
+    def num_learners(self) -> int:
+        return len(self.learners)
 
 
 def save_checkpoint(

@@ -87,14 +87,16 @@ class Checkpointer:
         learner, shared = None, content["part"].get("shared")
         if state.num_learners == self.world.size:
             without.append(path)
-            learner, shared = self._for_all(lambda: self._load_part(path, content["part"], state.mark))
+            learner, shared = self._for_all(lambda: self._load_part(path, content["part"], state))
         return {**content, "learner": learner, "shared": shared}, state
 
-    def _load_part(self, path: Path, first: dict[str, Any], mark: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What this learner has of its own, and what it shares with others; `first` is the part of learner 0."""
-        own = load_part(path, self.world.rank, mark) if self.world.rank else first
+    def _load_part(self, path: Path, first: dict[str, Any], state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What this learner has of its own, and what it shares with others; `first` is the part of the first one."""
+        ranks = state.learners
+        rank = ranks[self.world.rank]
+        own = load_part(path, rank, state.mark) if self.world.rank else first
         keeper = own["keeper"]
-        kept = own if keeper == self.world.rank else load_part(path, keeper, mark) if keeper else first
+        kept = own if keeper == rank else load_part(path, keeper, state.mark) if keeper in ranks[1:] else first
         return own["learner"], kept["shared"]
 
     def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
@@ -117,7 +119,7 @@ class Checkpointer:
         self.drain()
         state.mark = f"{self.run}-{state.step}"
         part, memory = self.stage(strategy.snapshot(0), state.mark, {})
-        if self.world.rank:
+        if self.world.place:
             self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
             return
         with strategy.consensus():
@@ -141,13 +143,13 @@ class Checkpointer:
             part["shared"] = copied["shared"]
         return part, memory
 
-    def write_part(self, step: int, part: dict[str, Any], announced: str) -> None:
-        """Write the part of this learner, and count it under the key `announced` of the store."""
+    def write_part(self, step: int, part: dict[str, Any]) -> None:
+        """Write the part of this learner."""
         save_part(self.directory, step, self.world.rank, part)
-        self.world.store.add(announced, 1)
 
     def _write_part(self, step: int, part: dict[str, Any], memory: Memory, announced: str) -> None:
-        self.write_part(step, part, announced)
+        self.write_part(step, part)
+        self.world.store.add(announced, 1)
         self.staging.give_back(memory)
 
     def _write(
@@ -158,12 +160,12 @@ class Checkpointer:
         kept: list[Saved],
         memories: list[Memory],
     ) -> None:
-        if self.wait_for_parts(f"parts/{state.mark}", self.world.size - 1):
+        if self._wait_for_parts(f"parts/{state.mark}", self.world.size - 1):
             self.write_whole(weights, part, state, kept)
         for memory in reversed(memories):
             self.staging.give_back(memory)
 
-    def wait_for_parts(self, announced: str, num: int) -> bool:
+    def _wait_for_parts(self, announced: str, num: int) -> bool:
         """Whether `num` parts are there, once they are; False where training ends before."""
         while self.world.size > 1 and self.world.store.add(announced, 0) < num:
             if self.closing.is_set():

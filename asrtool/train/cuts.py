@@ -6,20 +6,27 @@ one take their snapshot and train on (asrtool.train.snapshots).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from asrtool.distributed.members import Loss
 from asrtool.distributed.strategy import Strategy
 from asrtool.distributed.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.files import locked
 from asrtool.models.acoustic import AcousticModel
+from asrtool.train.assembly import Cut
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, load_checkpoint, to_keep
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.evaluation import Evaluation
+from asrtool.train.inputs import TRAINING
 from asrtool.train.ledger import Ledger, note
 from asrtool.train.loss import with_weights
 from asrtool.train.metrics import Reports
@@ -27,8 +34,9 @@ from asrtool.train.pace import Pace
 from asrtool.train.plan import Place, Plan
 from asrtool.train.records import Records
 from asrtool.train.settings import Optimisation
-from asrtool.train.snapshots import Cut, Snapshots
+from asrtool.train.snapshots import Snapshots
 from asrtool.train.stop import Stop, Stopped
+from asrtool.train.testimony import Trained
 
 
 @dataclass
@@ -77,6 +85,8 @@ class Cuts:
     state: State
     ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
+    lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
+    lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
 
     def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
         """Before the step of the round from `slot` of `epoch` on: the checkpoints of the cuts before it.
@@ -84,17 +94,27 @@ class Cuts:
         `num_cuts` are those that were asked for.
         """
         (self.snapshots or self.checkpointer).check()
+        self._lead()
         cut = epoch - self.reached.first_epoch + num_cuts
         if cut == self.reached.cut:
             return
         if self.snapshots:
-            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.world.rank == 0 else []
+            cuts = self._cuts(self.reached.cut, epoch, num_cuts) if self.snapshots.assembly else []
             self._pass(epoch)
             self.snapshots.take(range(self.reached.cut + 1, cut + 1), cuts, self._contribution())
             self.reached.trained = []
             self._reached(epoch, num_cuts)
         else:
             self._checkpoint(self.plan.place(epoch, slot), num_cuts)
+
+    def _lead(self) -> None:
+        """Once the learners before this one are lost, it makes the checkpoints, and reports."""
+        if self.snapshots and self.world.is_first and not self.snapshots.assembly:
+            logging.getLogger().setLevel(logging.INFO)
+            logging.info("learner %d makes the checkpoints from here on", self.world.rank)
+            with contextlib.suppress(AsrtoolError):  # of a machine that is gone the lock may stay for a while
+                self.lock.enter_context(locked(self.checkpointer.directory.parent, *TRAINING))
+            self.reports.lead(self.snapshots.lead(self.reached.cut))
 
     def _pass(self, epoch: int) -> None:
         """At a cut; where epochs end before `epoch`, report the steps since the last report."""
@@ -105,9 +125,11 @@ class Cuts:
 
     def _cuts(self, before: int, epoch: int, num_cuts: int) -> list[Cut]:
         """Those between the last step of learner 0 and the next one; of several at a place one."""
-        # The thread that reads ahead may be asking for another one, which only one of both lists has by now.
-        asked = list(zip(self.queue.cuts, self.pace.by_steps, strict=False))[self.reached.num_cuts : num_cuts]
-        places = [(place, False, by_steps) for round, by_steps in asked if (place := self.plan.place_of_round(round))]
+        asked = self.queue.cuts_between(self.reached.num_cuts, num_cuts)
+        if asked is None:
+            return []
+        of_asked = zip(asked, map(self._by_steps, range(self.reached.num_cuts, num_cuts)), strict=True)
+        places = [(place, False, counts) for round, counts in of_asked if (place := self.plan.place_of_round(round))]
         places += [(place, True, True) for place in self.plan.borders(self.reached.epoch + 1, epoch)]
         places.sort(key=lambda item: (item[0].step, item[1]))
         cuts: list[Cut] = []
@@ -118,6 +140,11 @@ class Cuts:
             else:
                 cuts.append(Cut(number, self._state_at(place), ends_epoch, counts))
         return cuts
+
+    def _by_steps(self, number: int) -> bool:
+        """Whether a cut was asked for by steps; taken for so where a learner that is lost asked for it."""
+        place = number - self.queue.first_cut
+        return place < 0 or self.pace.by_steps[place]
 
     def _state_at(self, place: Place) -> State:
         self.reports.lap_s()
@@ -166,16 +193,20 @@ class Cuts:
 
     def end(self) -> None:
         """After the last step of this learner. Raises Stopped where one was asked to stop."""
-        reached = self.reached
+        self._lead()
+        reached, losses = self.reached, self._regroup()
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
-        num_rounds = max(number for number, *_ in of_all)
+        num_rounds = max(*(number for number, *_ in of_all), *(loss.num_rounds for loss in losses), 0)
         last = self.plan.round(num_rounds - 1) if num_rounds else None
         if self.snapshots:
             _, _, epoch, num_cuts = max(of_all, key=lambda one: one[1])
             self.reach(epoch, 0, num_cuts)  # those behind the last step of this learner
             self.snapshots.finish()
-            self.state.saved, self.state.unevaluated = self.world.gather(self.snapshots.saved)[0]
-            self.ledger = self.world.gather(self.snapshots.ledger)[0] or self.ledger
+            assembly = self.snapshots.assembly
+            result = self.world.gather(assembly.result() if assembly else None)[0]
+            assert result
+            self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
+            self.ledger, self.lost = result.ledger, result.lost
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
         if self.plan.round(num_rounds) is not None:
             raise Stopped
@@ -185,13 +216,29 @@ class Cuts:
         self.checkpointer.drain()
         self.world.barrier()  # who has ended would be taken for lost
 
+    def _regroup(self) -> Collection[Loss]:
+        """Where some were lost, the others have collectives without them from here on; who was lost."""
+        members = self.world.members
+        if not members:
+            return ()
+        self.world.regroup()
+        self.state.learners = list(members.live)
+        self.records.end_lost(members.losses)
+        lengths = self.state.record_bytes
+        lengths += [0] * (members.size - len(lengths))
+        for rank, loss in members.losses.items():
+            lengths[rank] = loss.record_bytes
+        return members.losses.values()
+
     def _synchronise(self, place: Place) -> None:
         """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
         reached = self.reached
         done = self.world.sum(reached.num_samples, reached.num_frames, reached.num_padded, self.stop.requested)
-        self._enter(place, int(done[0]), itertools.chain(*self.world.gather(reached.trained)))
-        self.state.frames += int(done[1])
-        self.state.padded_frames += int(done[2])
+        lost, self.lost = self.lost, []
+        spans = itertools.chain(*self.world.gather(reached.trained), *(one.trained for one in lost))
+        self._enter(place, int(done[0]) + sum(one.samples for one in lost), spans)
+        self.state.frames += int(done[1]) + sum(one.frames for one in lost)
+        self.state.padded_frames += int(done[2]) + sum(one.padded_frames for one in lost)
         self.state.rounds = self.pace.first + reached.num_rounds
         reached.num_samples = reached.num_frames = reached.num_padded = 0
         reached.trained = []
@@ -231,8 +278,10 @@ class Cuts:
 
     def save(self, new: Saved) -> None:
         """Save a checkpoint to resume from; the next one removes it unless it was kept."""
-        lengths = self.world.gather(self.records.num_bytes)
-        self.state.record_bytes[: len(lengths)] = lengths  # what more learners recorded before stays
+        lengths = self.state.record_bytes  # those of learners that are there no more stay
+        lengths += [0] * (max(self.state.learners) + 1 - len(lengths))
+        for rank, length in zip(self.state.learners, self.world.gather(self.records.num_bytes), strict=True):
+            lengths[rank] = length
         self.checkpointer.save(self.model, self.strategy, self.state, new)
 
     def report(self, epoch: int, step: int, num_samples: int) -> None:

@@ -34,7 +34,7 @@ NO_EFFECT_TRAINING = (
 NO_EFFECT = {
     "train": (*NO_EFFECT_TRAINING, "shards"),
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
-    "distributed": ("num_learners", "interface"),
+    "distributed": ("num_learners", "interface", "timeout_s"),
 }
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 

@@ -21,6 +21,7 @@ import torch
 
 from asrtool.corpus.batches import load_ahead
 from asrtool.distributed.clock import GpuClock, HostClock, clock_of
+from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.settings import Distributed
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.transfer import begin_copy
@@ -48,6 +49,7 @@ from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
+from asrtool.train.testimony import find_missing
 
 
 class Training:
@@ -118,8 +120,9 @@ class Training:
         self.strategy = self._make_strategy()
         if found:
             self._resume(found["learner"], found["shared"])
-        self.state.num_learners, self.state.group_size = world.size, self.strategy.assignment_rule.group_size
         self.rule = self.strategy.assignment_rule
+        self.state.learners, self.state.group_size = list(range(world.size)), self.rule.group_size
+        self.steps_together = self.rule.round_size(world.size) == world.size
         self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), self.state)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
@@ -133,7 +136,7 @@ class Training:
 
     def _make_snapshots(self) -> Snapshots | None:
         """Where learners wait for nobody."""
-        if self._steps_together:
+        if self.steps_together:
             return None
         evaluate = self.evaluation.alone
         return Snapshots(
@@ -141,8 +144,8 @@ class Training:
         )
 
     def _make_cuts(self) -> Cuts:
-        pace = Pace(self.settings, self.state.rounds, self._steps_together, self.stop, self._is_saving)
-        self.queue = WorkQueue(self.world, self.rule, self.plan, pace)
+        pace = Pace(self.settings, self.state.rounds, self.steps_together, self.stop, self._is_saving)
+        self.queue = WorkQueue(self.world, self.rule, self.plan, pace, self._make_leftovers(pace))
         return Cuts(
             settings=self.settings,
             code=self.code,
@@ -163,9 +166,12 @@ class Training:
             reached=Reached(self.state.epoch),
         )
 
-    @property
-    def _steps_together(self) -> bool:
-        return self.rule.round_size(self.world.size) == self.world.size
+    def _make_leftovers(self, pace: Pace) -> Leftovers | None:
+        """Where others train what lost learners left."""
+        if not self.world.members:
+            return None
+        find = functools.partial(find_missing, self.out, self.state, self.plan, self.world.members)
+        return Leftovers(self.world, self.world.members, lambda: pace.stop(), self.records.is_idle, find)
 
     def _is_saving(self) -> bool:
         return self.snapshots.busy if self.snapshots else self.checkpointer.busy
@@ -244,14 +250,15 @@ class Training:
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
         for assignment, batch in bar(self._load(), "training", None, "batch"):
-            self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
+            if assignment.num_cuts is not None:
+                self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
             step = self._step(assignment, batch)
-            self.cuts.reached.num_rounds = assignment.number + 1
+            self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
             if batch is not None:
                 self._record(assignment, batch, step)
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
-        """The assignments with their batches, one read ahead."""
+        """The assignments with their batches, one read ahead; at the end, while others may leave some, none."""
         assignments = self.records.follow(self.queue.assign())
         with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
             while True:
@@ -259,10 +266,11 @@ class Training:
                 try:
                     assignment, batch = next(loaded)
                 except StopIteration:
-                    return
+                    break
                 if batch is not None:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
+        yield from map(self._read, self.records.follow(self.queue.assign_leftovers()))
 
     def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
         if assignment.batch is None:
@@ -293,8 +301,8 @@ class Training:
         if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
             number = self.plan.number(assignment.batch) + 1
             raise save_bad_batch(batch, number, self._what_is_bad(step), self.out, self.settings.section)
-        self.records.write(assignment.batch, step, batch.normaliser, batch.wait_s)
         num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
+        self.records.write(assignment.batch, step, batch, num_samples)
         self.cuts.reached.add(assignment.batch, num_samples, batch)
         self.reports.add(batch, step)
         if self.reports.is_due(step.number):

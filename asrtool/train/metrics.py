@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -62,13 +63,15 @@ class Curves:
     Several threads may write.
     """
 
-    def __init__(self, out: Path, state: State) -> None:
+    def __init__(self, out: Path, state: State, resumes: bool = True) -> None:
+        """Where training `resumes` lines of later steps are dropped, else evaluations that take place once more."""
         self._lock = threading.Lock()
         self._lines = Lines(out / "metrics.jsonl")
         step = state.step
-        _keep_lines(self._lines.path, lambda line: line["step"] <= step and not _is_to_come(line, state))
+        last = step if resumes else math.inf
+        _keep_lines(self._lines.path, lambda line: line["step"] <= last and not _is_to_come(line, state))
         self._lines.open()
-        self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
+        self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
 
     def close(self) -> None:
         """Both."""
@@ -127,6 +130,10 @@ class Reports:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._curves:
             self._curves.close()
+
+    def lead(self, newest: State) -> None:
+        """Write from here on, in place of a learner that is lost; `newest` is the state of the last checkpoint."""
+        self._curves = Curves(self._out, newest, resumes=False)
 
     def add(self, batch: TrainingBatch, step: Step) -> None:
         """Count a step that has just ended."""

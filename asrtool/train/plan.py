@@ -11,7 +11,7 @@ the slots before the place where training resumed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +37,35 @@ class _Part:
     """The rest of an epoch, from the round `first` on; `before` is the place of that."""
 
     def __init__(
-        self, epoch: Epoch, first: int, before: Place, left: Sequence[BatchNumber], earlier: Mapping[int, Epoch]
+        self, plan: Callable[[], Mapping[int, Epoch]], first: int, before: Place, left: Sequence[BatchNumber]
     ) -> None:
-        """`left` are untrained batches of this epoch, or of those `earlier`, which come first."""
-        self.epoch = epoch
+        """`left` are untrained batches of this epoch, or of earlier ones, which come first; `plan` plans all these."""
+        self._plan = plan
+        self._epochs: Mapping[int, Epoch] | None = None
+        self._is_whole = False
         self.first = first
         self.before = before
         self.begin = before.batch - len(left)  # slot
         self._left = left
-        self._earlier = earlier
         self.windows: list[range] | None = None  # once they are asked for
         self._samples = [0, *itertools.accumulate(self.planned(batch).num_samples for batch in left)]
+
+    @property
+    def epochs(self) -> Mapping[int, Epoch]:
+        """This epoch, and the earlier ones that it has batches of."""
+        if self._epochs is None:
+            self._epochs = self._plan()
+            if self._is_whole:
+                self._epochs[self.before.epoch].extend(FAR)
+        return self._epochs
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.epochs[self.before.epoch]
+
+    def forget(self) -> None:
+        """Free the memory of a plan that was known to its end; who asks for it has it planned again."""
+        self._epochs, self._is_whole = None, True
 
     def batch(self, slot: int) -> BatchNumber:
         """The batch of a slot."""
@@ -57,8 +75,7 @@ class _Part:
 
     def planned(self, batch: BatchNumber) -> Planned:
         """A batch that is known."""
-        epoch = self.epoch if batch.epoch == self.before.epoch else self._earlier[batch.epoch]
-        return epoch.batch(batch.position)
+        return self.epochs[batch.epoch].batch(batch.position)
 
     def window(self, slot: int) -> tuple[int, int] | None:
         """The epoch and the window of the batch of a slot; None where the source says of none."""
@@ -92,8 +109,7 @@ class Plan:
         own = Origin(begin.epoch, begin.batch, begin.step + len(left), begin.source)
         self._origins.setdefault(begin.epoch, own)
         ends = {epoch: end for epoch, _, end in state.untrained} | {begin.epoch: begin.batch}
-        epochs = {epoch: self._plan(self._origins[epoch], end) for epoch, end in ends.items()}
-        self._parts.append(_Part(epochs.pop(begin.epoch), 0, begin, left, epochs))
+        self._add(0, begin, left, ends)
 
     def round(self, number: int) -> Round | None:
         """The slots of a round; None behind the last one."""
@@ -135,12 +151,23 @@ class Plan:
         return [self._of_epoch(epoch).before for epoch in range(first, last + 1)]
 
     def planned(self, epoch: int, batch: BatchNumber) -> Planned:
-        """A known batch in the order of `epoch`."""
-        return self._of_epoch(epoch).planned(batch)
+        """A batch in the order of `epoch`, which is known then."""
+        part = self._of_epoch(epoch)
+        if batch.epoch == epoch:
+            self._extend(part, batch.position + 1)
+        return part.planned(batch)
+
+    def left_of(self, rounds: Iterable[int], trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
+        """Each of these rounds of one batch with a batch of its epoch that is not among `trained`."""
+        for epoch, numbers in itertools.groupby(rounds, lambda number: self._part_of(number).before.epoch):
+            part = self._of_epoch(epoch)
+            batches = map(part.batch, range(part.begin, self._extend(part, FAR)))
+            yield from zip(numbers, (batch for batch in batches if batch not in trained), strict=False)
 
     def forget(self, epoch: int) -> None:
-        """Nothing before `epoch` will be asked for. (Other learners may be epochs ahead of this one.)"""
-        self._parts = self._parts[self._parts.index(self._of_epoch(epoch)) :]
+        """Free the memory of the plans before `epoch`: of those epochs only what a lost learner left is asked for."""
+        for part in self._parts[: self._parts.index(self._of_epoch(epoch))]:
+            part.forget()
 
     def number(self, batch: BatchNumber) -> int:
         """Batches before `batch` in the plan of the whole training."""
@@ -154,7 +181,7 @@ class Plan:
 
     @property
     def begin(self) -> Place:
-        """Where the first part that is known begins: where training does, as long as no round was asked for."""
+        """Where training begins."""
         return self._parts[0].before
 
     @property
@@ -162,6 +189,11 @@ class Plan:
         """Behind the last batch; to be asked for once `round` has returned None."""
         part = self._parts[-1]
         return part.place(part.before.batch)
+
+    def _part_of(self, number: int) -> _Part:
+        part = self._part(number)
+        assert part
+        return part
 
     def _part(self, number: int) -> _Part | None:
         for part in reversed(self._parts):
@@ -185,7 +217,7 @@ class Plan:
             origin = Origin(before.epoch, 0, self.number(BatchNumber(ended.epoch, known)), before.source)
             self._origins[before.epoch] = origin
             first = part.first + -(-(known - part.begin) // self._size)
-            self._parts.append(_Part(self._plan(origin, 0), first, before, (), {}))
+            self._add(first, before, (), {before.epoch: 0})
             behind = len(self._parts) - 1
         return self._parts[behind]
 
@@ -196,6 +228,12 @@ class Plan:
         for _, window in itertools.groupby(slots, part.window):
             found = list(window)
             yield range(found[0], found[-1] + 1)
+
+    def _add(self, first: int, before: Place, left: Sequence[BatchNumber], ends: Mapping[int, int]) -> None:
+        """The epoch behind `before`, which has batches of those that `ends` names, up to there."""
+        origins = {epoch: self._origins[epoch] for epoch in ends}
+        plan = lambda: {epoch: self._plan(origins[epoch], end) for epoch, end in ends.items()}  # noqa: E731
+        self._parts.append(_Part(plan, first, before, left))
 
     def _plan(self, origin: Origin, end: int) -> Epoch:
         """The epoch of `origin`, known up to `end`."""

@@ -11,11 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from asrtool.distributed.members import Loss
 from asrtool.distributed.strategy import StepCost
 from asrtool.distributed.work_queue import Assignment, BatchNumber
 from asrtool.distributed.world import World
 from asrtool.files import disk_full
 from asrtool.train.assigned import Assigned
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.testimony import records_path
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,15 @@ class Records:
     learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
     (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
     (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks with whom exchanges
-    begun here were done since the step before) and ``skipped`` (exchanges not begun or refused since then).
+    begun here were done since the step before) and ``skipped`` (exchanges not begun or refused since then); of its
+    batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
         self._out = out
         self._world = world
         self._lengths = num_bytes
-        self._lines = Lines(_path(out, world.rank))
+        self._lines = Lines(records_path(out, world.rank))
         self._assigned = Assigned(out, world.rank)
 
     def __enter__(self) -> Records:
@@ -103,31 +107,45 @@ class Records:
         """Pass `assignments` through, noting each until its step is written: it is named if this learner dies."""
         for assignment in assignments:
             if assignment.batch:
-                self._assigned.add(assignment.batch.epoch + 1, assignment.batch.position)
+                self._assigned.add(assignment.batch.epoch + 1, assignment.batch.position, assignment.number)
             yield assignment
 
-    def write(self, batch: BatchNumber, step: Step, normaliser: int, data_s: float) -> None:
-        """The line of a step that trained `batch`; AsrtoolError when the disk is full."""
-        epoch, position = batch.epoch + 1, batch.position
+    def write(self, number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> None:
+        """The line of a step that trained `batch` of so many utterances; AsrtoolError when the disk is full."""
+        epoch, position = number.epoch + 1, number.position
         self._lines.write(
             {
                 "epoch": epoch,
                 "batch": position,
                 "step": step.number,
                 "samples": step.num_samples,
-                "loss": step.loss / max(normaliser, 1),
+                "loss": step.loss / max(batch.normaliser, 1),
                 "begin": round(step.begin, 6),
                 "compute_s": round(step.compute_s, 6),
                 "comm_s": round(step.cost.comm_s, 6),
                 "wait_s": round(step.cost.wait_s, 6),
-                "data_s": round(data_s, 6),
+                "data_s": round(batch.wait_s, 6),
                 "staleness": step.cost.staleness,
                 "bytes": step.cost.num_bytes,
                 "partners": list(step.cost.partners),
                 "skipped": step.cost.num_skipped,
+                "utterances": num_samples,
+                "frames": batch.frames,
+                "padded_frames": batch.padded_frames,
             }
         )
         self._assigned.remove(epoch, position)
+
+    def end_lost(self, losses: Mapping[int, Loss]) -> None:
+        """Drop what lost learners wrote after they were taken for lost, by the first of the others."""
+        for rank, loss in losses.items() if self._world.place == 0 else ():
+            path = records_path(self._out, rank)
+            if path.exists():
+                os.truncate(path, min(loss.record_bytes, path.stat().st_size))
+
+    def is_idle(self) -> bool:
+        """Whether this learner has trained all that was assigned to it."""
+        return self._assigned.is_empty
 
     @property
     def num_bytes(self) -> int:
@@ -136,7 +154,3 @@ class Records:
 
     def _length(self, rank: int) -> int:
         return self._lengths[rank] if rank < len(self._lengths) else 0
-
-
-def _path(out: Path, rank: int) -> Path:
-    return out / "learners" / f"{rank}.jsonl"

@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.environment import check_environment, is_learner
+from asrtool.distributed.members import Survival
 from asrtool.distributed.settings import Distributed
+from asrtool.distributed.supervisor import forget_lost, supervise, training_there
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.train.assigned import describe_assigned, forget_assigned
+from asrtool.train.assigned import describe_assigned, examine_lost, forget_assigned
 from asrtool.train.inputs import FINAL, begun_with, open_training
 from asrtool.train.job import Job
 from asrtool.train.stop import Stopped
@@ -45,6 +47,8 @@ def start(job: Job, words: Sequence[str]) -> None:
         if rank >= num_learners:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
     if num_learners == 1 or is_learner():
+        if num_learners > 1 and job.distributed.survives:
+            supervise(job.out, int(os.environ["RANK"]), job.out / FINAL)
         train(job)
         return
     with open_training(job.out, job.inputs, num_learners) as finished:
@@ -110,11 +114,17 @@ def prepare(job: Job, world: World) -> Training:
 def _train_as_learner(job: Job) -> None:
     from asrtool.distributed.learner import learner
 
-    with learner() as world, contextlib.ExitStack() as stack:
+    distributed, survival = job.distributed, None
+    if distributed.survives:
+        survival = Survival(job.out, examine_lost)
+        forget_lost(job.out, int(os.environ["RANK"]))
+    with learner(distributed.timeout_s, survival) as world, contextlib.ExitStack() as stack:
         finished = world.gather(
             world.rank == 0 and stack.enter_context(open_training(job.out, job.inputs, world.size))
         )[0]
         if not finished:
+            if world.members:
+                stack.enter_context(training_there(job.out, world.rank))
             try:
                 _train(job, world)
             except Stopped:  # by a signal to another learner
@@ -124,14 +134,15 @@ def _train_as_learner(job: Job) -> None:
 def _train(job: Job, world: World) -> None:
     training = prepare(job, world)
     training.train()
-    if world.rank == 0:
+    if world.place == 0:
         training.checkpointer.remove_others(training.state.saved)  # a run killed after its last one has not
         summary = {**_summary(training), **job.finish(training.state)}
         write_text(job.out / FINAL, json.dumps(summary, indent=1) + "\n")
 
 
 def _summary(training: Training) -> dict[str, Any]:
-    state = training.state
+    state, members = training.state, training.world.members
+    losses = members.losses.values() if members else ()
     dev_losses = [entry.dev_loss for entry in state.saved if entry.dev_loss is not None]
     return {
         "num_steps": state.step,
@@ -146,6 +157,7 @@ def _summary(training: Training) -> dict[str, Any]:
         "best_dev_loss": min(dev_losses),
         "strategy": training.distributed.strategy.name,
         "num_learners": state.num_learners,
+        "lost": {str(loss.rank): loss.why for loss in losses},
         "num_threads": state.num_threads,
         "precision": state.precision,
         "code": state.code,

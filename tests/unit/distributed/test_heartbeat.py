@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -12,6 +13,8 @@ from torch.distributed import HashStore
 
 from asrtool.distributed import heartbeat, timeout
 from asrtool.distributed.heartbeat import Heartbeat
+from asrtool.distributed.members import Loss, Members, Survival
+from asrtool.distributed.supervisor import report_lost
 from asrtool.distributed.timeout import wait_with_timeout
 from asrtool.distributed.world import World
 
@@ -36,7 +39,7 @@ class Beside(HashStore):
 def reported(monkeypatch: pytest.MonkeyPatch, beats: Iterator[int]) -> list[str]:
     """Why learner 0 gave up, if it did."""
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    own, why = Heartbeat(World(0, 2)), []
+    own, why = Heartbeat(World(0, 2), timeout_s=10 * heartbeat.BEAT_S), []
 
     def give_up(reason: str) -> None:
         why.append(reason)
@@ -87,7 +90,7 @@ def give_up_without_store(world: World, monkeypatch: pytest.MonkeyPatch, timeout
     monkeypatch.setattr(Heartbeat, "_run", lambda own: answered.wait())
     monkeypatch.setattr(Heartbeat, "_give_up", lambda own, reason: why.put(reason))
     try:
-        with Heartbeat(world):
+        with Heartbeat(world, timeout_s=10 * heartbeat.BEAT_S):
             return str(why.get(timeout=timeout_s))
     except Empty:
         return ""
@@ -102,3 +105,79 @@ def test_learners_exit_when_the_machine_of_the_store_no_longer_answers(monkeypat
 
 def test_learners_of_one_machine_wait_for_a_launcher_that_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert give_up_without_store(World(1, 2, local_size=2), monkeypatch, timeout_s=0.3) == ""
+
+
+class Fading(HashStore):
+    """Where learner 0 of four looks. Learners beat along with it, but for those that a dict of `last` beats has."""
+
+    def __init__(self, own: Heartbeat, last: dict[int, int], num_beats: int) -> None:
+        super().__init__()
+        self.own, self.last, self.left = own, last, num_beats
+
+    def add(self, key: str, number: int) -> int:
+        rank = int(key.removeprefix("beat"))
+        if rank == 0:
+            self.left -= 1
+            if not self.left:
+                self.own._end.set()
+        beats = super().add(f"beat{rank}", 1)
+        return min(beats, self.last.get(rank, beats))
+
+
+def survive(monkeypatch: pytest.MonkeyPatch, out: Path, last: dict[int, int]) -> tuple[Members, list[str]]:
+    """The members that learner 0 of four sees after 60 beats, and why it gave up, if it did."""
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
+    world, why = World(0, 4, members=Members(4)), []
+    own = Heartbeat(world, 0.01, Survival(out, lambda out, rank, reason: Loss(rank, reason, 0)))
+    monkeypatch.setattr(own, "_give_up", why.append)
+    own._beat(Fading(own, last, 60))
+    assert world.members
+    return world.members, why
+
+
+def test_survivors_close_the_ring_around_all_that_are_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next one, and the one behind it."""
+    members, why = survive(monkeypatch, tmp_path, {1: 3, 2: 3})
+    assert members.live == (0, 3)
+    assert members.losses[1].why == members.losses[2].why == "has given no sign of life for 0.01 s"
+    assert why == []
+
+
+def test_of_a_learner_that_was_killed_there_is_word_before_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report_lost(tmp_path, 1, "was ended by SIGKILL")
+    members, _ = survive(monkeypatch, tmp_path, {1: 55})
+    assert members.losses[1].why == "was ended by SIGKILL"
+
+
+def test_word_of_a_learner_that_lives_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was of an earlier one, or its supervisor is about to end it."""
+    report_lost(tmp_path, 1, "was ended by SIGKILL")
+    members, _ = survive(monkeypatch, tmp_path, {})
+    assert members.live == (0, 1, 2, 3)
+
+
+def test_a_learner_that_the_others_took_for_lost_exits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world, why = World(0, 4, members=Members(4)), []
+    own = Heartbeat(world, 0.01, Survival(tmp_path, lambda out, rank, reason: Loss(rank, reason, 0)))
+    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
+    assert world.members
+    store = HashStore()
+    Members(4).lose(store, Loss(0, "has given no sign of life for 20 s", 0))
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
+    own._beat(store)
+    assert why == ["the others took it for lost: it has given no sign of life for 20 s"]
+
+
+def test_once_a_training_ends_a_loss_ends_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
+    world, why = World(0, 2, members=Members(2)), []
+    own = Heartbeat(world, 0.01, Survival(tmp_path, lambda out, rank, reason: Loss(rank, reason, 0)))
+    monkeypatch.setattr(own, "_give_up", lambda reason: (why.append(reason), own._end.set()))
+    store = HashStore()
+    store.set("host1", "node7")
+    assert world.members
+    world.members.close(store, (0, 1))
+    own._beat(store)
+    assert why == ["learner 1 on node7 has given no sign of life for 0.01 s"]

@@ -202,6 +202,30 @@ def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recor
     second.close()
 
 
+def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_settles() -> None:
+    views = [View(torch.full((10,), 3.0 * i), torch.float32) for i in range(3)]
+    exchangers = connected(views)
+    lost: set[int] = set()
+    exchangers[0].is_live = lambda learner: learner not in lost
+    with views[1].lock:  # keeps it from answering, as if it were dead
+        assert exchangers[0].begin(1)
+        recorded = views[0].record(1)
+        assert not recorded.settled.is_set()
+        lost.add(1)
+        exchangers[0].finish()
+        assert recorded.settled.is_set()
+        assert (exchangers[0].partners, exchangers[0].num_refused) == ([], 1)
+    views[2].record(1)
+    assert exchangers[0].begin(2)
+    exchangers[0].finish()
+    assert exchangers[0].partners == [2]
+    assert [views[rank].v_P[0].item() for rank in (0, 2)] == pytest.approx([2.0, 4.0])
+    assert recorded.values_P.tolist() == [0.0] * 10
+    assert list(exchangers[0].requests) == [2]
+    for exchanger in exchangers:
+        exchanger.close()
+
+
 def connected(views: list[View]) -> list[Exchanger]:
     exchangers = [Exchanger(view, EDGE_WEIGHT) for view in views]
     for exchanger in exchangers:

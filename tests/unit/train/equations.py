@@ -262,7 +262,7 @@ def train_and_resume(name: str, folder: Path, resumes: bool) -> tuple[np.ndarray
             if step == 3:
                 strategy.synchronise()
                 checkpointer.run = "run"
-                checkpointer.save(model, strategy, State(step=4, num_learners=world.size), Saved(4, None))
+                checkpointer.save(model, strategy, State(step=4, learners=list(range(world.size))), Saved(4, None))
                 checkpointer.drain()
                 world.barrier()
                 found, _ = checkpointer.load() or ({}, None)

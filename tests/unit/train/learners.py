@@ -99,3 +99,26 @@ def planned(toy: Path, config: Path) -> Counter[tuple[int, int]]:
     source = build_components(toy / "features", toy / "tokenizer", settings).train_set
     sizes = [Epoch(source, epoch).extend(10**6) for epoch in range(settings.train.num_epochs)]
     return Counter((number, batch) for number, size in enumerate(sizes, 1) for batch in range(size))
+
+
+def processes_of(out: Path) -> dict[int, tuple[int, int]]:
+    """Of each learner and supervisor the parent, and the rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
+            ours = str(out) in os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
+            parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
+        except OSError:
+            continue
+        ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
+        if ours and ranks:
+            found[int(folder.name)] = (parent, int(ranks[0]))
+    return found
+
+
+def learners_of(out: Path) -> dict[int, int]:
+    """Rank -> process number; without supervisors that have a learner."""
+    found = processes_of(out)
+    parents = {parent for parent, _ in found.values()}
+    return {rank: process for process, (_, rank) in found.items() if process not in parents}

@@ -27,7 +27,9 @@ def cuts_of(asked: list[int], by_steps: list[bool], num_epochs: int, number: int
     """Those of learner 0, whose first steps are trained and whose next round is `number`."""
     cuts = object.__new__(Cuts)
     cuts.plan = Plan(FourBatches(), num_epochs, 1, State())  # type: ignore[arg-type]
-    cuts.queue = SimpleNamespace(cuts=asked)  # type: ignore[assignment]
+    cuts.queue = SimpleNamespace(  # type: ignore[assignment]
+        cuts_between=lambda first, last: asked[first:last], first_cut=len(asked) - len(by_steps)
+    )
     cuts.pace = SimpleNamespace(by_steps=by_steps)  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(lap_s=lambda: 0.0)  # type: ignore[assignment]
     cuts.state, cuts.code, cuts.reached = State(), "", Reached(0)
@@ -45,6 +47,8 @@ def cuts_of(asked: list[int], by_steps: list[bool], num_epochs: int, number: int
         ([2, 2], [False, True], [(1, 2, False, True), (3, 4, True, True)]),
         ([2, 4], [True, True], [(1, 2, False, True), (2, 4, True, True)]),
         ([3, 5], [False, True], [(1, 3, False, False), (2, 4, True, True), (3, 5, False, True)]),
+        # The first one was asked for by a learner that is lost.
+        ([2, 3], [False], [(1, 2, False, True), (2, 3, False, False), (3, 4, True, True)]),
     ],
 )
 def test_of_cuts_at_the_same_place_the_first_is_saved_and_counts_where_one_does(

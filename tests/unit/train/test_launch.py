@@ -1,4 +1,4 @@
-"""Learners as the command starts them: whichever of them ends, the others do as well, and the same command resumes."""
+"""Learners as the command starts them: where one of them ends, the others do as well, or train without it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random as random_module
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from learners import MANY_BATCHES, batches_trained, planned
+from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of
 
+from asrtool.errors import AsrtoolError
 from asrtool.train.assigned import read_assigned
+from asrtool.train.checkpoint import load_checkpoint
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
+# Learners that wait for nobody, and end where one of them is lost.
+STRATEGY, NODES = "h-adpsgd", ("--set", "distributed.h-adpsgd.node_size=1")
 Start = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
@@ -72,25 +77,10 @@ def wait_for_steps(out: Path, num: int, before: dict[str, set[str]] | None = Non
     raise AssertionError(f"no {num} steps within {ENDED_S} s")
 
 
-def learners_of(out: Path) -> dict[int, int]:
-    """Rank -> process number."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
-            ours = str(out) in os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
-        except OSError:
-            continue
-        ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
-        if ours and ranks:
-            found[int(ranks[0])] = int(folder.name)
-    return found
-
-
 def wait_for_the_end(out: Path) -> None:
-    """Until no learner is left; AssertionError where that takes too long."""
+    """Until no learner is left, and no supervisor; AssertionError where that takes too long."""
     until = time.monotonic() + ENDED_S
-    while learners_of(out):
+    while processes_of(out):
         assert time.monotonic() < until
         time.sleep(0.1)
 
@@ -111,8 +101,8 @@ def stop_with_a_batch(out: Path, rank: int) -> int:
     raise AssertionError(f"learner {rank} drew no batch within {ENDED_S} s")
 
 
-def kill_one(start: Start, out: Path, strategy: str) -> None:
-    killed = start("--strategy", strategy)
+def kill_one(start: Start, out: Path, strategy: str, *options: str) -> None:
+    killed = start("--strategy", strategy, *options)
     wait_for_steps(out, 2)
     os.kill(stop_with_a_batch(out, 1), signal.SIGKILL)
     _, log = killed.communicate(timeout=ENDED_S)
@@ -130,7 +120,7 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_
     out = tmp_path / "train"
     kill_one(start, out, "allreduce")
 
-    (out / "learners" / "1.assigned").write_text(json.dumps({"epoch": 97, "batches": [98]}))
+    (out / "learners" / "1.assigned").write_text(json.dumps({"batches": [[97, 98, 99]], "num_rounds": 100}))
     process = start("--strategy", "allreduce")
     until = time.monotonic() + ENDED_S
     while not (found := learners_of(out)).get(1):
@@ -143,15 +133,89 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_
     assert "epoch 97" not in log
 
 
+@pytest.mark.parametrize("lost", [(1, 2), (0, 1)])
+def test_others_train_without_a_killed_learner_and_what_it_had_left(
+    lost: tuple[int, int], start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """Twice, one after the other; the last one alone ends the training."""
+    out = tmp_path / "train"
+    process = start("--strategy", "adpsgd-random")
+    for rank in lost:
+        wait_for_steps(out, 2)
+        os.kill(stop_with_a_batch(out, rank), signal.SIGKILL)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    for rank in lost:
+        assert re.search(f"WARNING learner {rank} was ended by SIGKILL: [12] train without it", log), log
+    assert batches_trained(out) == planned(toy, toy_config)
+    summary = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    assert summary["lost"] == {str(rank): "was ended by SIGKILL" for rank in lost}
+    assert summary["num_learners"] == 1
+    assert summary["num_samples"] == 24 * NUM_EPOCHS
+    assert not processes_of(out)
+
+
+@pytest.mark.parametrize("lost", [1, 0])
+def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
+    lost: int, start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """From checkpoints of which one learner is lost; long before the end, on any machine."""
+    toy_config.write_text(toy_config.read_text().replace(f"num_epochs = {NUM_EPOCHS}", "num_epochs = 40"))
+    out = tmp_path / "train"
+    options = ("--strategy", "adpsgd-fixed", "--compute-ms", "40", "--set", "train.save_every_steps=3")
+    process = start(*options)
+    wait_for_steps(out, 2)
+    os.kill(stop_with_a_batch(out, lost), signal.SIGKILL)
+    until = time.monotonic() + ENDED_S
+    while [1 - lost, 2] not in (learners := saved_learners(out)):
+        assert process.poll() is None, learners
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    for number in (*processes_of(out), process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    process.wait(ENDED_S)
+    wait_for_the_end(out)
+    last = start(*options)
+    _, log = last.communicate(timeout=ENDED_S)
+    assert last.returncode == 0, log
+    assert batches_trained(out) == planned(toy, toy_config)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * 40
+
+
+def saved_learners(out: Path) -> list[list[int]]:
+    """Of the checkpoints there are: which learners they have."""
+    found = []
+    for path in (out / "checkpoints").glob("step-????????.pt"):
+        with contextlib.suppress(AsrtoolError, FileNotFoundError):  # one may be removed meanwhile
+            found.append(load_checkpoint(path)[1].learners)
+    return found
+
+
+def test_others_train_without_a_learner_that_is_silent(
+    start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """It is killed then, and what it had left is trained by others."""
+    out = tmp_path / "train"
+    process = start("--strategy", "adpsgd-random", "--set", "distributed.timeout_s=12")
+    wait_for_steps(out, 2)
+    stop_with_a_batch(out, 2)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    assert "learner 2 has given no sign of life for 12 s: 2 train without it" in log
+    assert batches_trained(out) == planned(toy, toy_config)
+    assert not processes_of(out)
+
+
 def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
     start: Start, toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     """The last time under nohup, where a terminal that is closed ends nothing."""
     out = tmp_path / "train"
-    kill_one(start, out, "adpsgd-random")
+    kill_one(start, out, STRATEGY, *NODES)
 
     before = steps(out)
-    stopped = start("--strategy", "adpsgd-random")
+    stopped = start("--strategy", STRATEGY, *NODES)
     wait_for_steps(out, 3, before)
     stopped.send_signal(signal.SIGTERM)
     _, log = stopped.communicate(timeout=ENDED_S)
@@ -163,7 +227,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     before = steps(out)
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        last = start("--strategy", "adpsgd-random")
+        last = start("--strategy", STRATEGY, *NODES)
     finally:
         signal.signal(signal.SIGHUP, handler)
     wait_for_steps(out, 2, before)
@@ -229,7 +293,7 @@ def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice
         process = start(*options)
         wait_for_steps(out, 1, before)
         time.sleep(random.uniform(0, 0.4))
-        for number in (*learners_of(out).values(), process.pid):
+        for number in (*processes_of(out), process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         process.wait(ENDED_S)

@@ -25,6 +25,7 @@ from asrtool import registry
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Batch
 from asrtool.distributed.learner import learner
+from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -85,7 +86,9 @@ def test_what_all_learners_have_alike_is_written_once(learners: Learners, tmp_pa
 def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: tuple[int, int] | None) -> None:
     """Be one of the learners; `stop` = (rank, times) sends that learner SIGTERM when it asks for a batch that often."""
 
-    def make_queue(world: World, rule: AssignmentRule, plan: Plan, pace: Pace) -> WorkQueue:
+    def make_queue(
+        world: World, rule: AssignmentRule, plan: Plan, pace: Pace, leftovers: Leftovers | None
+    ) -> WorkQueue:
         num_asked, stop_requested = 0, pace.stop
 
         def requested() -> bool:
@@ -97,7 +100,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             return stop_requested()
 
         pace.stop = requested  # type: ignore[method-assign]
-        return WorkQueue(world, rule, plan, pace)
+        return WorkQueue(world, rule, plan, pace, leftovers)
 
     with patch.object(loop, "WorkQueue", make_queue):
         train_or_stop(toy, config, out, overrides, stop is not None)

@@ -126,7 +126,7 @@ def test_a_plan_is_that_of_brute_force_in_whatever_order_learners_ask(
     plan = expected.plan(size)
     num_rounds, newest, forgotten = len(expected.rounds), epoch, epoch
     numbers = [min(max(i // 3 + random.randint(-4, 4), 0), num_rounds + 1) for i in range(3 * num_rounds + 3)]
-    for number in numbers:
+    for number in (*numbers, *(random.randrange(number + 1) for number in numbers)):
         newest = max(newest, here := expected.rounds[number].epoch if number < num_rounds else len(lengths))
         if here < forgotten:
             continue
@@ -174,3 +174,12 @@ def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, ran
     if begin <= last < len(expected.lengths):
         assert plan.end_of(last) == expected.place(last, expected.lengths[last])
     return last if begin <= last else newest
+
+
+def test_rounds_that_nobody_trained_get_the_batches_that_nobody_has() -> None:
+    """Of their epochs, whichever rounds those had; of an epoch that was forgotten, too."""
+    plan = BruteForce([3, 4, 2, 2, 2, 2], 1, BatchNumber(0, 0), set()).plan(1)
+    assert plan.round(15) is None
+    trained = {BatchNumber(0, 1), BatchNumber(0, 2), BatchNumber(1, 0), BatchNumber(1, 2)}
+    found = list(plan.left_of([2, 3, 6, 8], trained))
+    assert found == [(2, (0, 0)), (3, (1, 1)), (6, (1, 3)), (8, (2, 0))]

@@ -1,13 +1,18 @@
-"""Learners that torchrun starts again after some were killed train each batch once."""
+"""Learners that torchrun starts again after some were killed, or a machine was lost, train each batch once."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from learners import MANY_BATCHES
+from learners import MANY_BATCHES, batches_trained, planned, processes_of
+from rendezvous import rendezvous_address
 
 RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
 
@@ -23,3 +28,57 @@ def test_learners_killed_at_random_moments_train_each_batch_once(toy: Path, tmp_
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "each batch once" in done.stdout
+
+
+ENDED_S = 120  # bounds a hang, however slow the machine
+ELASTIC = "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+
+
+@pytest.fixture
+def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Start an agent, which stands for a machine with one learner, and writes to a log of this name.
+
+    They meet in a store of this process, which outlives them.
+    """
+    torchrun, asrtool = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
+    agents: list[subprocess.Popen[bytes]] = []
+    with rendezvous_address() as place:
+        elastic = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", "--local-addr", "127.0.0.1"]
+        elastic += ["--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-conf", ELASTIC]
+        elastic += ["--rdzv-endpoint", f"127.0.0.1:{place['MASTER_PORT']}"]
+        train = [asrtool, "train", toy / "features", toy / "tokenizer", tmp_path / "train", "--strategy", "allreduce"]
+        train += ["--config", tmp_path / "toy.toml", "--compute-ms", "100"]
+
+        def start(name: str) -> subprocess.Popen[bytes]:
+            with open(tmp_path / name, "wb") as log:
+                words = [str(word) for word in (torchrun, *elastic, "--no-python", *train)]
+                agents.append(subprocess.Popen(words, stdout=log, stderr=log))
+            return agents[-1]
+
+        yield start
+        for agent in agents:
+            if agent.poll() is None:
+                agent.kill()
+                agent.wait(ENDED_S)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
+def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
+    start_agent: Callable[[str], subprocess.Popen[bytes]], toy: Path, tmp_path: Path
+) -> None:
+    config, out = tmp_path / "toy.toml", tmp_path / "train"
+    config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12").replace("steps = 9", "steps = 3"))
+    left, lost = start_agent("left"), start_agent("lost")
+    until = time.monotonic() + ENDED_S
+    while len(list((out / "checkpoints").glob("step-????????.pt"))) < 2:
+        assert time.monotonic() < until, (tmp_path / "left").read_text() + (tmp_path / "lost").read_text()
+        time.sleep(0.01)
+    learners = [process for process, (parent, _) in processes_of(out).items() if parent == lost.pid]
+    for process in (*learners, lost.pid):
+        os.kill(process, signal.SIGKILL)
+    lost.wait(ENDED_S)
+    left.wait(ENDED_S)
+    log = (tmp_path / "left").read_text()
+    assert left.returncode == 0, log
+    assert "with 1 learners instead of 2: from the mean of their weights, with their optimizer" in log
+    assert batches_trained(out) == planned(toy, config)

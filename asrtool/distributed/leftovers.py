@@ -1,0 +1,78 @@
+"""The batches that learners left untrained when they were lost: they are dealt again, each once.
+
+Each is claimed by a key of its own, before the next round of the counter. A learner that has none left waits for the
+others, who may be lost as well. The first of them ends the training once all have nothing to do and every batch is in
+somebody's records: one that was dealt to a learner in the moment of its death is in no list, and is found missing then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from asrtool.distributed.members import Left, Members
+from asrtool.distributed.world import World
+
+POLL_S = 0.1
+STOPPED = "stopped"
+
+
+class Leftovers:
+    """Those that this learner claims."""
+
+    def __init__(
+        self,
+        world: World,
+        members: Members,
+        stop: Callable[[], bool],
+        is_idle: Callable[[], bool],
+        find_missing: Callable[[], Sequence[Left]],
+    ) -> None:
+        """`stop`: whether all are to; `is_idle`: whether this learner has trained all that it got.
+
+        `find_missing` is asked when all are idle: which batches are in nobody's records.
+        """
+        self.world = world
+        self.members = members
+        self.stop = stop
+        self.is_idle = is_idle
+        self.find_missing = find_missing
+        self._num_claimed = 0  # of the list, by this learner or others
+
+    def take(self) -> Iterator[Left]:
+        """Those of which there is word now."""
+        while self._num_claimed < len(self.members.again):
+            left = self.members.again[self._num_claimed]
+            key, rank = f"again/{self._num_claimed}", str(self.world.rank)
+            self._num_claimed += 1
+            if self.world.store.compare_set(key, "", rank).decode() == rank:
+                yield left
+
+    def wait(self, stopped: bool) -> Iterator[Left]:
+        """Behind the last round: those of which there is word before the training ends. `stopped`: it takes none."""
+        while True:
+            self.members.look(self.world.store)
+            if self.members.closed:
+                return
+            stopped = stopped or self.stop()
+            if not stopped:
+                yield from self.take()
+            if self.is_idle():
+                self._end(STOPPED if stopped else str(self._num_claimed))
+            time.sleep(POLL_S)
+
+    def _end(self, state: str) -> None:
+        """Say that this learner is idle; the first one ends the training where all are."""
+        store, live = self.world.store, self.members.live
+        store.set(f"idle/{self.world.rank}", state)
+        if self.world.rank != live[0]:
+            return
+        keys = [f"idle/{rank}" for rank in live]
+        states = {store.get(key).decode() for key in keys} if store.check(keys) else {""}
+        if not states <= {STOPPED, str(len(self.members.again))}:
+            return
+        missing = [] if STOPPED in states else self.find_missing()
+        if missing:
+            self.members.deal_again(store, missing)
+        else:
+            self.members.close(store, live)

@@ -1,0 +1,119 @@
+"""The members of a training: who trains, after learners were lost.
+
+They are a list of changes in the store, to which any learner adds and which all read in the same order, so all know
+the same members after the same number of changes. The last one is that the training ends: who is a member then ends
+it, by collectives.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+
+Left = tuple[int, int, int]  # a batch that is dealt again: round, epoch and position, each from 0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A learner that is lost, and what it left: files that it wrote later do not count."""
+
+    rank: int
+    why: str
+    record_bytes: int  # of its records, in whole lines
+    left: Sequence[Left] = ()  # assigned to it and not trained
+    num_rounds: int = 0  # those before the last one that was assigned to it, and this
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Of a training in the folder `out` that survives the loss of learners: `examine` finds what one left there."""
+
+    out: Path
+    examine: Callable[[Path, int, str], Loss]  # of a folder, a rank and the reason
+
+
+class Members:
+    """Who trains, of `size` learners at first. `live` and the other attributes may be read by any thread."""
+
+    def __init__(self, size: int, rank: int | None = None) -> None:
+        """Learner `rank` logs the losses while it is the first one."""
+        self.size = size
+        self._rank = rank
+        self.live = tuple(range(size))
+        self.losses: dict[int, Loss] = {}
+        self.again: list[Left] = []  # batches that are dealt again
+        self.closed = False  # whether the training ends
+        self._num_read = self._num_logged = 0
+        self._lock = threading.Lock()
+
+    def look(self, store: Store) -> None:
+        """Take in the changes since the last call; one request where there are none."""
+        with self._lock:
+            while store.check([_key(self._num_read)]):
+                self._take(json.loads(store.get(_key(self._num_read))))
+                self._num_read += 1
+
+    def lose(self, store: Store, loss: Loss) -> None:
+        """Learner `loss.rank` is lost, unless it is already, or the training ends."""
+        self._add(store, {"lost": vars(loss)}, lambda: loss.rank in self.losses or self.closed)
+
+    def deal_again(self, store: Store, left: Sequence[Left]) -> None:
+        """Nobody has trained these, and none is in `again`; by the learner that ends the training."""
+        self._add(store, {"again": left}, lambda: self.closed)
+
+    def close(self, store: Store, live: tuple[int, ...]) -> bool:
+        """The training ends, unless `live` are not the members any more: whether it does."""
+        self._add(store, {"closed": True}, lambda: self.live != live or self.closed)
+        return self.closed
+
+    def _log(self) -> None:
+        """The losses that are not in the log; one before it may have been lost before it wrote them."""
+        if self._rank in self.live[:1]:
+            for loss in list(self.losses.values())[self._num_logged :]:
+                logging.warning("learner %d %s: %d train without it", loss.rank, loss.why, len(self.live))
+            self._num_logged = len(self.losses)
+
+    def _add(self, store: Store, change: dict[str, Any], is_vain: Callable[[], bool]) -> None:
+        text = json.dumps({**change, "by": secrets.token_hex(8)})
+        while True:
+            self.look(store)
+            number = self._num_read
+            if is_vain():
+                return
+            if store.compare_set(_key(number), "", text).decode() == text:
+                self.look(store)
+                return
+
+    def _take(self, change: dict[str, Any]) -> None:
+        if self.closed:
+            return
+        if "closed" in change:
+            self.closed = True
+        elif "again" in change:
+            self.again += _left(change["again"])
+        else:
+            lost = change["lost"]
+            loss = Loss(**{**lost, "left": _left(lost["left"])})
+            if loss.rank in self.live:
+                self.losses[loss.rank] = loss
+                self.again += loss.left
+                self.live = tuple(rank for rank in self.live if rank != loss.rank)
+                self._log()
+
+
+def _left(found: Sequence[Sequence[int]]) -> list[Left]:
+    return [(number, epoch, position) for number, epoch, position in found]
+
+
+def _key(number: int) -> str:
+    return f"change/{number}"

@@ -1,0 +1,148 @@
+"""A learner and its supervisor: two processes, so that a launcher does not see a loss that other learners survive.
+
+A launcher ends all its learners once one has failed. So the process that it starts forks: its child is the learner,
+and it watches. When the child is killed, the supervisor leaves `learners/R.lost`, where the others look for it
+(asrtool.distributed.heartbeat), and stays until none of them trains any more. The others write that file as well, for a
+learner that gave no sign of life for too long; its supervisor, where there still is one, then kills it, so that it
+does not wake up later and train batches that others have got.
+
+Needs no torch, and loads none before it forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from asrtool.distributed.environment import LOST
+from asrtool.files import write_text
+from asrtool.parent import end_with
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # passed on to the learner
+POLL_S = 0.5
+
+
+def report_lost(out: Path, rank: int, why: str) -> None:
+    """Leave word that learner `rank` of the training `out` is lost."""
+    if not lost_path(out, rank).exists():
+        write_text(lost_path(out, rank), json.dumps({"why": why}))
+
+
+def why_lost(out: Path, rank: int) -> str:
+    """Why learner `rank` is lost; empty where nobody has left word that it is."""
+    try:
+        found: str = json.loads(lost_path(out, rank).read_bytes())["why"]
+    except (OSError, ValueError):
+        return ""
+    return found
+
+
+def forget_lost(out: Path, rank: int) -> None:
+    """Before learner `rank` begins: what is there is of an earlier one."""
+    for path in (lost_path(out, rank), _lock_path(out, rank)):
+        path.unlink(missing_ok=True)
+
+
+def lost_path(out: Path, rank: int) -> Path:
+    """The file that says that learner `rank` is lost."""
+    return out / "learners" / f"{rank}.lost"
+
+
+@contextlib.contextmanager
+def training_there(out: Path, rank: int) -> Iterator[None]:
+    """Inside, supervisors see that learner `rank` trains in `out`; the system ends that with the process."""
+    path = _lock_path(out, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        with contextlib.suppress(OSError):  # of a file system without locks
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+    path.unlink(missing_ok=True)
+
+
+def supervise(out: Path, rank: int, final: Path) -> None:
+    """Return in a child, which is to be learner `rank` of a training in `out` that ends by writing `final`.
+
+    In this process it never returns: it exits with the code of the child, or dies by the signal that ended it; where
+    the child was killed and others have ended the training, with code 0.
+    """
+    forget_lost(out, rank)
+    sys.stdout.flush()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        end_with(parent)
+        return
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: _send(child, number))
+    threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if _is_survived(out, rank, code):
+        for number in STOPS:
+            signal.signal(number, signal.SIG_DFL)
+        report_lost(out, rank, f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others")
+        while _is_any_training(out):
+            time.sleep(POLL_S)
+        code = 0 if final.exists() else code
+    _exit(code)
+
+
+def _is_survived(out: Path, rank: int, code: int) -> bool:
+    """Whether others may train without the child, which ended with `code`.
+
+    They cannot where it had not begun. Where it was asked to stop, or ended by an error, they end as well: they would
+    come to that error too.
+    """
+    crashed = code < 0 and -code not in STOPS
+    fenced = code == LOST and lost_path(out, rank).exists()
+    return _lock_path(out, rank).exists() and (crashed or fenced)
+
+
+def _kill_when_lost(out: Path, rank: int, child: int) -> None:
+    while not lost_path(out, rank).exists():
+        time.sleep(POLL_S)
+    _send(child, signal.SIGKILL)
+
+
+def _is_any_training(out: Path) -> bool:
+    return any(map(_is_locked, (out / "learners").glob("*.lock")))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _send(process: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _exit(code: int) -> None:
+    """End as a process with this exit code did, by a signal where it is negative; without another core file."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def _lock_path(out: Path, rank: int) -> Path:
+    return out / "learners" / f"{rank}.lock"

@@ -1,0 +1,119 @@
+"""A supervisor ends as its learner does, unless that is lost and others survive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from asrtool.distributed.environment import LOST
+from asrtool.distributed.supervisor import report_lost, training_there, why_lost
+
+WAIT_S = 60
+LEARNER = """
+import os, signal, sys, time
+from pathlib import Path
+from asrtool.distributed.supervisor import supervise, training_there
+out = Path({out!r})
+supervise(out, 1, out / "train.json")
+assert "torch" not in sys.modules
+signal.signal(signal.SIGTERM, lambda number, _: ((out / "ended").write_text("by a signal"), os._exit(77)))
+with training_there(out, 1):
+    (out / "began").write_text(str(os.getpid()))
+    {act}
+"""
+WAITS = "time.sleep(600)"
+
+
+def start(out: Path, act: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act)])
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + WAIT_S
+    while not path.exists() or not path.stat().st_size:
+        assert time.monotonic() < until, f"no {path}"
+        time.sleep(0.01)
+
+
+def learner_of(out: Path) -> int:
+    wait_for(out / "began")
+    return int((out / "began").read_text())
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        ("pass", 0),
+        ("sys.exit(1)", 1),
+        (f"os._exit({LOST})", LOST),
+        ("signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", -signal.SIGTERM),
+    ],
+)
+def test_a_learner_that_ends_by_itself_or_is_stopped_ends_its_supervisor_alike(
+    act: str, code: int, tmp_path: Path
+) -> None:
+    with training_there(tmp_path, 0):
+        assert start(tmp_path, act).wait(WAIT_S) == code
+    assert why_lost(tmp_path, 1) == ""
+
+
+@pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, -signal.SIGKILL)])
+def test_a_supervisor_stays_while_others_train_and_ends_by_whether_they_finish(
+    finished: bool, code: int, tmp_path: Path
+) -> None:
+    with training_there(tmp_path, 0):
+        supervisor = start(tmp_path, WAITS)
+        os.kill(learner_of(tmp_path), signal.SIGKILL)
+        wait_for(tmp_path / "learners" / "1.lost")
+        assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
+        time.sleep(1)
+        assert supervisor.poll() is None
+        if finished:
+            (tmp_path / "train.json").touch()
+    assert supervisor.wait(WAIT_S) == code
+
+
+def test_a_learner_that_is_killed_before_it_trains_ends_its_supervisor(tmp_path: Path) -> None:
+    with training_there(tmp_path, 0):
+        killed = start(tmp_path, "os.unlink(out / 'learners' / '1.lock'); os.kill(os.getpid(), 9)")
+        assert killed.wait(WAIT_S) == -signal.SIGKILL
+
+
+def test_a_learner_that_the_others_took_for_lost_is_killed(tmp_path: Path) -> None:
+    with training_there(tmp_path, 0):
+        supervisor = start(tmp_path, WAITS)
+        os.kill(learner_of(tmp_path), signal.SIGSTOP)
+        report_lost(tmp_path, 1, "has given no sign of life for 20 s")
+        (tmp_path / "train.json").touch()
+        until = time.monotonic() + WAIT_S
+        while Path(f"/proc/{learner_of(tmp_path)}").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert supervisor.wait(WAIT_S) == 0
+    assert why_lost(tmp_path, 1) == "has given no sign of life for 20 s"
+
+
+def test_signals_reach_the_learner_and_a_supervisor_that_is_killed_ends_it(tmp_path: Path) -> None:
+    supervisor = start(tmp_path, WAITS)
+    learner_of(tmp_path)
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(WAIT_S) == 77
+
+    for name in ("began", "ended"):
+        (tmp_path / name).unlink()
+    supervisor = start(tmp_path, WAITS)
+    learner_of(tmp_path)
+    supervisor.kill()
+    supervisor.wait(WAIT_S)
+    wait_for(tmp_path / "ended")
+
+
+def test_word_of_an_earlier_learner_does_not_count(tmp_path: Path) -> None:
+    report_lost(tmp_path, 1, "was ended by SIGKILL")
+    assert start(tmp_path, "sys.exit(3)").wait(WAIT_S) == 3
