@@ -209,6 +209,8 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     exchangers[0].is_live = lambda learner: learner not in lost
     with views[1].lock:  # keeps it from answering, as if it were dead
         assert exchangers[0].begin(1)
+        while views[0]._asked_at is None:  # the thread has not begun it
+            time.sleep(0.001)
         recorded = views[0].record(1)
         assert not recorded.settled.is_set()
         lost.add(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
@@ -16,6 +17,8 @@ from toy_task import TOY_CONFIG
 from warm import warm_context
 
 from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
+from asrtool.train.checkpoint import load_checkpoint
 from asrtool.train.source import Epoch
 from asrtool.train.train import build_components
 
@@ -122,3 +125,12 @@ def learners_of(out: Path) -> dict[int, int]:
     found = processes_of(out)
     parents = {parent for parent, _ in found.values()}
     return {rank: process for process, (_, rank) in found.items() if process not in parents}
+
+
+def saved_learners(out: Path) -> list[list[int]]:
+    """Of the checkpoints there are: which learners they have."""
+    found = []
+    for path in (out / "checkpoints").glob("step-????????.pt"):
+        with contextlib.suppress(AsrtoolError, FileNotFoundError):  # one may be removed meanwhile
+            found.append(load_checkpoint(path)[1].learners)
+    return found

@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of
+from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of, saved_learners
 
-from asrtool.errors import AsrtoolError
 from asrtool.train.assigned import read_assigned
-from asrtool.train.checkpoint import load_checkpoint
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
@@ -47,7 +45,8 @@ def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
     def start_with(*options: str) -> subprocess.Popen[str]:
         asrtool = Path(sys.executable).with_name("asrtool")
         paths = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
-        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *options]
+        patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
+        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
         process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
@@ -181,30 +180,6 @@ def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     assert last.returncode == 0, log
     assert batches_trained(out) == planned(toy, toy_config)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * 40
-
-
-def saved_learners(out: Path) -> list[list[int]]:
-    """Of the checkpoints there are: which learners they have."""
-    found = []
-    for path in (out / "checkpoints").glob("step-????????.pt"):
-        with contextlib.suppress(AsrtoolError, FileNotFoundError):  # one may be removed meanwhile
-            found.append(load_checkpoint(path)[1].learners)
-    return found
-
-
-def test_others_train_without_a_learner_that_is_silent(
-    start: Start, toy: Path, toy_config: Path, tmp_path: Path
-) -> None:
-    """It is killed then, and what it had left is trained by others."""
-    out = tmp_path / "train"
-    process = start("--strategy", "adpsgd-random", "--set", "distributed.timeout_s=12")
-    wait_for_steps(out, 2)
-    stop_with_a_batch(out, 2)
-    _, log = process.communicate(timeout=ENDED_S)
-    assert process.returncode == 0, log
-    assert "learner 2 has given no sign of life for 12 s: 2 train without it" in log
-    assert batches_trained(out) == planned(toy, toy_config)
-    assert not processes_of(out)
 
 
 def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
