@@ -322,6 +322,13 @@ PATCHES = (
         ("tests/unit/distributed/test_swap.py",),
     ),
     Patch(
+        "ready-before-the-trip-ends",
+        "asrtool/distributed/swap.py",
+        "        with self.copying:\n            self._collect()\n",
+        "        with self.copying:\n            self._collect()\n            self.ready.set()\n",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
         "publishing-forgets-pulls",
         VIEW,
         "v.sub_(base).add_(weights)",
