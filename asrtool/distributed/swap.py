@@ -150,7 +150,7 @@ class GpuSwap:
             except Exception as error:  # the computing thread raises it
                 self.error = error
             finally:
-                self.ready.set()
+                self.ready.set()  # once a trip: a second time could fall into the next one and pass for its end
 
     def _trip(self, neighbour: int) -> None:
         assert self.exchanger
@@ -164,7 +164,6 @@ class GpuSwap:
             pass
         with self.copying:
             self._collect()
-            self.ready.set()
 
 
 def swap_of(view: View, weights_P: Tensor, exchanger: Exchanger | None) -> HostSwap | GpuSwap:

@@ -155,6 +155,29 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
     np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
 
 
+def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
+    """Else the end of one would pass for that of the next, which would then wait for a lock taken for a third."""
+    learner, other = swaps(2)
+    trip, done, ends = learner._trip, threading.Event(), threading.Event()
+
+    def held(neighbour: int) -> None:
+        trip(neighbour)
+        done.set()
+        assert ends.wait(60)
+
+    learner._trip = held
+    learner.swap()
+    learner.begin(1)
+    assert done.wait(60)
+    swapped, begun = learner.swap(), learner.begin(1)
+    ends.set()
+    assert (swapped, begun) == (0, False)
+    learner.drain()
+    assert learner.swap() == 1
+    for each in (learner, other):
+        each.close()
+
+
 def test_an_error_of_a_trip_is_raised_by_the_next_step() -> None:
     learner, other = swaps(2)
     learner.exchanger.error = ConnectionError("gone")
