@@ -1,4 +1,7 @@
-"""Exchanges of gossip views between learners, over ZeroMQ: one thread and one listening socket a learner."""
+"""Exchanges of gossip views between learners, over ZeroMQ: one thread and one listening socket a learner.
+
+Learners of one machine find the snapshots in shared memory, and send one another where; others send the snapshots.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ import zmq
 from torch import Tensor
 
 from asrtool.distributed.flat import as_bytes
+from asrtool.distributed.messages import Messages, map_messages
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.view import View
 
 STOP = b"stop"  # other orders are the number of a neighbour
-CUT = struct.Struct("<q")  # the last cut of the learner that asks, before its snapshot
-REFUSED = b""  # an answer without a snapshot
+CUT = struct.Struct("<q?")  # the last cut of the learner that asks, and whether the path of its snapshot follows it
+DONE, REFUSED, UNSEEN = b"done", b"refused", b"unseen"  # of an answer; the last where the path leads nowhere
 LOOK_MS = 500  # an exchange with a learner that is lost is abandoned so soon after the loss is known
 
 
@@ -28,7 +32,7 @@ class Address:
     """Where a learner answers."""
 
     machine: str  # on which `local` can be reached, nothing where that cannot be known
-    local: str  # by a Unix socket, which takes 2.4 ms of CPU time for 9 MB there and back, where TCP takes 6.5
+    local: str  # by a Unix socket
     remote: str
 
 
@@ -52,10 +56,13 @@ class Exchanger:
         """Listen on a free port of `host`; `weight` is that of an exchange, the same for all learners."""
         self.view = view
         self.weight = weight
-        self.mine_P, self.answer_P = (torch.empty_like(view.v_P, dtype=view.message_type) for _ in range(2))
+        self.messages = Messages(len(view.v_P), view.message_type)
+        self.seen: dict[bytes, tuple[str, tuple[Tensor, Tensor] | None]] = {}  # those of others, by their connection
+        self.blind: set[int] = set()  # neighbours that cannot see those of this one
+        self.answer_P: Tensor | None = None  # sent last
         self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
         self.num_refused = 0  # of those begun here, with those abandoned
-        self.num_bytes = 0  # sent
+        self.num_bytes = 0  # of the messages of this learner, sent or left in memory
         self.asked = -1
         self.idle = threading.Event()
         self.idle.set()
@@ -106,6 +113,7 @@ class Exchanger:
         self.thread.join(TIMEOUT_S)
         self.commands.close()
         self.context.destroy(linger=0)
+        self.messages.close()
 
     def _check(self) -> None:
         if self.error:
@@ -140,14 +148,22 @@ class Exchanger:
         if neighbour not in self.requests:
             socket = self.requests[neighbour] = self.context.socket(zmq.DEALER)
             address = self.addresses[neighbour]
-            is_here = address.machine and address.machine == self.address.machine
-            socket.connect(address.local if is_here else address.remote)
+            socket.connect(address.local if self._is_here(neighbour) else address.remote)
             self.poller.register(socket, zmq.POLLIN)
         self.asked = neighbour
-        cut = self.view.ask(self.mine_P)
-        self.requests[neighbour].send(CUT.pack(cut), zmq.SNDMORE)
-        self.requests[neighbour].send(as_bytes(self.mine_P), copy=False)
-        self.num_bytes += self.mine_P.nbytes
+        is_seen = self._is_here(neighbour) and neighbour not in self.blind and bool(self.messages.path)
+        asked_P = self.messages.asked_P
+        cut = self.view.ask(asked_P)
+        self.requests[neighbour].send(CUT.pack(cut, is_seen), zmq.SNDMORE)
+        if is_seen:
+            self.requests[neighbour].send_string(self.messages.path)
+        else:
+            self.requests[neighbour].send(as_bytes(asked_P), copy=False)
+        self.num_bytes += asked_P.nbytes
+
+    def _is_here(self, neighbour: int) -> bool:
+        machine = self.addresses[neighbour].machine
+        return bool(machine) and machine == self.address.machine
 
     def _abandon_lost(self) -> None:
         """Close the connections to learners that are lost; no answer of theirs is taken any more."""
@@ -156,6 +172,9 @@ class Exchanger:
             self.poller.unregister(socket)
             socket.close(linger=0)
             if learner == self.asked and not self.idle.is_set():
+                self.messages.close()
+                # The lost one may write its answer yet, and then not where the next one is.
+                self.messages = Messages(len(self.view.v_P), self.view.message_type)
                 self._end_without_answer()
 
     def _end_without_answer(self) -> None:
@@ -164,17 +183,53 @@ class Exchanger:
         self.idle.set()
 
     def _take_answer(self, socket: zmq.Socket[bytes]) -> None:
-        answer = socket.recv(copy=False)
-        if len(answer):
-            self.view.pull(self.mine_P, self._snapshot(answer), self.weight)
-            self.partners.append(self.asked)
-            self.idle.set()
-        else:
+        result = socket.recv()
+        if result != DONE:
+            if result == UNSEEN:
+                self.blind.add(self.asked)
             self._end_without_answer()
+            return
+        is_sent = socket.getsockopt(zmq.RCVMORE)
+        answer_P = self._snapshot(socket.recv(copy=False)) if is_sent else self.messages.answer_P
+        self.view.pull(self.messages.asked_P, answer_P, self.weight)
+        self.partners.append(self.asked)
+        self.idle.set()
 
     def _snapshot(self, message: zmq.Frame) -> Tensor:
         """What a message holds, in its memory."""
         return torch.frombuffer(message.buffer, dtype=self.view.message_type)
+
+    def _answer(self) -> None:
+        learner = self.answers.recv()
+        cut, is_seen = CUT.unpack(self.answers.recv())
+        asked = self.answers.recv(copy=False)
+        sent = None if is_seen else (self._snapshot(asked), self._answer_memory())
+        messages = sent or self._see(learner, asked.bytes.decode())
+        self.answers.send(learner, zmq.SNDMORE)
+        if not messages:
+            self.answers.send(UNSEEN)
+        elif not self.view.answer(*messages, self.weight, cut):
+            self.answers.send(REFUSED)
+        else:
+            self.num_bytes += messages[1].nbytes
+            if is_seen:
+                self.answers.send(DONE)
+            else:
+                self.answers.send(DONE, zmq.SNDMORE)
+                self.answered = self.answers.send(as_bytes(messages[1]), copy=False, track=True)
+
+    def _see(self, learner: bytes, path: str) -> tuple[Tensor, Tensor] | None:
+        """The messages that the one who asks has in memory, with that of the answer."""
+        if self.seen.get(learner, ("", None))[0] != path:
+            self.seen[learner] = path, map_messages(path, len(self.view.v_P), self.view.message_type)
+        return self.seen[learner][1]
+
+    def _answer_memory(self) -> Tensor:
+        """For an answer to be sent."""
+        if self.answer_P is None or (self.answered and not self._is_sent(self.answered)):
+            # Who got the last answer may be lost, and not take it.
+            self.answer_P = torch.empty_like(self.view.v_P, dtype=self.view.message_type)
+        return self.answer_P
 
     def _is_sent(self, answer: zmq.MessageTracker) -> bool:
         """Whether ZeroMQ does not read its memory any more."""
@@ -183,16 +238,3 @@ class Exchanger:
         except zmq.NotDone:
             return False
         return True
-
-    def _answer(self) -> None:
-        learner = self.answers.recv()
-        (cut,) = CUT.unpack(self.answers.recv())
-        theirs_P = self._snapshot(self.answers.recv(copy=False))
-        if self.answered and not self._is_sent(self.answered):
-            self.answer_P = torch.empty_like(self.answer_P)  # who got the last answer may be lost, and not take it
-        self.answers.send(learner, zmq.SNDMORE)
-        if not self.view.answer(theirs_P, self.answer_P, self.weight, cut):
-            self.answers.send(REFUSED)
-            return
-        self.answered = self.answers.send(as_bytes(self.answer_P), copy=False, track=True)
-        self.num_bytes += self.answer_P.nbytes

@@ -75,6 +75,27 @@ PATCHES = (
         ("tests/unit/distributed/test_view.py",),
     ),
     Patch(
+        "late-answer-in-the-next-exchange",
+        "asrtool/distributed/exchange.py",
+        "                self.messages = Messages(len(self.view.v_P), self.view.message_type)\n",
+        "",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    Patch(
+        "another-file-taken-for-messages",
+        "asrtool/distributed/messages.py",
+        "if _identified(file) != path:",
+        "if not _identified(file):",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    Patch(
+        "answer-in-the-place-of-the-snapshot",
+        "asrtool/distributed/messages.py",
+        "return both_P[:num_values], both_P[num_values:]",
+        "return both_P[:num_values], both_P[:num_values]",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    Patch(
         "lost-learner-counts-behind-the-cut",
         "asrtool/train/testimony.py",
         'if line["step"] > last_step:',

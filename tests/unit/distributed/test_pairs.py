@@ -130,7 +130,7 @@ def _log_changes(
 
     view.answer, view.update = logged_answer, logged_update  # type: ignore[method-assign]
     assert learner.exchanger
-    _asked[rank] = learner.exchanger.mine_P
+    _asked[rank] = learner.exchanger.messages.asked_P
 
 
 _asked: dict[int, torch.Tensor] = {}  # learner -> the snapshot that it sent last

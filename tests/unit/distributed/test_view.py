@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import zmq
 
 from asrtool import registry
 from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.messages import Messages, map_messages
 from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
 from asrtool.distributed.view import Recorded, View
 
@@ -208,6 +210,7 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     lost: set[int] = set()
     exchangers[0].is_live = lambda learner: learner not in lost
     with views[1].lock:  # keeps it from answering, as if it were dead
+        asked_in = exchangers[0].messages
         assert exchangers[0].begin(1)
         while views[0]._asked_at is None:  # the thread has not begun it
             time.sleep(0.001)
@@ -217,6 +220,7 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
         exchangers[0].finish()
         assert recorded.settled.is_set()
         assert (exchangers[0].partners, exchangers[0].num_refused) == ([], 1)
+    assert exchangers[0].messages.answer_P.data_ptr() != asked_in.answer_P.data_ptr()  # where the late answer is
     views[2].record(1)
     assert exchangers[0].begin(2)
     exchangers[0].finish()
@@ -243,17 +247,63 @@ def run_all(learn: Callable[[int], None]) -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("machine", "scheme"), [(None, b"ipc"), ("another", b"tcp"), ("", b"tcp")])
-def test_learners_of_one_machine_exchange_by_unix_sockets_and_others_by_tcp(machine: str | None, scheme: bytes) -> None:
-    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
+def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
+    machine: str | None, scheme: bytes, message_type: torch.dtype
+) -> None:
+    views = [View(torch.full((10,), float(i)), message_type) for i in range(2)]
     first, second = connected(views)
     if machine is None and not second.address.machine:
         pytest.skip("not on Linux")
     if machine is not None:
         first.addresses = {1: dataclasses.replace(second.address, machine=machine)}
-    assert first.begin(1)
-    first.finish()
-    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    for _ in range(2):
+        assert first.begin(1)
+        first.finish()
+    apart = (1 - 2 * EDGE_WEIGHT) ** 2
+    assert [view.v_P[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
     assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
+    assert (second.answer_P is None) == (machine is None)  # what a socket sends from
+    assert len(second.seen) == (machine is None)
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", __file__, ""])
+def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: str) -> None:
+    views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
+    first, second = connected(views)
+    own, first.messages.path = first.messages.path, seen_as and f"{seen_as}:0-0"
+    num_unseen = bool(seen_as)  # of the first try
+    for _ in range(num_unseen + 1):
+        assert first.begin(1)
+        first.finish()
+    assert (first.partners, first.num_refused) == ([1], num_unseen)
+    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    assert second.answer_P is not None
+    first.messages.path = own
+    first.close()
+    second.close()
+
+
+def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_taken_for_it() -> None:
+    messages = Messages(1000, torch.float32)
+    if not messages.path:
+        pytest.skip("not on Linux")
+    seen = map_messages(messages.path, 1000, torch.float32)
+    assert seen
+    seen[0].fill_(2)
+    assert messages.asked_P.tolist() == [2.0] * 1000
+    assert messages.answer_P.tolist() == [0.0] * 1000
+    path, number = messages.path, messages.file
+    messages.close()
+    assert map_messages(path, 1000, torch.float32) is None
+    other = os.open(__file__, os.O_RDWR)
+    if other != number:
+        os.dup2(other, number)
+        os.close(other)
+    assert map_messages(path, 1000, torch.float32) is None
+    os.close(number)
+    seen[1].fill_(3)  # who has mapped it may write late
+    assert messages.answer_P.tolist() == [3.0] * 1000
