@@ -1,8 +1,9 @@
 """Strategies as people run them: `asrtool train` with its queue, checkpoints and evaluation, and emulated compute.
 
-Figures are fractions of what the same learners do without communication, checkpoints and evaluation (`none`) in the
-same round. Start-up is left out: the time of a training is from its first step to its train.json; that of `none` ends
-when the first learner has no batch left.
+Figures are fractions of what the same learners do without communication and checkpoints (`none`) in the same round.
+Start-up is left out: the time of a training begins when the last learner begins its first step. It ends with
+train.json, after the last evaluation and checkpoint; that of `none` ends when the first learner has no batch left. The
+evaluation between its epochs, by one learner beside its training, is in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ STRATEGIES = (
     "none", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "h-adpsgd", "ps-async", "allreduce", "adpsgd-d1", "bmuf",
 )  # fmt: skip
 SETTINGS = ("train.batch_s=10", "train.num_epochs=2", "distributed.h-adpsgd.node_size=2")
-ALONE = ("train.num_epochs=1", "train.save_every_steps=0")  # of none, so that nothing is evaluated or saved meanwhile
+ALONE = ("train.save_every_steps=0",)  # of none
 SLOWNESS = 10
 
 
@@ -56,12 +57,12 @@ def _speed(exp: Path, name: str, num_learners: int, compute_ms: float, slow: Seq
         if trained.returncode:
             raise SystemExit(trained.stderr)
         learners = [list(map(json.loads, path.read_text().splitlines())) for path in out.glob("learners/*.jsonl")]
-        begin = min(steps[0]["begin"] - steps[0]["data_s"] for steps in learners)
+        begin = max(steps[0]["begin"] for steps in learners)
         if name == "none":
             end = min(map(_end, (steps[-1] for steps in learners)))
         else:
             end = (out / "train.json").stat().st_mtime
-        return sum(_end(step) <= end for steps in learners for step in steps) / (end - begin)
+        return sum(begin < _end(step) <= end for steps in learners for step in steps) / (end - begin)
 
 
 def _end(step: Mapping[str, Any]) -> float:
