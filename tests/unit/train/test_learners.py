@@ -147,8 +147,9 @@ def test_after_sigterm_to_one_learner_all_resume_and_every_batch_is_trained_once
     out = tmp_path / "train"
     learners.run(train, toy, toy_config, out, overrides, (1, 2))
     assert not (out / "train.json").exists()
-    stopped_at = batches_trained(out)
-    assert 0 < sum(stopped_at.values()) < sum(planned(toy, toy_config).values())
+    num_trained, num_planned = (sum(found.values()) for found in (batches_trained(out), planned(toy, toy_config)))
+    assert 0 < num_trained <= num_planned
+    assert num_trained < num_planned or name not in LOCKSTEP  # others may be done before they hear of it
     learners.run(train, toy, toy_config, out, overrides, None)
     assert batches_trained(out) == planned(toy, toy_config)
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
