@@ -9,6 +9,8 @@ Letters in names: N utterances of a batch, T frames, F filterbank bins.
 from __future__ import annotations
 
 import functools
+import itertools
+from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,11 +30,27 @@ LENGTH_JITTER = 0.02  # lengths closer than this fraction count as equal, so tha
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """What a plan needs to know of utterances, which are in storage order."""
+
+    num_frames: np.ndarray  # of each utterance
+    first: np.ndarray  # of each shard, the position of its first utterance
+    name: Callable[[int], str] = str  # of an utterance, by its position
+
+    @classmethod
+    def of(cls, index: Sequence[Utterance]) -> Lengths:
+        """Of a list of them."""
+        frames = np.array([utterance.num_frames for utterance in index], dtype=np.int64)
+        _, first = np.unique([utterance.shard for utterance in index], return_index=True)
+        return cls(frames, first, lambda i: index[i].id)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Utterances trained together, as positions in the index; `number` counts the batches of an epoch from 0."""
 
     number: int
-    indices: tuple[int, ...]
+    indices: Sequence[int]
     window: int = 0  # of shards, all of which its utterances are from
 
 
@@ -41,49 +59,52 @@ class LoadedBatch:
     """A batch with its features, normalised and zero-padded to the longest utterance."""
 
     number: int
-    indices: tuple[int, ...]
+    indices: Sequence[int]
     utterances: tuple[Utterance, ...]
     feats_NTF: np.ndarray  # float32
     feat_lens_N: np.ndarray  # int64, frames
 
 
 def plan_epoch(
-    index: Sequence[Utterance],
+    lengths: Lengths,
     max_frames_per_batch: int,
     seed: int,
     epoch: int,
     window_shards: int = WINDOW_SHARDS,
-) -> list[Batch]:
+) -> Iterator[Batch]:
     """Every utterance once, in batches of at most `max_frames_per_batch` frames, padding included.
 
     Shards are shuffled and taken `window_shards` at a time; the utterances of such a window are sorted by length
     (give or take LENGTH_JITTER), cut into batches, and the batches shuffled. So reading stays sequential, padding
     small, and the order random. Raises AsrtoolError for an utterance longer than a batch.
     """
-    frames = _num_frames(index)
+    frames = lengths.num_frames
     longest = int(frames.argmax())
     if frames[longest] > max_frames_per_batch:
         raise AsrtoolError(
-            f"utterance {index[longest].id} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
+            f"utterance {lengths.name(longest)} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
             "raise train.batch_s, or distributed.global_batch_s where that is set, or lower data.max_duration_s",
         )
     random = np.random.default_rng((seed, epoch))
-    windows: list[list[list[int]]] = []
-    for members in _windows(index, window_shards, random):
+    number = itertools.count()
+    for window, members in enumerate(_windows(lengths, window_shards, random)):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
-        packed = _pack(members[np.argsort(frames[members] * jitter, kind="stable")], frames, max_frames_per_batch)
-        windows.append([packed[i] for i in random.permutation(len(packed))])
-    return _numbered(windows)
+        order = members[np.argsort(frames[members] * jitter, kind="stable")]
+        packed = _pack(order, frames, max_frames_per_batch)
+        for i in random.permutation(len(packed)):
+            yield Batch(next(number), packed[i], window)
 
 
-def plan_eval(index: Sequence[Utterance], max_frames_per_batch: int) -> list[Batch]:
+def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
     """Every utterance once, sorted by length within each window of shards; always the same.
 
     An utterance longer than `max_frames_per_batch` is a batch of its own: a test set cannot choose.
     """
-    frames = _num_frames(index)
-    windows = _windows(index, WINDOW_SHARDS)
-    return _numbered(_pack(of[np.argsort(frames[of], kind="stable")], frames, max_frames_per_batch) for of in windows)
+    frames = lengths.num_frames
+    number = itertools.count()
+    for window, members in enumerate(_windows(lengths, WINDOW_SHARDS)):
+        for indices in _pack(members[np.argsort(frames[members], kind="stable")], frames, max_frames_per_batch):
+            yield Batch(next(number), indices, window)
 
 
 def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int = 4) -> Iterator[LoadedBatch]:
@@ -120,36 +141,28 @@ def load_batch(reader: FeatureReader, batch: Batch) -> LoadedBatch:
     return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
 
 
-def _num_frames(index: Sequence[Utterance]) -> np.ndarray:
-    assert index, "no utterances to make batches of"
-    return np.array([utterance.num_frames for utterance in index], dtype=np.int64)
-
-
-def _windows(
-    index: Sequence[Utterance], window_shards: int, random: np.random.Generator | None = None
-) -> Iterator[np.ndarray]:
+def _windows(lengths: Lengths, window_shards: int, random: np.random.Generator | None = None) -> Iterator[np.ndarray]:
     """Positions in the index, window by window; shards in storage order, or shuffled by `random`."""
-    _, firsts = np.unique([utterance.shard for utterance in index], return_index=True)
-    shards = np.split(np.arange(len(index)), firsts[1:])
-    order = random.permutation(len(shards)) if random else np.arange(len(shards))
-    for begin in range(0, len(order), window_shards):
-        yield np.concatenate([shards[i] for i in order[begin : begin + window_shards]])
+    num_shards = len(lengths.first)
+    ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
+    order = random.permutation(num_shards) if random else np.arange(num_shards)
+    for begin in range(0, num_shards, window_shards):
+        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + window_shards]])
 
 
-def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[list[int]]:
-    """Cut `order` into runs whose size times longest utterance is at most `max_frames_per_batch`."""
-    batches: list[list[int]] = []
-    longest = 0
-    for i in order.tolist():
-        longest = max(longest, int(frames[i]))
-        if batches and (len(batches[-1]) + 1) * longest <= max_frames_per_batch:
-            batches[-1].append(i)
-        else:
-            batches.append([i])
-            longest = int(frames[i])
-    return batches
+def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
+    """Cut `order` into runs whose size times longest utterance is at most `max_frames_per_batch`.
 
-
-def _numbered(windows: Iterable[Sequence[Sequence[int]]]) -> list[Batch]:
-    batches = ((tuple(indices), window) for window, batches in enumerate(windows) for indices in batches)
-    return [Batch(number, indices, window) for number, (indices, window) in enumerate(batches)]
+    Runs are arrays: those of an epoch of seven million utterances take 28 MB, tuples of integers ten times that.
+    """
+    size = longest = 0
+    begins = []
+    for i, length in enumerate(frames[order].tolist()):
+        size += 1
+        if length > longest:
+            longest = length
+        if size * longest > max_frames_per_batch or not i:
+            begins.append(i)
+            size, longest = 1, length
+    numbers = array("I", order.astype(np.uint32).tobytes())
+    return [numbers[begin:end] for begin, end in itertools.pairwise([*begins, len(order)])]

@@ -6,11 +6,10 @@ Reading it needs neither lhotse nor torch, so planning batches, counting hours a
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,27 +67,34 @@ def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
 
 
 def read_index(directory: Path) -> list[Utterance]:
-    """The utterances of a feature set, in storage order.
+    """The utterances of a feature set, in storage order; AsrtoolError as `scan_index`."""
+    return [utterance for utterance, _ in scan_index(directory)]
+
+
+def scan_index(directory: Path) -> Iterator[tuple[Utterance, int]]:
+    """The utterances of a feature set, in storage order, each with the byte at which its line ends.
 
     Raises AsrtoolError naming file and line when the index is missing, empty, or a line is broken.
     """
     path = Path(directory) / INDEX
-    utterances: list[Utterance] = []
+    end, shard = 0, None
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                utterances.append(_parse_line(line, f"{path}:{number}"))
+                utterance = parse_line(line.decode(), f"{path}:{number}")
+                if shard is not None and utterance.shard < shard:
+                    found = f"{path}:{number}: shard {utterance.shard} after {shard}, expected storage order"
+                    raise AsrtoolError(found, RERUN)
+                end, shard = end + len(line), utterance.shard
+                yield utterance, end
     except (OSError, UnicodeDecodeError) as error:
         raise AsrtoolError(f"{path}: no readable list of utterances", RERUN) from error
-    if not utterances:
+    if shard is None:
         raise AsrtoolError(f"{path}: lists no utterance, expected at least one", RERUN)
-    for number, (one, two) in enumerate(itertools.pairwise(utterances), 2):
-        if two.shard < one.shard:
-            raise AsrtoolError(f"{path}:{number}: shard {two.shard} after {one.shard}, expected storage order", RERUN)
-    return utterances
 
 
-def _parse_line(line: str, where: str) -> Utterance:
+def parse_line(line: str, where: str) -> Utterance:
+    """The utterance of a line of the index; AsrtoolError that says `where` when it is broken."""
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:

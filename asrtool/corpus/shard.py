@@ -6,12 +6,13 @@ Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lil
 
 from __future__ import annotations
 
+import bisect
 import gzip
 import json
 import tarfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from lhotse.shar.writers.array import ArrayTarWriter
 from asrtool.corpus.cmvn import Cmvn
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
 from asrtool.corpus.settings import Features as FeatureSettings
+from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 
 CHANNELS = ("A", "B")
@@ -87,17 +89,17 @@ class FeatureReader:
     fits `cache_bytes`; so reading in the order of a batch plan decodes each shard once an epoch, or once at all.
     """
 
-    def __init__(self, directory: Path, cmvn: str, cache_bytes: int = 0) -> None:
-        """Raises AsrtoolError when the index or the normalisation is missing or broken."""
+    def __init__(self, directory: Path, cmvn: str, cache_bytes: int = 0, index: ShardIndex | None = None) -> None:
+        """`index` is that of the directory where it is known; without, it is read, and held in memory.
+
+        Raises AsrtoolError when the index or the normalisation is missing or broken.
+        """
         self.directory = Path(directory)
-        self.index = read_index(self.directory)
+        self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
-        self._first: dict[int, int] = {}  # shard -> position of its first utterance in the index
-        for i, utterance in enumerate(self.index):
-            self._first.setdefault(utterance.shard, i)
-        num_bytes = sum(utterance.num_frames for utterance in self.index) * self.num_bins * 4
-        self._kept_shards = len(self._first) if num_bytes <= cache_bytes else WINDOW_SHARDS
+        self._first, num_frames = _places(self.index)
+        self._kept_shards = len(self._first) if num_frames * self.num_bins * 4 <= cache_bytes else WINDOW_SHARDS
         self._shards: OrderedDict[int, list[np.ndarray]] = OrderedDict()
 
     def read(self, i: int) -> np.ndarray:
@@ -105,25 +107,33 @@ class FeatureReader:
 
         Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
         """
-        shard = self.index[i].shard
-        if shard in self._shards:
-            self._shards.move_to_end(shard)
+        place = bisect.bisect_right(self._first, i) - 1
+        if place in self._shards:
+            self._shards.move_to_end(place)
         else:
-            self._shards[shard] = self._load(shard)
+            self._shards[place] = self._load(place)
             if len(self._shards) > self._kept_shards:
                 self._shards.popitem(last=False)
-        return self._shards[shard][i - self._first[shard]]
+        return self._shards[place][i - self._first[place]]
 
-    def _load(self, shard: int) -> list[np.ndarray]:
+    def _load(self, place: int) -> list[np.ndarray]:
+        """The shard at a place in the order of shards."""
+        behind = self._first[place + 1] if place + 1 < len(self._first) else len(self.index)
+        utterances = self.index[self._first[place] : behind]
+        shard = utterances[0].shard
         feats = read_shard(self.directory, shard)
-        first = self._first[shard]
-        utterances = [u for u in self.index[first : first + len(feats)] if u.shard == shard]
         found = [feats_TF.shape for feats_TF in feats]
-        expected = [(u.num_frames, self.num_bins) for u in utterances]
-        after = first + len(feats)
-        if found != expected or (after < len(self.index) and self.index[after].shard == shard):
+        if found != [(u.num_frames, self.num_bins) for u in utterances]:
             raise AsrtoolError(f"{self.directory}: shard {shard:06d} is not the one index.jsonl describes", RERUN)
         return [self._cmvn.normalise(u.speaker, feats_TF) for u, feats_TF in zip(utterances, feats, strict=True)]
+
+
+def _places(index: Sequence[Utterance]) -> tuple[list[int], int]:
+    """Where the shards of a set begin in its index, and the frames of all."""
+    if isinstance(index, ShardIndex):
+        return index.first[:-1].tolist(), index.num_frames
+    changes = (i for i, utterance in enumerate(index) if not i or utterance.shard != index[i - 1].shard)
+    return list(changes), sum(utterance.num_frames for utterance in index)
 
 
 def _read_tar(path: Path) -> Iterator[np.ndarray]:

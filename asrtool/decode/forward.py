@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from asrtool.config_file import load_section
-from asrtool.corpus.batches import LoadedBatch, load_batches, plan_eval
+from asrtool.corpus.batches import Lengths, LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.shard import FeatureReader
 from asrtool.decode.settings import Decode, check_searches
@@ -131,7 +131,7 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
     """
     device = choose_device()
     model.to(device).eval()
-    for batch in load_batches(reader, plan_eval(reader.index, max_frames)):
+    for batch in load_batches(reader, plan_eval(Lengths.of(reader.index), max_frames)):
         start_s = time.process_time()
         scores_NTV, lens = _apply(model, batch, device)
         cpu_s = time.process_time() - start_s

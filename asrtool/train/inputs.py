@@ -61,6 +61,22 @@ class Inputs:
         return not changed and found["sha256"] == self.sha256
 
 
+@dataclass(frozen=True)
+class ColumnsFolder:
+    """Where the columns of sets are kept, and digests of what they are made of."""
+
+    path: Path
+    sha256: Mapping[str, str]  # of files of the features and the tokenizer, as in inputs.json
+    others: Mapping[str, Any]  # settings, and the digest of the code
+
+    def key(self, name: str) -> str:
+        """What the columns of the set `name` are known by; nothing where the digest of its index is not known."""
+        index = f"features/{name}/index.jsonl"
+        files = {file: digest for file, digest in self.sha256.items() if file.startswith("tokenizer/") or file == index}
+        content = json.dumps([files, self.others], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest() if index in files else ""
+
+
 def describe_inputs(
     features: Path, tokenizer: Path, config: Config, injection: InjectionOptions | None = None
 ) -> Inputs:

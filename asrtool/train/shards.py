@@ -3,81 +3,71 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
-from asrtool.corpus.batches import Batch, load_batch, plan_epoch, plan_eval
-from asrtool.corpus.index import Utterance
+from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval
 from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
-from asrtool.train.batch import NUM_NAMED, TrainingBatch
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.columns import open_columns
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext
+
+PIECE = 256  # batches whose normalisers are added up at a time: one by one that is half the time of a plan
 
 
 class Shards(BatchSource):
-    """The utterances of `features/SET/index.jsonl`.
+    """The utterances of `features/SET/index.jsonl`; the content of a batch is their rows in `columns`.
 
     Those that the objective cannot be trained on are left out. Raises AsrtoolError naming an utterance whose text the
     tokenizer cannot encode, and when nothing is left.
     """
 
     def __init__(self, context: SourceContext) -> None:
+        self.columns = open_columns(context.directory, context.encode, context.model, context.columns)
+        self.about = self.columns.about
+        self.index = ShardIndex(context.directory, self.columns.shards)
+        self._report_dropped(context)
         cache_bytes = int(context.settings.cache_gib * 2**30)
-        self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes)
+        self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index)
         self.max_frames = context.max_frames
         self.seed = context.seed
-        self.targets_of: dict[int, list[int]] = {}  # position in the index -> targets, in storage order
-        self.normalisers: dict[int, int] = {}  # and the part of each in the normaliser of the loss
-        self._take_those_that_fit(context)
+        first = np.unique(np.searchsorted(self.columns.positions, self.index.first))
+        self.lengths = Lengths(self.columns.num_frames, first[first < self.about["num_samples"]], self._name)
 
-    def _take_those_that_fit(self, context: SourceContext) -> None:
-        index, objective = self.reader.index, context.model.objective
-        num_frames = torch.tensor([utterance.num_frames for utterance in index])
-        num_rows = context.model.encoder.output_lens(num_frames).tolist()
-        encoded: dict[str, list[int]] = {}  # speed-perturbed copies share their text
-        unfit = []
-        for i, utterance in enumerate(index):
-            if utterance.text not in encoded:
-                encoded[utterance.text] = _encode(context, utterance)
-            targets = encoded[utterance.text]
-            reason = objective.fits(num_rows[i], targets)
-            if reason:
-                unfit.append(f"{utterance.id} ({reason})")
-            else:
-                self.targets_of[i] = targets
-                self.normalisers[i] = objective.normaliser(num_rows[i], targets)
-        self._report_dropped(unfit)
-
-    def _report_dropped(self, unfit: Sequence[str]) -> None:
-        if not unfit:
+    def _report_dropped(self, context: SourceContext) -> None:
+        num_dropped, num_all = self.about["num_dropped"], len(self.index)
+        if not num_dropped:
             return
-        named = ", ".join(unfit[:NUM_NAMED]) + (", ..." if len(unfit) > NUM_NAMED else "")
-        num_all = len(self.reader.index)
-        what = f"{self.reader.directory}: {len(unfit)} of {num_all} utterances are too short for their text: {named}"
-        if len(unfit) == num_all:
+        named = ", ".join(self.about["dropped"]) + (", ..." if num_dropped > len(self.about["dropped"]) else "")
+        what = f"{context.directory}: {num_dropped} of {num_all} utterances are too short for their text: {named}"
+        if num_dropped == num_all:
             raise AsrtoolError(what, "use an encoder with less subsampling, or check that texts belong to their audio")
         logging.info("%s; left out", what)
 
     def size(self) -> Size:
-        return Size(len(self.targets_of), sum(utterance.num_frames for utterance in self._utterances()))
+        return Size(self.about["num_samples"], self.about["num_frames"])
 
     def describe(self) -> dict[str, Any]:
-        num_dropped = len(self.reader.index) - len(self.targets_of)
-        return {"num_dropped": num_dropped, "hours": sum(u.duration_s for u in self._utterances()) / 3600}
+        return {"num_dropped": self.about["num_dropped"], "hours": self.about["duration_s"] / 3600}
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
-        yield from islice(self._planned(plan_epoch(self._utterances(), self.max_frames, self.seed, epoch)), batch, None)
+        return islice(self._planned(plan_epoch(self.lengths, self.max_frames, self.seed, epoch)), batch, None)
 
     def plan_eval(self) -> list[Planned]:
         """Batches for evaluation, always the same."""
-        return list(self._planned(plan_eval(self._utterances(), self.max_frames)))
+        return list(self._planned(plan_eval(self.lengths, self.max_frames)))
 
     def read(self, batch: Planned) -> TrainingBatch:
-        loaded = load_batch(self.reader, batch.content)
-        targets = [torch.tensor(self.targets_of[i], dtype=torch.int64) for i in loaded.indices]
+        positions = self.columns.positions[batch.content].tolist()
+        loaded = load_batch(self.reader, Batch(0, positions))
+        targets = [torch.from_numpy(self.columns.targets(row)) for row in batch.content]
         return TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
             texts=[utterance.text for utterance in loaded.utterances],
@@ -88,20 +78,16 @@ class Shards(BatchSource):
             normaliser=batch.normaliser,
         )
 
-    def _utterances(self) -> list[Utterance]:
-        return [self.reader.index[i] for i in self.targets_of]
+    def _planned(self, batches: Iterator[Batch]) -> Iterator[Planned]:
+        while several := list(islice(batches, PIECE)):
+            rows = array("I")
+            begins = []
+            for batch in several:
+                begins.append(len(rows))
+                rows.extend(batch.indices)
+            normalisers = np.add.reduceat(self.columns.normalisers[rows], begins, dtype=np.int64).tolist()
+            for batch, normaliser in zip(several, normalisers, strict=True):
+                yield Planned(batch.indices, len(batch.indices), normaliser, window=batch.window)
 
-    def _planned(self, batches: Iterable[Batch]) -> Iterator[Planned]:
-        """Batches of `_utterances` as batches of the index."""
-        positions = list(self.targets_of)
-        for batch in batches:
-            indices = tuple(positions[i] for i in batch.indices)
-            normaliser = sum(self.normalisers[i] for i in indices)
-            yield Planned(Batch(batch.number, indices), len(indices), normaliser, window=batch.window)
-
-
-def _encode(context: SourceContext, utterance: Utterance) -> list[int]:
-    try:
-        return context.encode(utterance.text)
-    except AsrtoolError as error:
-        raise AsrtoolError(f"utterance {utterance.id}: {error.what}", error.hint) from error
+    def _name(self, row: int) -> str:
+        return self.index[int(self.columns.positions[row])].id

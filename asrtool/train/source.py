@@ -19,16 +19,21 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings import Choice
 from asrtool.train.batch import TrainingBatch
+from asrtool.train.inputs import ColumnsFolder
+
+NO_STATE: Mapping[str, Any] = {}  # one object for all batches without
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A batch of a plan."""
 
     content: Any  # what the source reads it by
     num_samples: int  # utterances
     normaliser: int  # of the loss
-    state: dict[str, Any] = field(default_factory=dict)  # what the source needs to plan on behind it: numbers and texts
+    state: Mapping[str, Any] = field(
+        default_factory=lambda: NO_STATE
+    )  # what the source needs to plan on: numbers, texts
     window: int | None = None  # one learner had better read those of the same number, which are neighbours
 
 
@@ -51,6 +56,7 @@ class SourceContext:
     model: AcousticModel  # whose objective says what it can be trained on, and the normaliser of an utterance
     max_frames: int  # of a batch, padding included
     seed: int
+    columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
 
 
 class BatchSource(ABC):
@@ -109,7 +115,7 @@ class Epoch:
     ) -> None:
         self._more = source.plan(number, begin, state or {})
         self._begin = begin
-        self._states = [dict(state or {})]  # what the source needs to plan on there
+        self._states: list[Mapping[str, Any]] = [state or {}]  # what the source needs to plan on there
         self._batches: list[Planned] = []
         self._samples = [0]  # of all batches before the first, the second, ...
 
@@ -127,7 +133,7 @@ class Epoch:
 
     def state(self, position: int) -> dict[str, Any]:
         """What the source needs to plan on at `position`."""
-        return self._states[position - self._begin]
+        return dict(self._states[position - self._begin])
 
     def num_samples(self, positions: range) -> int:
         """Of the batches at `positions`."""

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
-from asrtool.train.inputs import describe_inputs
+from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start
 from asrtool.train.straggler import InjectionOptions
+
+COLUMNS = "index"  # in the folder of a training
 
 
 def start_training(
@@ -45,19 +47,27 @@ def acoustic_job(
     except ValueError as error:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
     injection = injection or InjectionOptions()
+    inputs = describe_inputs(features, tokenizer, config, injection)
+    columns = ColumnsFolder(out / COLUMNS, inputs.sha256, {"model": inputs.settings["model"], "code": code})
     return Job(
         out=out,
-        inputs=describe_inputs(features, tokenizer, config, injection),
+        inputs=inputs,
         optimisation=config.train,
         distributed=config.distributed,
-        build=functools.partial(build_components, features, tokenizer, config),
+        build=functools.partial(build_components, features, tokenizer, config, columns=columns),
         injection=injection,
         code=code,
     )
 
 
-def build_components(features: Path, tokenizer: Path, config: Config, num_learners: int = 1) -> Components:
-    """Model and sets, with the batches of one of `num_learners`.
+def build_components(
+    features: Path,
+    tokenizer: Path,
+    config: Config,
+    num_learners: int = 1,
+    columns: ColumnsFolder | None = None,
+) -> Components:
+    """Model and sets, with the batches of one of `num_learners`; `columns` is where several learners keep those.
 
     Raises AsrtoolError where a file is missing, or a set cannot be trained on.
     """
@@ -80,6 +90,7 @@ def build_components(features: Path, tokenizer: Path, config: Config, num_learne
         model=model,
         max_frames=int(batch_s * 1000 / settings.frame_shift_ms),
         seed=config.train.seed,
+        columns=columns,
     )
     source = config.train.source
     train_set = build_source(source, context(settings=source.settings, directory=features / "train"))

@@ -33,6 +33,7 @@ TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
+TEST_COLUMNS = "tests/unit/train/test_columns.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
@@ -557,6 +558,28 @@ PATCHES = (
         (TEST_COMPILED,),
     ),
     Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_COMPILED,)),
+    # Data
+    Patch(
+        "columns-of-another-tokenizer",
+        "asrtool/train/inputs.py",
+        'file.startswith("tokenizer/") or file == index',
+        "file == index",
+        (TEST_COLUMNS,),
+    ),
+    Patch(
+        "columns-built-by-two-at-once",
+        "asrtool/train/columns.py",
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "fcntl.flock(file, fcntl.LOCK_SH)",
+        (TEST_COLUMNS,),
+    ),
+    Patch(
+        "batch-longer-than-its-limit",
+        "asrtool/corpus/batches.py",
+        "size, longest = 1, length",
+        "size, longest = 1, 0",
+        ("tests/unit/corpus/test_batches.py",),
+    ),
     # Language models
     Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),
     Patch(

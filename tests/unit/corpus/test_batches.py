@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.corpus.batches import (
+    LENGTH_JITTER,
     Batch,
+    Lengths,
     LoadedBatch,
     load_batches,
-    plan_epoch,
-    plan_eval,
 )
+from asrtool.corpus.batches import plan_epoch as plan_lengths
+from asrtool.corpus.batches import plan_eval as plan_eval_lengths
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
@@ -36,6 +38,14 @@ def make_index(lengths: Sequence[int], shard_size: int = 20) -> list[Utterance]:
 def random_index(num: int, shard_size: int = 20) -> list[Utterance]:
     lengths = np.random.default_rng(3).integers(50, 1200, num)
     return make_index([int(length) for length in lengths], shard_size)
+
+
+def plan_epoch(index: list[Utterance], *args: int, **options: int) -> list[Batch]:
+    return list(plan_lengths(Lengths.of(index), *args, **options))
+
+
+def plan_eval(index: list[Utterance], max_frames: int) -> list[Batch]:
+    return list(plan_eval_lengths(Lengths.of(index), max_frames))
 
 
 class Features:
@@ -71,6 +81,28 @@ def test_an_epoch_holds_every_utterance_once_in_batches_within_the_limit(
     assert sorted(i for batch in batches for i in batch.indices) == list(range(len(index)))
     assert [batch.number for batch in batches] == list(range(len(batches)))
     assert all(len(batch.indices) * max(lengths[i] for i in batch.indices) <= MAX_FRAMES for batch in batches)
+
+
+@given(lengths_lists, st.integers(1, 30), st.integers(1, 4), st.integers(0, 1000))
+def test_the_batches_of_an_epoch_are_those_that_trainings_have_always_had(
+    lengths: list[int], shard_size: int, window_shards: int, epoch: int
+) -> None:
+    """Written out one utterance after the other: the bits of a training depend on it."""
+    random = np.random.default_rng((1, epoch))
+    shards = [list(range(begin, min(begin + shard_size, len(lengths)))) for begin in range(0, len(lengths), shard_size)]
+    order = random.permutation(len(shards)).tolist()
+    expected = []
+    for window, begin in enumerate(range(0, len(order), window_shards)):
+        members = [i for shard in order[begin : begin + window_shards] for i in shards[shard]]
+        jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
+        batches: list[list[int]] = [[]]
+        for _, i in sorted(zip([lengths[i] * x for i, x in zip(members, jitter, strict=True)], members, strict=True)):
+            if (len(batches[-1]) + 1) * max(lengths[k] for k in [*batches[-1], i]) > MAX_FRAMES:
+                batches.append([])
+            batches[-1].append(i)
+        expected += [(batches[i], window) for i in random.permutation(len(batches))]
+    found = plan_epoch(make_index(lengths, shard_size), MAX_FRAMES, 1, epoch, window_shards)
+    assert [(list(batch.indices), batch.window) for batch in found] == expected
 
 
 @given(lengths_lists, st.integers(1, 30), st.integers(1, 4000))

@@ -14,10 +14,12 @@ from asrtool.corpus.index import (
     Utterance,
     read_feature_settings,
     read_index,
+    scan_index,
     write_feature_settings,
     write_index,
 )
 from asrtool.corpus.settings import Features
+from asrtool.corpus.shard_index import ShardIndex, ShardTable
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
@@ -133,3 +135,33 @@ def test_broken_feature_settings_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "features.json").write_text(text)
     with pytest.raises(AsrtoolError, match=r"features\.json: no feature settings"):
         read_feature_settings(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(utterances, min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=30, max_size=30))
+def test_an_index_read_by_shards_has_the_same_utterances(
+    tmp_path: Path, index: list[Utterance], shards: list[int]
+) -> None:
+    index = [dataclasses.replace(u, shard=shard) for u, shard in zip(index, sorted(shards), strict=False)]
+    write_index(tmp_path, index)
+    table = ShardTable()
+    for utterance, end in scan_index(tmp_path):
+        table.add(utterance, end)
+    found = ShardIndex(tmp_path, table.to_array())
+    assert list(found) == found[:] == index
+    assert [found[i] for i in reversed(range(len(index)))] == index[::-1]
+    assert found.num_frames == sum(utterance.num_frames for utterance in index)
+    assert found.numbers[:-1].tolist() == sorted({utterance.shard for utterance in index})
+
+
+def test_an_index_that_changes_under_its_reader_is_an_error(tmp_path: Path) -> None:
+    index = [dataclasses.replace(UTTERANCE, shard=shard) for shard in (0, 0, 1, 1)]
+    write_index(tmp_path, index)
+    table = ShardTable()
+    for utterance, end in scan_index(tmp_path):
+        table.add(utterance, end)
+    found = ShardIndex(tmp_path, table.to_array())
+    write_index(tmp_path, index[:3])
+    assert found[1] == index[1]
+    with pytest.raises(AsrtoolError, match=r"index\.jsonl: changed while it was in use; run the same command again"):
+        found[2]

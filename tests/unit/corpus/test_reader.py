@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from lhotse import CutSet, Fbank, FbankConfig
 
 from asrtool.corpus import shard as shard_module
-from asrtool.corpus.batches import load_batches, plan_epoch
+from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
 from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
@@ -86,7 +87,7 @@ def test_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
     monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
     reader = FeatureReader(corpus / "lilcom" / "train", "speaker", cache_bytes)
     for epoch in range(3):
-        plan = plan_epoch(reader.index, 2000, 1, epoch, window_shards=2)
+        plan = plan_epoch(Lengths.of(reader.index), 2000, 1, epoch, window_shards=2)
         assert sum(len(batch.indices) for batch in load_batches(reader, plan)) == 72
     assert set(decoded) == set(range(6))
     # An epoch may begin with shards the last one ended with.
@@ -96,8 +97,8 @@ def test_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
 def test_loading_from_a_batch_on_is_the_tail_of_loading_all(corpus: Path) -> None:
     def batches(first: int) -> list[tuple[int, bytes]]:
         reader = FeatureReader(corpus / "lilcom" / "train", "speaker")
-        plan = plan_epoch(reader.index, 2000, 3, 1)
-        return [(batch.number, batch.feats_NTF.tobytes()) for batch in load_batches(reader, plan[first:])]
+        plan = plan_epoch(Lengths.of(reader.index), 2000, 3, 1)
+        return [(batch.number, batch.feats_NTF.tobytes()) for batch in load_batches(reader, islice(plan, first, None))]
 
     whole = batches(0)
     assert len(whole) > 6

@@ -7,15 +7,15 @@ import heapq
 import random as random_module
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from learner_threads import Wishes
 from torch.distributed import HashStore
 
-from asrtool.corpus.batches import plan_epoch
-from asrtool.corpus.index import WINDOW_SHARDS, Utterance
+from asrtool.corpus.batches import Lengths, plan_epoch
+from asrtool.corpus.index import WINDOW_SHARDS
 from asrtool.corpus.settings import Features
 from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
@@ -27,34 +27,24 @@ NUM_LEARNERS = 64
 HOURS = 2000
 
 
-class Length(NamedTuple):
-    """What a plan needs of an utterance."""
-
-    num_frames: int
-    shard: int
-
-
 @functools.cache
-def lengths(hours: int) -> tuple[Length, ...]:
+def lengths(hours: int) -> Lengths:
     """Of utterances in 10 ms: 3 s in the mean, 20 s at most, as in telephone conversations."""
     drawn = np.random.default_rng(1).lognormal(0.65, 0.95, hours * 1400).clip(0.1, 20)
-    num_frames = (100 * drawn[: np.searchsorted(drawn.cumsum(), hours * 3600)]).astype(int).tolist()
-    shards = (np.arange(len(num_frames)) // Features().shard_cuts).tolist()
-    return tuple(map(Length, num_frames, shards))
+    num_frames = (100 * drawn[: np.searchsorted(drawn.cumsum(), hours * 3600)]).astype(int)
+    return Lengths(num_frames, np.arange(0, len(num_frames), Features().shard_cuts))
 
 
 class Index:
     """A source of which nothing is read."""
 
     def __init__(self, hours: int, batch_s: int) -> None:
-        index = cast(Sequence[Utterance], lengths(hours))
         self.batches = [
             Planned(batch.indices, len(batch.indices), 1, window=batch.window)
-            for batch in plan_epoch(index, 100 * batch_s, 1, 0)
+            for batch in plan_epoch(lengths(hours), 100 * batch_s, 1, 0)
         ]
-        shards = np.array([one.shard for one in lengths(hours)])
-        self.num_shards = int(shards[-1]) + 1
-        self.shards_of = [sorted(set(shards[list(batch.content)].tolist())) for batch in self.batches]
+        self.num_shards = len(lengths(hours).first)
+        self.shards_of = [sorted({i // Features().shard_cuts for i in batch.content}) for batch in self.batches]
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
         return iter(self.batches[batch:])

@@ -23,7 +23,6 @@ from toy_task import assert_same_bits, last_weights
 
 from asrtool import registry
 from asrtool.config_file import load_config
-from asrtool.corpus.batches import Batch
 from asrtool.distributed.learner import learner
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueue
@@ -353,8 +352,8 @@ def gradients_of_all(toy: Path, config: Path, overrides: tuple[str, ...]) -> lis
     training = prepare(toy, config, ("distributed.strategy=single", *overrides[1:]), World())
     training.plan.round(NUM_LEARNERS)
     planned = [training.plan.planned(0, BatchNumber(0, position)) for position in range(NUM_LEARNERS)]
-    indices = tuple(i for batch in planned for i in batch.content.indices)
-    merged = Planned(Batch(0, indices), len(indices), sum(batch.normaliser for batch in planned))
+    indices = tuple(i for batch in planned for i in batch.content)
+    merged = Planned(indices, len(indices), sum(batch.normaliser for batch in planned))
     (batch,) = training.train_set.load([merged])
     (training.strategy.task(batch) / batch.normaliser).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.index import read_index, write_index
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
@@ -86,7 +86,7 @@ def test_utterances_too_short_for_their_text_are_named_counted_and_in_no_batch(
     assert 0 < num_kept < 24
     assert source.describe()["num_dropped"] == 24 - num_kept
     assert f"{24 - num_kept} of 24 utterances are too short for their text: train-" in caplog.text
-    kept = [source.reader.index[i] for i in source.targets_of]
+    kept = [source.reader.index[i] for i in source.columns.positions]
     for batches in (source.plan(0, 0, {}), source.plan_eval()):
         ids = [utterance_id for batch in source.load(batches) for utterance_id in batch.ids]
         assert sorted(ids) == sorted(utterance.id for utterance in kept)
@@ -98,8 +98,8 @@ def test_the_objective_says_what_fits_and_what_an_utterance_counts(context, monk
     monkeypatch.setattr(Ctc, "fits", lambda self, num_rows, targets: "" if num_rows % 2 else "even")
     monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
     source = Shards(context())
-    assert 0 < len(source.targets_of) < 24
-    for i, normaliser in source.normalisers.items():
+    assert 0 < len(source.columns.positions) < 24
+    for i, normaliser in zip(source.columns.positions, source.columns.normalisers, strict=True):
         assert normaliser == -(-source.reader.index[i].num_frames // 2)
         assert normaliser % 2
 
@@ -109,16 +109,14 @@ def test_a_set_of_which_nothing_is_left_is_an_error(context) -> None:
         Shards(context(stack_frames=200))
 
 
-def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context, monkeypatch) -> None:
-    init = FeatureReader.__init__
-
-    def changed(self: FeatureReader, *args: object) -> None:
-        init(self, *args)
-        self.index = [dataclasses.replace(u, text="abc d7!") if u.id == "train-9" else u for u in self.index]
-
-    monkeypatch.setattr(FeatureReader, "__init__", changed)
+def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context, toy: Path, tmp_path: Path) -> None:
+    index = [
+        dataclasses.replace(u, text="abc d7!") if u.id == "train-9" else u
+        for u in read_index(toy / "features" / "train")
+    ]
+    write_index(tmp_path, index)
     with pytest.raises(AsrtoolError, match=r"utterance train-9: .*'!', '7' outside the tokenizer"):
-        Shards(context())
+        Shards(dataclasses.replace(context(), directory=tmp_path))
 
 
 def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -> None:

@@ -1,0 +1,244 @@
+"""What training knows of each utterance, in files that learners map: its content, its size, and who builds it when."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
+
+from asrtool.corpus.cmvn import Moments, write_cmvn
+from asrtool.corpus.index import Utterance, read_index, write_index
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+from asrtool.train import columns as columns_module
+from asrtool.train.columns import ARRAYS, Columns, open_columns
+from asrtool.train.inputs import ColumnsFolder
+from asrtool.train.plan import FAR
+from asrtool.train.settings import Shards as ShardsSettings
+from asrtool.train.shards import Shards
+from asrtool.train.source import Epoch, SourceContext
+
+NUM_LARGE = 50_000
+MOST_BYTES = 100  # an utterance, shared
+MOST_OWN_BYTES = 0.3 * 2**30 / 7e6  # an utterance, of each learner
+
+
+def model_of(stack_frames: int = 2) -> torch.nn.Module:
+    lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
+    model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
+    model.encoder.subsampling = stack_frames
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ColumnsFolder:
+    sha256 = {"features/train/index.jsonl": "a", "features/dev/index.jsonl": "b", "tokenizer/tokenizer.model": "c"}
+    return ColumnsFolder(tmp_path / "index", sha256, {"model": {"encoder": "lstm"}, "code": "d"})
+
+
+@pytest.fixture
+def open_toy(toy: Path) -> Callable[..., Columns]:
+    def open_there(folder: ColumnsFolder | None, stack_frames: int = 9) -> Columns:
+        encode = Tokenizer.load(toy / "tokenizer").encode
+        return open_columns(toy / "features" / "train", encode, model_of(stack_frames), folder)
+
+    return open_there
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sets that columns were built of."""
+    names: list[str] = []
+    build = columns_module.build_columns
+
+    def counting(directory: Path, *args: object) -> Columns:
+        names.append(directory.name)
+        return build(directory, *args)
+
+    monkeypatch.setattr(columns_module, "build_columns", counting)
+    return names
+
+
+def assert_same(one: Columns, other: Columns) -> None:
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    assert one.about == other.about
+
+
+def test_columns_say_of_each_utterance_that_fits_what_the_index_and_the_objective_say(
+    open_toy, folder: ColumnsFolder, toy: Path
+) -> None:
+    columns, model, encode = open_toy(folder), model_of(9), Tokenizer.load(toy / "tokenizer").encode
+    expected, dropped = [], []
+    for i, utterance in enumerate(read_index(toy / "features" / "train")):
+        num_rows, targets = -(-utterance.num_frames // 9), encode(utterance.text)
+        if reason := model.objective.fits(num_rows, targets):
+            dropped.append(f"{utterance.id} ({reason})")
+        else:
+            expected.append((i, utterance.num_frames, model.objective.normaliser(num_rows, targets), targets))
+    assert len(dropped) > 5
+    assert len(expected) == 24 - len(dropped) > 0
+    rows = zip(columns.positions, columns.num_frames, columns.normalisers, strict=True)
+    found = [(*map(int, row), columns.targets(i).tolist()) for i, row in enumerate(rows)]
+    assert found == expected
+    assert columns.about["num_dropped"] == len(dropped)
+    assert columns.about["dropped"] == dropped[:5]
+    assert columns.about["num_samples"] == len(expected)
+    assert columns.about["num_frames"] == sum(num_frames for _, num_frames, _, _ in expected)
+
+
+def test_learners_map_the_files_that_the_first_of_them_has_built(
+    open_toy, folder: ColumnsFolder, built: list[str]
+) -> None:
+    first, second = open_toy(folder), open_toy(folder)
+    assert built == ["train"]
+    assert_same(first, second)
+    assert_same(first, open_toy(None))
+    for columns in (first, second):
+        for name in ARRAYS:
+            assert isinstance(getattr(columns, name).base, np.memmap), name
+            assert not getattr(columns, name).flags.writeable
+
+
+def test_two_learners_that_come_at_once_build_once(
+    open_toy, folder: ColumnsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, came, both = columns_module.build_columns, [], threading.Event()
+
+    def waiting(*args: object) -> Columns:
+        came.append(args)
+        if len(came) == 2:
+            both.set()
+        both.wait(0.5)
+        return build(*args)
+
+    monkeypatch.setattr(columns_module, "build_columns", waiting)
+    threads = [threading.Thread(target=open_toy, args=(folder,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(came) == 1
+
+
+@pytest.mark.parametrize("changed", ["index", "tokenizer", "model", "code"])
+def test_columns_of_other_data_are_built_again(open_toy, folder: ColumnsFolder, built: list[str], changed: str) -> None:
+    open_toy(folder)
+    names = {"index": "features/train/index.jsonl", "tokenizer": "tokenizer/tokenizer.model"}
+    if changed in names:
+        other = dataclasses.replace(folder, sha256={**folder.sha256, names[changed]: "other"})
+    else:
+        other = dataclasses.replace(folder, others={**folder.others, changed: "other"})
+    open_toy(other)
+    open_toy(other)
+    assert built == ["train", "train"]
+
+
+def test_the_columns_of_a_set_stay_when_another_set_changes(open_toy, folder: ColumnsFolder, built: list[str]) -> None:
+    open_toy(folder)
+    open_toy(dataclasses.replace(folder, sha256={**folder.sha256, "features/dev/index.jsonl": "other"}))
+    assert built == ["train"]
+
+
+@pytest.mark.parametrize("name", ["about.json", "tokens.npy", "positions.npy"])
+@pytest.mark.parametrize("kept", [0, 90])
+def test_files_that_are_cut_off_are_built_again(
+    open_toy, folder: ColumnsFolder, built: list[str], name: str, kept: int
+) -> None:
+    whole = open_toy(folder)
+    path = folder.path / "train" / name
+    content = path.read_bytes()
+    path.write_bytes(content[:kept])  # the mapped file itself loses its pages: nothing of `whole` is read below
+    del whole
+    assert_same(open_toy(folder), open_toy(None))
+    assert built == ["train", "train", "train"]
+
+
+def test_what_a_killed_learner_left_is_not_taken_for_columns(
+    open_toy, folder: ColumnsFolder, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any file: it leaves its temporary folder, and the system frees its lock."""
+    save, saved = np.save, []
+
+    class Killed(BaseException):
+        """In the place of SIGKILL."""
+
+    for last in range(len(ARRAYS)):
+        saved.clear()
+
+        def save_or_die(path: Path, array: np.ndarray, last: int = last) -> None:
+            if len(saved) == last:
+                raise Killed
+            saved.append(path)
+            save(path, array)
+
+        monkeypatch.setattr(np, "save", save_or_die)
+        with pytest.raises(Killed):
+            open_toy(folder)
+        assert not (folder.path / "train").exists()
+    monkeypatch.setattr(np, "save", save)
+    assert_same(open_toy(folder), open_toy(None))
+
+
+def test_a_set_whose_digest_is_not_known_is_held_in_memory(open_toy, folder: ColumnsFolder) -> None:
+    assert_same(open_toy(dataclasses.replace(folder, sha256={})), open_toy(None))
+    assert not folder.path.exists()
+
+
+def test_a_broken_line_is_named_and_nothing_is_left(folder: ColumnsFolder, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "index.jsonl").write_text("{\n")
+    with pytest.raises(AsrtoolError, match=r"index\.jsonl:1: not JSON"):
+        open_columns(tmp_path / "train", lambda text: [], model_of(), folder)
+    assert not (folder.path / "train").exists()
+
+
+def test_a_resumed_training_opens_what_is_there(
+    train_toy, tmp_path: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_toy(tmp_path / "train", "train.num_epochs=1")
+    assert built == ["train", "dev"]
+    (tmp_path / "train" / "train.json").unlink()
+    train_toy(tmp_path / "train", "train.num_epochs=1")
+    assert built == ["train", "dev"]
+
+
+def large() -> Iterator[Utterance]:
+    """No text twice, as without copies at other speeds; 400 utterances a shard."""
+    random = np.random.default_rng(1)
+    for i, num_frames in enumerate(random.integers(100, 1000, NUM_LARGE).tolist()):
+        yield Utterance(f"fe_03_{i}", "r", "A", 0.0, num_frames / 100, "s", str(i), i // 400, num_frames)
+
+
+def test_a_large_set_takes_few_bytes_an_utterance(folder: ColumnsFolder, tmp_path: Path) -> None:
+    """With 30 tokens an utterance in files; and of memory of its own, when an epoch is planned."""
+    directory = tmp_path / "train"
+    directory.mkdir()
+    write_index(directory, large())
+    write_cmvn(directory, {}, Moments.of(np.ones((1, NUM_BINS), dtype=np.float32)))
+    context = SourceContext(
+        ShardsSettings(), directory, SETTINGS, lambda text: [int(text) % 1000] * 30, model_of(), 12_000, 1, folder
+    )
+    Shards(context)
+    num_bytes = sum(path.stat().st_size for path in (folder.path / "train").iterdir()) / NUM_LARGE
+    tracemalloc.start()
+    try:
+        source = Shards(context)
+        epoch = Epoch(source, 0)
+        epoch.extend(FAR)
+        own_bytes = tracemalloc.get_traced_memory()[0] / NUM_LARGE
+    finally:
+        tracemalloc.stop()
+    print(f"{num_bytes:.1f} bytes an utterance in files, {own_bytes:.1f} of its own")
+    assert num_bytes <= MOST_BYTES
+    assert own_bytes <= MOST_OWN_BYTES
