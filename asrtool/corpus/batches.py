@@ -130,11 +130,18 @@ def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: 
         executor.shutdown(cancel_futures=True)
 
 
-def load_batch(reader: FeatureReader, batch: Batch) -> LoadedBatch:
-    """One batch, with its features."""
+def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
+    """Float32."""
+    return np.zeros(shape, dtype=np.float32)
+
+
+def load_batch(
+    reader: FeatureReader, batch: Batch, zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF
+) -> LoadedBatch:
+    """One batch, with its features, which `zeros` makes room for: float32."""
     feats = [reader.read(i) for i in batch.indices]
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
-    feats_NTF = np.zeros((len(feats), feat_lens_N.max(), reader.num_bins), dtype=np.float32)
+    feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_bins))
     for n, feats_TF in enumerate(feats):
         feats_NTF[n, : len(feats_TF)] = feats_TF
     utterances = tuple(reader.index[i] for i in batch.indices)

@@ -11,11 +11,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import multiprocessing
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -26,6 +24,7 @@ from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
+from asrtool.corpus.processes import process_context
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
@@ -145,9 +144,7 @@ def _processes(num_jobs: int) -> Iterator[MapShards]:
     if num_jobs == 1:
         yield map
         return
-    # Forking this process is not safe once it has threads. A server process imports torch and lhotse once and forks.
-    context = multiprocessing.get_context("forkserver" if _has_room_for_a_server() else "spawn")
-    context.set_forkserver_preload([compute_shard.__module__])
+    context = process_context(compute_shard.__module__)
     # Ctrl-C reaches every process of a terminal; this one alone answers it.
     pool = ProcessPoolExecutor(num_jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
     try:
@@ -158,8 +155,3 @@ def _processes(num_jobs: int) -> Iterator[MapShards]:
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _has_room_for_a_server() -> bool:
-    """Whether its socket, in the folder of temporary files, has a name that the system takes: 103 bytes on a Mac."""
-    return len(os.fsencode(tempfile.gettempdir() + "/pymp-12345678/listener-12345678")) <= 103

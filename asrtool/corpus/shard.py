@@ -14,7 +14,9 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from lhotse import CutSet, Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
@@ -27,6 +29,9 @@ from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
 from asrtool.corpus.settings import Features as FeatureSettings
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
+
+if TYPE_CHECKING:
+    from asrtool.corpus.decoders import Decoders, Loading
 
 CHANNELS = ("A", "B")
 Store = Callable[[str, np.ndarray, Features], None]
@@ -82,6 +87,27 @@ def read_shard(directory: Path, number: int) -> list[np.ndarray]:
         raise AsrtoolError(f"{directory}: shard {number:06d} cannot be read: {reason}", RERUN) from error
 
 
+@dataclass(frozen=True)
+class ShardContent:
+    """A shard as the index describes it."""
+
+    directory: Path
+    number: int
+    speakers: Sequence[str]  # of its utterances
+    num_frames: Sequence[int]
+
+
+def read_normalised(shard: ShardContent, cmvn: Cmvn) -> list[np.ndarray]:
+    """The features of all utterances of `shard`, as read_shard, normalised.
+
+    Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
+    """
+    feats = read_shard(shard.directory, shard.number)
+    if [feats_TF.shape for feats_TF in feats] != [(num_frames, cmvn.num_bins) for num_frames in shard.num_frames]:
+        raise AsrtoolError(f"{shard.directory}: shard {shard.number:06d} is not the one index.jsonl describes", RERUN)
+    return [cmvn.normalise(speaker, feats_TF) for speaker, feats_TF in zip(shard.speakers, feats, strict=True)]
+
+
 class FeatureReader:
     """Reads the features of one set, for example `features/train`.
 
@@ -89,43 +115,68 @@ class FeatureReader:
     fits `cache_bytes`; so reading in the order of a batch plan decodes each shard once an epoch, or once at all.
     """
 
-    def __init__(self, directory: Path, cmvn: str, cache_bytes: int = 0, index: ShardIndex | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cmvn: str,
+        cache_bytes: int = 0,
+        index: ShardIndex | None = None,
+        decoders: Decoders | None = None,
+    ) -> None:
         """`index` is that of the directory where it is known; without, it is read, and held in memory.
 
-        Raises AsrtoolError when the index or the normalisation is missing or broken.
+        Shards are read by `decoders`, where there are some. Raises AsrtoolError when the index or the normalisation is
+        missing or broken.
         """
         self.directory = Path(directory)
         self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
+        self._decoders = decoders
         self._first, num_frames = _places(self.index)
         self._kept_shards = len(self._first) if num_frames * self.num_bins * 4 <= cache_bytes else WINDOW_SHARDS
-        self._shards: OrderedDict[int, list[np.ndarray]] = OrderedDict()
+        self._shards: OrderedDict[int, list[np.ndarray] | Loading] = OrderedDict()
+
+    def fetch(self, positions: Iterable[int]) -> None:
+        """Have the decoders, where there are some, begin with the shards of utterances that are read next."""
+        if self._decoders:
+            for place in dict.fromkeys(map(self._place, positions)):
+                self._touch(place)
 
     def read(self, i: int) -> np.ndarray:
         """Features of utterance `i` of the index, (num_frames, num_bins) float32; shared, so not to be changed.
 
         Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
         """
-        place = bisect.bisect_right(self._first, i) - 1
-        if place in self._shards:
-            self._shards.move_to_end(place)
-        else:
+        place = self._place(i)
+        self._touch(place)
+        found = self._shards[place]
+        if not isinstance(found, list):
+            found = self._shards[place] = found.result()
+        return found[i - self._first[place]]
+
+    def _place(self, i: int) -> int:
+        """That of the shard of an utterance, in the order of shards."""
+        return bisect.bisect_right(self._first, i) - 1
+
+    def _touch(self, place: int) -> None:
+        """Have a shard among the last ones."""
+        if place not in self._shards:
             self._shards[place] = self._load(place)
             if len(self._shards) > self._kept_shards:
                 self._shards.popitem(last=False)
-        return self._shards[place][i - self._first[place]]
+        self._shards.move_to_end(place)
 
-    def _load(self, place: int) -> list[np.ndarray]:
-        """The shard at a place in the order of shards."""
+    def _load(self, place: int) -> list[np.ndarray] | Loading:
         behind = self._first[place + 1] if place + 1 < len(self._first) else len(self.index)
         utterances = self.index[self._first[place] : behind]
-        shard = utterances[0].shard
-        feats = read_shard(self.directory, shard)
-        found = [feats_TF.shape for feats_TF in feats]
-        if found != [(u.num_frames, self.num_bins) for u in utterances]:
-            raise AsrtoolError(f"{self.directory}: shard {shard:06d} is not the one index.jsonl describes", RERUN)
-        return [self._cmvn.normalise(u.speaker, feats_TF) for u, feats_TF in zip(utterances, feats, strict=True)]
+        shard = ShardContent(
+            self.directory,
+            utterances[0].shard,
+            [utterance.speaker for utterance in utterances],
+            [utterance.num_frames for utterance in utterances],
+        )
+        return self._decoders.begin(shard, self.num_bins) if self._decoders else read_normalised(shard, self._cmvn)
 
 
 def _places(index: Sequence[Utterance]) -> tuple[list[int], int]:

@@ -41,6 +41,11 @@ class TrainingBatch:
         return int(np.prod(self.inputs_NT.shape[:2]))
 
 
+def pinned_NTF(shape: tuple[int, int, int]) -> np.ndarray:
+    """Zeros, float32, in memory that a GPU copies from while it computes."""
+    return torch.zeros(shape, pin_memory=True).numpy()
+
+
 Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the inputs of a batch in place
 
 

@@ -232,7 +232,7 @@ class Training:
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports):
                 stack.enter_context(opened)
-            for closed in (self.strategy, self.checkpointer, self.snapshots):
+            for closed in (self.train_set, self.strategy, self.checkpointer, self.snapshots):
                 if closed:
                     stack.enter_context(contextlib.closing(closed))
             self.strategy.start()

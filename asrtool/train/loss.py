@@ -43,7 +43,7 @@ class Sums:
 def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision) -> Loss:
     """The loss of a batch."""
     device = precision.device
-    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device)
+    inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # where it is pinned
     input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
     with precision.autocast():
         return model.loss(inputs_NT, input_lens_N, batch.targets_NU.to(device), batch.target_lens_N.to(device))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval
+from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, zeros_NTF
+from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.shard import FeatureReader
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
-from asrtool.train.batch import TrainingBatch
+from asrtool.train.batch import TrainingBatch, pinned_NTF
 from asrtool.train.columns import open_columns
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext
 
@@ -35,7 +36,10 @@ class Shards(BatchSource):
         self.index = ShardIndex(context.directory, self.columns.shards)
         self._report_dropped(context)
         cache_bytes = int(context.settings.cache_gib * 2**30)
-        self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index)
+        self.decoders = None
+        if context.loader_processes:
+            self.decoders = Decoders(context.loader_processes, context.features.cmvn)
+        self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index, self.decoders)
         self.max_frames = context.max_frames
         self.seed = context.seed
         first = np.unique(np.searchsorted(self.columns.positions, self.index.first))
@@ -66,7 +70,8 @@ class Shards(BatchSource):
 
     def read(self, batch: Planned) -> TrainingBatch:
         positions = self.columns.positions[batch.content].tolist()
-        loaded = load_batch(self.reader, Batch(0, positions))
+        self.reader.fetch(positions)
+        loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
         targets = [torch.from_numpy(self.columns.targets(row)) for row in batch.content]
         return TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
@@ -77,6 +82,10 @@ class Shards(BatchSource):
             target_lens_N=torch.tensor([len(numbers) for numbers in targets]),
             normaliser=batch.normaliser,
         )
+
+    def close(self) -> None:
+        if self.decoders:
+            self.decoders.close()
 
     def _planned(self, batches: Iterator[Batch]) -> Iterator[Planned]:
         while several := list(islice(batches, PIECE)):

@@ -57,6 +57,7 @@ class SourceContext:
     max_frames: int  # of a batch, padding included
     seed: int
     columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
+    loader_processes: int = 0  # that read shards, or 0: a thread does
 
 
 class BatchSource(ABC):
@@ -90,6 +91,10 @@ class BatchSource(ABC):
     def describe(self) -> dict[str, Any]:
         """What train.json says of the set."""
         return {}
+
+    def close(self) -> None:
+        """Training ends: end what was started."""
+        return
 
     @classmethod
     def open_dev(cls, context: SourceContext) -> DevSet | None:

@@ -93,7 +93,14 @@ def build_components(
         columns=columns,
     )
     source = config.train.source
-    train_set = build_source(source, context(settings=source.settings, directory=features / "train"))
+    train_set = build_source(
+        source,
+        context(
+            settings=source.settings,
+            directory=features / "train",
+            loader_processes=config.train.loader_processes,
+        ),
+    )
     own_dev = train_set.open_dev(context(settings=source.settings, directory=features / "dev"))
     dev_settings = source.settings if source.name == "shards" else ShardsSettings()
     return Components(

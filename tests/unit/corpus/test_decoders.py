@@ -1,0 +1,203 @@
+"""Shards read by other processes: the same features, the same errors, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asrtool.corpus import shard as shard_module
+from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
+from asrtool.corpus.decoders import Decoders
+from asrtool.corpus.index import read_index, write_index
+from asrtool.corpus.shard import FeatureReader
+from asrtool.errors import AsrtoolError
+
+NUMBERS = (1, 3)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
+
+
+@contextmanager
+def reading(directory: Path, num: int, cache_bytes: int = 0) -> Iterator[tuple[FeatureReader, Decoders]]:
+    decoders = Decoders(num, "speaker")
+    try:
+        yield FeatureReader(directory, "speaker", cache_bytes, decoders=decoders), decoders
+    finally:
+        decoders.close()
+
+
+def read_all(reader: FeatureReader) -> None:
+    reader.fetch(range(len(reader.index)))
+    for i in range(len(reader.index)):
+        reader.read(i)
+
+
+def files_open() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("storage", ["lilcom", "shar"])
+@pytest.mark.parametrize("num", NUMBERS)
+def test_processes_read_the_same_features_in_any_order(
+    corpus: Path, storage: str, num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they were asked for long before, and more of them than stay in memory."""
+    reference = FeatureReader(corpus / storage / "train", "speaker", 2**30)
+    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
+    order = np.random.default_rng(0).permutation(len(reference.index)).tolist()
+    with reading(corpus / storage / "train", num) as (reader, _):
+        reader.fetch(order)
+        for i in order:
+            np.testing.assert_array_equal(reader.read(i), reference.read(i))
+            assert reader.read(i).dtype == np.float32
+
+
+@pytest.mark.parametrize("num", NUMBERS)
+def test_an_epoch_of_batches_is_the_same_and_leaves_no_file_open(corpus: Path, num: int) -> None:
+    directory = corpus / "lilcom" / "train"
+    reference = FeatureReader(directory, "speaker")
+    plan = list(plan_epoch(Lengths.of(reference.index), 2000, 1, 0))
+    with reading(directory, 1) as (reader, _):
+        reader.read(0)  # the server that starts processes stays
+    before = files_open()
+    with reading(directory, num) as (reader, decoders):
+        found = list(load_batches(reader, plan))
+        assert len(decoders._decoders) == num
+    for one, other in zip(found, load_batches(reference, plan), strict=True):
+        assert one.indices == other.indices
+        np.testing.assert_array_equal(one.feats_NTF, other.feats_NTF)
+    assert files_open() == before
+
+
+def test_a_shard_is_read_by_one_process_alone(corpus: Path) -> None:
+    """Whichever has least to do."""
+    with reading(corpus / "lilcom" / "train", 3, 2**30) as (reader, decoders):
+        reader.fetch(range(len(reader.index)))
+        assert sorted(len(decoder.pending) for decoder in decoders._decoders) == [2, 2, 2]
+        for i in range(len(reader.index)):
+            reader.read(i)
+        assert [len(decoder.pending) for decoder in decoders._decoders] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("num", NUMBERS)
+def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, tmp_path: Path, num: int) -> None:
+    copy = tmp_path / "train"
+    shutil.copytree(corpus / "lilcom" / "train", copy)
+    path = copy / "cuts.000001.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:100])
+    here = FeatureReader(copy, "speaker")
+    broken = next(i for i, utterance in enumerate(here.index) if utterance.shard == 1)
+    with pytest.raises(AsrtoolError, match=r"shard 000001 cannot be read.*run the features stage again") as expected:
+        here.read(broken)
+    with reading(copy, num) as (reader, _):
+        reader.fetch(range(len(reader.index)))
+        np.testing.assert_array_equal(reader.read(0), here.read(0))
+        for _ in range(2):
+            with pytest.raises(AsrtoolError) as found:
+                reader.read(broken)
+            assert str(found.value) == str(expected.value)
+        np.testing.assert_array_equal(reader.read(len(reader.index) - 1), here.read(len(reader.index) - 1))
+
+
+def test_a_shard_other_than_the_index_says_is_the_same_error(corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "train"
+    shutil.copytree(corpus / "lilcom" / "train", copy)
+    first, *others = read_index(copy)
+    write_index(copy, [replace(first, num_frames=first.num_frames + 1), *others])
+    with reading(copy, 1) as (reader, _), pytest.raises(AsrtoolError, match="shard 000000 is not the one"):
+        reader.read(0)
+
+
+@pytest.mark.parametrize("num", NUMBERS)
+def test_a_killed_process_is_one_line_and_no_hang(corpus: Path, num: int) -> None:
+    with reading(corpus / "lilcom" / "train", num) as (reader, decoders):
+        reader.read(0)
+        for decoder in decoders._decoders:
+            decoder.process.kill()
+            decoder.process.join()
+        message = r"a process that loads batches was killed.*want of memory; lower train\.loader_processes"
+        for _ in range(2):
+            with pytest.raises(AsrtoolError, match=message):
+                read_all(reader)
+
+
+def test_a_process_that_is_killed_at_work_is_noticed(corpus: Path) -> None:
+    """Stopped before it can answer, and then killed."""
+    with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
+        reader.read(0)
+        process = decoders._decoders[0].process
+        assert process.pid
+        os.kill(process.pid, signal.SIGSTOP)
+        reader.fetch([len(reader.index) - 1])
+        process.kill()
+        with pytest.raises(AsrtoolError, match="a process that loads batches was killed"):
+            reader.read(len(reader.index) - 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpus: Path, number: int) -> None:
+    with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
+        reader.read(0)
+        process = decoders._decoders[0].process
+        assert process.pid
+        os.kill(process.pid, number)
+        last = len(reader.index) - 1
+        assert len(reader.read(last)) == reader.index[last].num_frames
+        assert process.is_alive()
+
+
+def test_processes_end_when_their_reader_is_no_longer_used(corpus: Path) -> None:
+    decoders = Decoders(1, "speaker")
+    reader = FeatureReader(corpus / "lilcom" / "train", "speaker", decoders=decoders)
+    reader.read(0)
+    process = decoders._decoders[0].process
+    del reader, decoders
+    process.join(60)
+    assert not process.is_alive()
+
+
+LEARNER = """
+import os, sys, time
+from pathlib import Path
+from asrtool.corpus.decoders import Decoders
+from asrtool.corpus.shard import FeatureReader
+if __name__ == "__main__":
+    decoders = Decoders(2, "speaker")
+    reader = FeatureReader(Path(sys.argv[1]), "speaker", decoders=decoders)
+    reader.fetch(range(len(reader.index)))
+    reader.read(0)
+    os.write(1, b"reads\\n")
+    if sys.argv[2] == "waits":
+        time.sleep(600)
+    if sys.argv[2] == "fails":
+        raise RuntimeError
+"""
+
+
+@pytest.mark.parametrize("how", ["waits", "ends", "fails"])
+def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Path, how: str) -> None:
+    """Killed, at its end, and by an exception; none of which closes anything."""
+    script = tmp_path / "learner.py"
+    script.write_text(LEARNER)
+    command = [sys.executable, str(script), str(corpus / "lilcom" / "train"), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as learner:
+        assert learner.stdout is not None
+        assert learner.stdout.readline() == "reads\n"
+        if how == "waits":
+            learner.kill()
+        # The pipe ends when all who hold it have, the processes among them.
+        ended = threading.Thread(target=learner.stdout.read, daemon=True)
+        ended.start()
+        ended.join(100)
+        assert not ended.is_alive()
+        assert learner.wait(100) == {"waits": -signal.SIGKILL, "ends": 0, "fails": 1}[how]
