@@ -134,7 +134,8 @@ class FeatureReader:
         self.num_bins = self._cmvn.num_bins
         self._decoders = decoders
         self._first, num_frames = _places(self.index)
-        self._kept_shards = len(self._first) if num_frames * self.num_bins * 4 <= cache_bytes else WINDOW_SHARDS
+        window = 2 * WINDOW_SHARDS if decoders else WINDOW_SHARDS  # the next one is read while this one is trained
+        self._kept_shards = len(self._first) if num_frames * self.num_bins * 4 <= cache_bytes else window
         self._shards: OrderedDict[int, list[np.ndarray] | Loading] = OrderedDict()
 
     def fetch(self, positions: Iterable[int]) -> None:

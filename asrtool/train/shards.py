@@ -83,6 +83,9 @@ class Shards(BatchSource):
             normaliser=batch.normaliser,
         )
 
+    def expect(self, batch: Planned) -> None:
+        self.reader.fetch(self.columns.positions[batch.content].tolist())
+
     def close(self) -> None:
         if self.decoders:
             self.decoders.close()

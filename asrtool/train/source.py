@@ -84,6 +84,10 @@ class BatchSource(ABC):
     def read(self, batch: Planned) -> TrainingBatch:
         """The batch itself; called in a thread."""
 
+    def expect(self, batch: Planned) -> None:
+        """Batches of the window of `batch` come soon; called as `read` is, which need not wait for what this begins."""
+        return
+
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
         """`batches`, read up to `prefetch` ahead."""
         return load_ahead(self.read, batches, prefetch)

@@ -34,6 +34,7 @@ TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
 TEST_COLUMNS = "tests/unit/train/test_columns.py"
+TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
@@ -579,6 +580,27 @@ PATCHES = (
         "size, longest = 1, length",
         "size, longest = 1, 0",
         ("tests/unit/corpus/test_batches.py",),
+    ),
+    Patch(
+        "error-of-a-shard-swallowed",
+        "asrtool/corpus/decoders.py",
+        "self._found = error or map_shared(self.path, self._shape)",
+        "self._found = map_shared(self.path, self._shape)",
+        (TEST_DECODERS,),
+    ),
+    Patch(
+        "pipe-kept-open-behind-a-killed-process",
+        "asrtool/corpus/decoders.py",
+        "        other.close()  # or",
+        "        self._other = other  # or",
+        (TEST_DECODERS + "::test_a_process_that_is_killed_at_work_is_noticed",),
+    ),
+    Patch(
+        "window-behind-is-the-same-one",
+        "asrtool/train/plan.py",
+        "if part.window(slot) != window:",
+        "if part.window(slot) == window:",
+        (TEST_PLAN,),
     ),
     # Language models
     Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),
