@@ -69,7 +69,7 @@ class Shards(BatchSource):
         return list(self._planned(plan_eval(self.lengths, self.max_frames)))
 
     def read(self, batch: Planned) -> TrainingBatch:
-        positions = self.columns.positions[batch.content].tolist()
+        positions = self._positions(batch)
         self.reader.fetch(positions)
         loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
         targets = [torch.from_numpy(self.columns.targets(row)) for row in batch.content]
@@ -84,7 +84,7 @@ class Shards(BatchSource):
         )
 
     def expect(self, batch: Planned) -> None:
-        self.reader.fetch(self.columns.positions[batch.content].tolist())
+        self.reader.fetch(self._positions(batch))
 
     def close(self) -> None:
         if self.decoders:
@@ -100,6 +100,11 @@ class Shards(BatchSource):
             normalisers = np.add.reduceat(self.columns.normalisers[rows], begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
                 yield Planned(batch.indices, len(batch.indices), normaliser, window=batch.window)
+
+    def _positions(self, batch: Planned) -> list[int]:
+        """In the index, of its utterances."""
+        found: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
+        return found
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id
