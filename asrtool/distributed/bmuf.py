@@ -5,8 +5,8 @@ momentum they begin at w' = W. With Nesterov's they begin at w' = W + eta D, whe
 With eta = 0 and zeta = 1 either is plain periodic averaging. Buffers are plainly averaged: momentum would carry a
 variance below zero.
 
-The paper was not at hand. The implementations of Nesterov's in CNTK and fairseq differ: they add D + eta D to w' instead
-of W, so that what each block begins ahead adds up, and a steady G moves the weights 1 + eta times as far.
+The paper was not at hand. CNTK and fairseq do it otherwise: they add D + eta D to w' instead of W, so that what each
+block begins ahead adds up, and a steady G moves the weights 1 + eta times as far.
 """
 
 from __future__ import annotations
