@@ -30,6 +30,7 @@ MAX_FACTOR = 10_000
 @click.option(
     "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Emulated compute: wait X ms a step instead."
 )
+@click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
 def train(
     features: Path,
@@ -37,13 +38,15 @@ def train(
     out: Path,
     slow: tuple[str, ...],
     compute_ms: float | None,
+    join: bool,
     config: Config,
 ) -> None:
     """Train the acoustic model on FEATURES/train, with FEATURES/dev to compare checkpoints.
 
     Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
-    command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. Settings:
-    [model], [specaugment], [train], [distributed].
+    command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. With --join,
+    beside the same options, this is one more of a training that runs. Settings: [model], [specaugment], [train],
+    [distributed].
     """
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import ACOUSTIC
@@ -52,7 +55,7 @@ def train(
 
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
-    start_training(features, tokenizer, out, config, injection, sys.argv[1:], code)
+    start_training(features, tokenizer, out, config, injection, sys.argv[1:], code, join)
 
 
 def _slowness(text: str) -> tuple[int, float]:

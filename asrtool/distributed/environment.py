@@ -6,12 +6,18 @@ import os
 
 from asrtool.errors import AsrtoolError
 
+JOINED = "ASRTOOL_JOINED_ATTEMPT"  # of a training that runs and that this process joins: the token of its attempt
 LOST = 75  # exit code of a learner that exits because it lost another; EX_TEMPFAIL of sysexits.h
 
 
 def is_learner() -> bool:
     """Whether this process was started as one of several learners."""
     return "RANK" in os.environ and "MASTER_ADDR" in os.environ
+
+
+def joined_attempt() -> str:
+    """The token of the attempt that this process joins as a learner; empty where it began with the others."""
+    return os.environ.get(JOINED, "")
 
 
 def check_environment() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.view import View
 
 STOP = b"stop"  # other orders are the number of a neighbour
+NUM_STEPS = struct.Struct("<q")
+LOOK = b"look"  # in place of a cut: the weights are asked for, and no exchange
 CUT = struct.Struct("<q?")  # the last cut of the learner that asks, and whether the path of its snapshot follows it
 DONE, REFUSED, UNSEEN = b"done", b"refused", b"unseen"  # of an answer; the last where the path leads nowhere
 LOOK_MS = 500  # an exchange with a learner that is lost is abandoned so soon after the loss is known
@@ -34,6 +36,11 @@ class Address:
     machine: str  # on which `local` can be reached, nothing where that cannot be known
     local: str  # by a Unix socket
     remote: str
+
+    @property
+    def host(self) -> str:
+        """Of `remote`."""
+        return self.remote.removeprefix("tcp://").rpartition(":")[0]
 
 
 def this_machine() -> str:
@@ -73,7 +80,8 @@ class Exchanger:
         self.address = Address(this_machine(), f"ipc://@asrtool-{os.getpid()}-{port}", f"tcp://{host}:{port}")
         if self.address.machine:
             self.answers.bind(self.address.local)
-        self.addresses: Mapping[int, Address] = {}
+        self.addresses: dict[int, Address] = {}
+        self.num_steps = 0  # of this learner, for one that joins
         self.is_live: Callable[[int], bool] = lambda _: True  # whether a learner is not lost
         self.requests: dict[int, zmq.Socket[bytes]] = {}
         self.answered: zmq.MessageTracker | None = None
@@ -200,8 +208,11 @@ class Exchanger:
         return torch.frombuffer(message.buffer, dtype=self.view.message_type)
 
     def _answer(self) -> None:
-        learner = self.answers.recv()
-        cut, is_seen = CUT.unpack(self.answers.recv())
+        learner, what = self.answers.recv(), self.answers.recv()
+        if what == LOOK:
+            self._show(learner)
+            return
+        cut, is_seen = CUT.unpack(what)
         asked = self.answers.recv(copy=False)
         sent = None if is_seen else (self._snapshot(asked), self._answer_memory())
         messages = sent or self._see(learner, asked.bytes.decode())
@@ -238,3 +249,29 @@ class Exchanger:
         except zmq.NotDone:
             return False
         return True
+
+    def _show(self, learner: bytes) -> None:
+        """Send the weights to one that joins, and the steps that they have taken here."""
+        weights_P = self.view.copy()
+        self.answers.send(learner, zmq.SNDMORE)
+        self.answers.send(NUM_STEPS.pack(self.num_steps), zmq.SNDMORE)
+        self.answers.send(as_bytes(weights_P), copy=False)
+        self.num_bytes += weights_P.nbytes
+
+
+def fetch(address: Address, out_P: Tensor, wait: Callable[[], bool]) -> int | None:
+    """Copy the weights of the learner at `address` to `out_P`; the steps of that learner.
+
+    None where it has not answered while `wait`, asked every LOOK_MS, was true.
+    """
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        is_here = address.machine and address.machine == this_machine()
+        socket.connect(address.local if is_here else address.remote)
+        socket.send(LOOK)
+        while not socket.poll(LOOK_MS):
+            if not wait():
+                return None
+        (num_steps,) = NUM_STEPS.unpack(socket.recv())
+        out_P.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))
+        return int(num_steps)

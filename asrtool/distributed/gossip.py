@@ -1,16 +1,21 @@
 """Gossip: after each step a learner begins an exchange with a partner, which takes place during the next.
 
-Partners are of the learners that train: one that is lost is left out from the step on at which this is known.
+Partners are of the learners that train: one that is lost is left out, and one that joins is among them, from the step
+on at which this is known.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import random
 from typing import Any
 
 from torch import Tensor
 
 from asrtool.distributed.clock import clock_of
-from asrtool.distributed.exchange import Exchanger
+from asrtool.distributed.exchange import Address, Exchanger, fetch
+from asrtool.distributed.members import Ended
 from asrtool.distributed.strategy import MixingRule, StepCost
 from asrtool.distributed.swap import swap_of
 from asrtool.distributed.topology import EDGE_WEIGHT, Partner
@@ -43,10 +48,40 @@ class Gossip(MixingRule):
     def start(self) -> None:
         self.view = View(self.weights_P.cpu(), self.message_type)
         if self.world.size > 1:
-            self.exchanger = Exchanger(self.view, self.weight, own_address(self.world))
-            self.exchanger.addresses = dict(enumerate(self.world.gather(self.exchanger.address)))
+            known = self._find_all() if self.world.joins else None
+            hosts = [address.host for address in known.values()] if known else None
+            self.exchanger = Exchanger(self.view, self.weight, own_address(self.world, hosts))
+            self.exchanger.addresses = known or dict(enumerate(self.world.gather(self.exchanger.address)))
             self.exchanger.is_live = lambda learner: learner in self.world.live
+            if self.world.members:  # for those that join
+                self.world.store.set(_key(self.world.rank), json.dumps(vars(self.exchanger.address)))
         self.swap = swap_of(self.view, self.weights_P, self.exchanger)
+
+    def _find_all(self) -> dict[int, Address]:
+        return {learner: self._find(learner) for learner in self.world.live}
+
+    def _find(self, learner: int) -> Address:
+        """Where a learner answers, which it has said before it was among those that train."""
+        return Address(**json.loads(self.world.store.get(_key(learner))))
+
+    def adopt(self) -> int | None:
+        """A copy of what another has, drawn at random; another one where that is lost."""
+        assert self.exchanger
+        for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
+            num_steps = fetch(address, self.weights_P, functools.partial(self._is_there, learner))
+            if num_steps is not None:
+                self.num_steps = num_steps
+                return learner
+        raise Ended
+
+    def _is_there(self, learner: int) -> bool:
+        members = self.world.members
+        assert members
+        members.look(self.world.store)
+        return learner in members.live and not members.closed
+
+    def join(self, cut: int) -> None:
+        self.view.begin_from(self.weights_P.cpu(), cut)
 
     def mix(self) -> StepCost:
         begin = self.clock.mark()
@@ -54,6 +89,7 @@ class Gossip(MixingRule):
         self.num_steps += 1
         if self.exchanger is None:
             return StepCost()
+        self.exchanger.num_steps = self.num_steps
         before, self.num_bytes = self.num_bytes, self.exchanger.num_bytes
         skipped, self.num_skipped = self.num_skipped, self.num_busy + self.exchanger.num_refused
         (comm_s,) = self.clock.seconds((begin, self.clock.mark()))
@@ -68,7 +104,9 @@ class Gossip(MixingRule):
 
     def begin(self) -> None:
         partner = self._partner()
-        if self.exchanger and partner not in (None, self.world.rank):
+        if self.exchanger and partner is not None and partner != self.world.rank:
+            if partner not in self.exchanger.addresses:
+                self.exchanger.addresses[partner] = self._find(partner)
             self.num_busy += not self.swap.begin(partner)
 
     def _partner(self) -> int | None:
@@ -100,3 +138,8 @@ class Gossip(MixingRule):
         self.swap.close()
         if self.exchanger:
             self.exchanger.close()
+
+
+def _key(learner: int) -> str:
+    """The key of the address of `learner`."""
+    return f"address/{learner}"

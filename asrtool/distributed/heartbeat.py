@@ -105,7 +105,8 @@ class Heartbeat:
             self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
             return False
         before, live = self.next, members.live
-        self.next = live[(live.index(self.rank) + 1) % len(live)]
+        joins = self.rank not in live  # so far it looks after nobody
+        self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
         return self.next != before
 
     def _look_after_next(self, store: Store, members: Members, survival: Survival, num_silent: int) -> None:

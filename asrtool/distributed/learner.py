@@ -34,7 +34,9 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> I
         world = join_learners()
     if survival and world.size > 1:
         world.members = Members(world.size, world.rank)
-    if world.rank:
+        if world.joins:
+            world.members.look(world.store)
+    if world.rank and not world.joins:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
     try:
         with Heartbeat(world, timeout_s, survival):

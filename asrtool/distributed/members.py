@@ -1,4 +1,4 @@
-"""The members of a training: who trains, after learners were lost.
+"""The members of a training: who trains, after learners were lost and others joined.
 
 They are a list of changes in the store, to which any learner adds and which all read in the same order, so all know
 the same members after the same number of changes. The last one is that the training ends: who is a member then ends
@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
+
+
+class Ended(Exception):
+    """The training ends, so no learner joins it any more."""
 
 
 Left = tuple[int, int, int]  # a batch that is dealt again: round, epoch and position, each from 0
@@ -46,10 +50,11 @@ class Members:
     """Who trains, of `size` learners at first. `live` and the other attributes may be read by any thread."""
 
     def __init__(self, size: int, rank: int | None = None) -> None:
-        """Learner `rank` logs the losses while it is the first one."""
+        """Learner `rank` logs who joins and who is lost while it is the first one."""
         self.size = size
         self._rank = rank
-        self.live = tuple(range(size))
+        self.live = tuple(range(size))  # in the order of their entries, so the first of those left is known to all
+        self.joined: dict[int, int] = {}  # learner -> the last cut that it has no part in
         self.losses: dict[int, Loss] = {}
         self.again: list[Left] = []  # batches that are dealt again
         self.closed = False  # whether the training ends
@@ -66,6 +71,20 @@ class Members:
     def lose(self, store: Store, loss: Loss) -> None:
         """Learner `loss.rank` is lost, unless it is already, or the training ends."""
         self._add(store, {"lost": vars(loss)}, lambda: loss.rank in self.losses or self.closed)
+
+    def join(self, store: Store, rank: int, cut: int) -> bool:
+        """Learner `rank` trains as well, with a part in the cuts behind `cut`, unless the training ends: whether so."""
+        self._add(store, {"joined": (rank, cut)}, lambda: rank in self.joined or self.closed)
+        return rank in self.live
+
+    def at(self, cut: int) -> tuple[int, ...]:
+        """Those that train and have a part in `cut`."""
+        return tuple(rank for rank in self.live if self.joined.get(rank, 0) < cut)
+
+    @property
+    def ever(self) -> Sequence[int]:
+        """All that there have been."""
+        return (*range(self.size), *self.joined)
 
     def deal_again(self, store: Store, left: Sequence[Left]) -> None:
         """Nobody has trained these, and none is in `again`; by the learner that ends the training."""
@@ -101,6 +120,12 @@ class Members:
             self.closed = True
         elif "again" in change:
             self.again += _left(change["again"])
+        elif "joined" in change:
+            rank, cut = change["joined"]
+            self.joined[rank] = cut
+            self.live += (rank,)
+            if self._rank in self.live[:1]:
+                logging.info("learner %d joined: %d train", rank, len(self.live))
         else:
             lost = change["lost"]
             loss = Loss(**{**lost, "left": _left(lost["left"])})

@@ -15,6 +15,8 @@ STEP_EACH = ("ps-async", "hogwild")
 MESSAGE_TYPES = ("fp32", "bf16")
 SURVIVING = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # strategies whose learners train without those lost
 
+JOINABLE = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # those that a learner can join while they train
+
 
 @dataclass(frozen=True)
 class Distributed:
@@ -32,6 +34,11 @@ class Distributed:
     def survives(self) -> bool:
         """Whether the others train without a learner that is lost."""
         return self.strategy.name in SURVIVING
+
+    @property
+    def joinable(self) -> bool:
+        """Whether a learner can join while others train."""
+        return self.strategy.name in JOINABLE
 
     def __post_init__(self) -> None:
         positive("distributed", self, "timeout_s")

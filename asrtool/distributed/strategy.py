@@ -122,6 +122,16 @@ class Strategy(ABC):
     def give_back(self, snapshot: Snapshot) -> None:
         """`values_P` of `snapshot` are not read any more."""
 
+    def adopt(self) -> int | None:
+        """Instead of the first `synchronise`, where this learner joins others: take the weights of one; its rank.
+
+        None where learners exchange none. Raises Ended where there is none any more.
+        """
+        return None
+
+    def join(self, cut: int) -> None:
+        """After `adopt`: the next snapshot is of a cut behind `cut`."""
+
     @abstractmethod
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         """Continue from those of a snapshot, once the model holds the weights that stood for all."""
@@ -159,6 +169,13 @@ class MixingRule(ABC):
 
     def give_back(self, values_P: Tensor) -> None:
         """What was recorded is not read any more."""
+
+    def adopt(self) -> int | None:
+        """As that of a strategy."""
+        return None
+
+    def join(self, cut: int) -> None:
+        """As that of a strategy."""
 
     def state(self) -> dict[str, Any]:
         """What `load_state` needs beside the weights."""
@@ -259,6 +276,12 @@ class LocalReplica(Strategy):
     def give_back(self, snapshot: Snapshot) -> None:
         if self.asynchronous and snapshot.values_P is not None:
             self.mixing.give_back(snapshot.values_P)
+
+    def adopt(self) -> int | None:
+        return self.mixing.adopt()
+
+    def join(self, cut: int) -> None:
+        self.mixing.join(cut)
 
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         offset, values_P = learner["offset"], learner["values_P"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import resource
@@ -20,15 +21,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from asrtool.distributed.environment import LOST
+from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.parent import end_with
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # passed on to the learner
 POLL_S = 0.5
+END_S = 60.0  # for a supervisor to end its learner
+NONE = -1  # in place of a number, where a learner ended before it had one
 
 
 def report_lost(out: Path, rank: int, why: str) -> None:
@@ -76,26 +80,76 @@ def supervise(out: Path, rank: int, final: Path) -> None:
     the child was killed and others have ended the training, with code 0.
     """
     forget_lost(out, rank)
+    child = _fork()
+    if child == 0:
+        return
+    _on_stop(functools.partial(_send, child))
+    code = _wait(out, rank, child)
+    if _is_survived(out, rank, code):
+        _on_stop(signal.SIG_DFL)
+        _report_end(out, rank, code)
+        while _is_any_training(out):
+            time.sleep(POLL_S)
+        code = 0 if final.exists() else code
+    _exit(code)
+
+
+def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) -> None:
+    """Return in a child, which is to join a training in `out` as the learner that `draw_number` gives there.
+
+    In this process it never returns: it exits with the code of the child, without waiting for the others where that was
+    killed, since no launcher knows it; with 0 where the others ended the training first, by writing `final`. Asked to
+    stop, the child leaves the others, which do not stop.
+    """
+    reading, writing = os.pipe()
+    child = _fork()
+    if child == 0:
+        os.close(reading)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of a terminal is for its supervisor
+        rank = draw_number()
+        forget_lost(out, rank)
+        os.write(writing, str(rank).encode())
+        os.close(writing)
+        return
+    os.close(writing)
+    stopped: list[int] = []
+    _on_stop(lambda number: (stopped.append(number), _send(child, signal.SIGKILL)))
+    with open(reading, "rb") as pipe:
+        number = pipe.read()
+    rank = int(number or NONE)
+    code = _wait(out, rank, child)
+    if rank != NONE and _is_survived(out, rank, code):
+        _report_end(out, rank, code, "left" if stopped else "")
+    _exit(128 + stopped[0] if stopped else 0 if code == LOST and final.exists() else code)
+
+
+def _fork() -> int:
+    """The child, in which it returns 0 and which ends with this process."""
     sys.stdout.flush()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         end_with(parent)
-        return
+    return child
+
+
+def _on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
+    """What this process does when it is asked to stop by a signal of that number."""
+    handler = (lambda number, _: act(number)) if callable(act) else act
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: _send(child, number))
+            signal.signal(number, handler)
+
+
+def _wait(out: Path, rank: int, child: int) -> int:
+    """The exit code of `child`, which is killed where others take it for lost."""
     threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if _is_survived(out, rank, code):
-        for number in STOPS:
-            signal.signal(number, signal.SIG_DFL)
-        report_lost(out, rank, f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others")
-        while _is_any_training(out):
-            time.sleep(POLL_S)
-        code = 0 if final.exists() else code
-    _exit(code)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _report_end(out: Path, rank: int, code: int, why: str = "") -> None:
+    report_lost(out, rank, why or (f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others"))
 
 
 def _is_survived(out: Path, rank: int, code: int) -> bool:
@@ -113,6 +167,21 @@ def _kill_when_lost(out: Path, rank: int, child: int) -> None:
     while not lost_path(out, rank).exists():
         time.sleep(POLL_S)
     _send(child, signal.SIGKILL)
+
+
+def end_joined(out: Path, size: int) -> None:
+    """Before learners start in `out`, of which there are `size`: end those that had joined earlier ones.
+
+    AsrtoolError where one does not end.
+    """
+    until = time.monotonic() + END_S
+    for path in (out / "learners").glob("*.lock"):
+        if path.stem.isdecimal() and int(path.stem) >= size:
+            report_lost(out, int(path.stem), "joined learners that are there no more")
+            while _is_locked(path):
+                if time.monotonic() > until:
+                    raise AsrtoolError(f"{out}: learner {path.stem}, which joined earlier, trains on", "end its process")
+                time.sleep(POLL_S)
 
 
 def _is_any_training(out: Path) -> bool:

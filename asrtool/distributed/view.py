@@ -52,6 +52,18 @@ class View:
         self._open: list[Recorded] = []  # recorded while it was under way
         self._spare_P: Tensor | None = None
 
+    def begin_from(self, weights_P: Tensor, cut: int) -> None:
+        """Become `weights_P` behind `cut`, before the first exchange."""
+        with self.lock:
+            self.v_P.copy_(weights_P)
+            self.base_P.copy_(weights_P)
+            self.cut = cut
+
+    def copy(self) -> Tensor:
+        """v as it is now."""
+        with self.lock:
+            return self.v_P.clone()
+
     def ask(self, out_P: Tensor) -> int:
         """Begin an exchange: round v into `out_P`, of the type of messages. Returns the last cut, to be sent along."""
         with self.lock:

@@ -139,6 +139,11 @@ class WorkQueue:
             group = batches[place // group_size * group_size :][:group_size]
             yield Assignment(found, batches[place] if place < len(batches) else None, group, number, num_cuts)
 
+    def look(self) -> tuple[int, int] | None:
+        """The next round that the counter gives, and the cuts before it; None where the assignment has ended."""
+        value = self.world.store.add(COUNTER, 0)
+        return None if value >= END else (value % CUT, value // CUT)
+
     def cuts_between(self, first: int, last: int) -> list[int] | None:
         """Those of `cuts` from number `first` to `last`, also where another learner asked for them.
 
@@ -238,7 +243,7 @@ class WorkQueue:
         if not (found and windows):
             return ()
         if self._claims is None or self._claims.epoch != found.epoch:
-            place = self.world.rank / self.world.size
+            place = self.world.rank % self.world.size / self.world.size
             self._claims = Claims(self.world.store, found.epoch, windows, place, self.rule.group_size)
         return [self._claims.claim(member) for member in range(len(found.slots))]
 

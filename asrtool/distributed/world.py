@@ -22,11 +22,12 @@ import torch.distributed as collectives
 # if there is one, and keep it for ever. Optimizers import it at their first step; by then there is one.
 import torch.distributed.nn.functional
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from asrtool.distributed.attempt import join_attempt, store_of
-from asrtool.distributed.environment import is_learner
+from asrtool.distributed.attempt import host_key, join_attempt, store_of
+from asrtool.distributed.environment import is_learner, joined_attempt
 from asrtool.distributed.interface import address_on
 from asrtool.distributed.members import Members
 
@@ -36,6 +37,7 @@ COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # Machines start their learners at the same time; one that reads Python and torch from a slow disk may need minutes
 # longer.
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
+JOIN_TIMEOUT = timedelta(seconds=20)  # for a connection to a store that answered a moment ago
 LOOPBACK = "127."
 MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `message_type` of the settings names
 
@@ -52,6 +54,7 @@ class World:
     attempt: str = ""  # token, before each key of the store
     interface: str = ""  # on which weights are exchanged, where a person has chosen one
     members: Members | None = None  # where the others train without a learner that is lost
+    joins: bool = False  # whether this learner joins others that train, of which `size` began
     ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
 
     @property
@@ -66,7 +69,7 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this learner makes checkpoints and reports: the one of lowest rank of those that train."""
+        """Whether this learner makes checkpoints and reports: the first one of those that train."""
         return self.rank == self.live[0]
 
     def gather(self, value: Value) -> list[Value]:
@@ -111,12 +114,12 @@ class World:
         collectives.all_gather(slices_P, own_P.clone(), group=self.group)
 
     def regroup(self) -> None:
-        """From now on collectives are those of the members alone; all of these call this, when there will be no others.
+        """From now on collectives are those of the members; all of these call this, when there will be no others.
 
         RuntimeError where one is lost.
         """
         assert self.members
-        if not self.members.losses:
+        if self.members.live == tuple(range(self.size)):
             return
         leave_world()
         self.ranks, self.size, self.group = self.members.live, len(self.members.live), None
@@ -140,6 +143,8 @@ def join_learners() -> World:
     """Wait until all learners have joined; AsrtoolError where some have not. Alone where the environment names none."""
     if not is_learner():
         return World()
+    if attempt := joined_attempt():
+        return _join_running(attempt)
     store, rank, size = next(iter(rendezvous("env://")))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     timeout = RENDEZVOUS_TIMEOUT if local_size < size else COLLECTIVE_TIMEOUT  # the launcher watches those of a machine
@@ -147,13 +152,25 @@ def join_learners() -> World:
     return World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
 
 
+def _join_running(attempt: str) -> World:
+    """That of a learner that joins those of `attempt`; it is in no collective before the end."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    whole = TCPStore(address, port, is_master=False, timeout=JOIN_TIMEOUT)
+    whole.set_timeout(COLLECTIVE_TIMEOUT)
+    rank, size, local_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    store = store_of(attempt, whole)
+    store.set(host_key(rank), socket.gethostname())
+    return World(rank, size, local_size, store, attempt=attempt, joins=True)
+
+
 def init_collectives(world: World) -> None:
-    """After `join_learners`: connect all learners."""
+    """After `join_learners`: connect all learners, but for one that joins them."""
     if world.store is None:
         return
     if torch.cuda.is_available():
         choose_gpu()
-    connect(world, "collectives")
+    if not world.joins:
+        connect(world, "collectives")
 
 
 def connect(world: World, prefix: str) -> None:
@@ -189,15 +206,16 @@ def leave_world() -> None:
         gc.collect()
 
 
-def own_address(world: World) -> str:
-    """The address of this machine as the learners of `world` see it; all of them call this.
+def own_address(world: World, known: Sequence[str] | None = None) -> str:
+    """The address of this machine as the learners of `world` see it; all of them call this, or those of others `known`.
 
     AsrtoolError where it is to be that on an interface, and this machine has none there.
     """
     if world.interface:
         return address_on(world.interface)
     address = address_towards(os.environ.get("MASTER_ADDR", "localhost"))
-    others = [other for other in world.gather(address) if not other.startswith(LOOPBACK)]
+    found = world.gather(address) if known is None else known
+    others = [other for other in found if not other.startswith(LOOPBACK)]
     # To itself the machine of learner 0 may be 127.0.1.1, as Debian has it.
     return address_towards(others[0]) if others and address.startswith(LOOPBACK) else address
 

@@ -134,14 +134,25 @@ class Assembly:
             self._evaluate(state)
 
     def _wait_for_parts(self, number: int) -> Sequence[int]:
-        """The learners that are not lost, once their parts of a cut are there; none where training ends before."""
+        """The learners that have one, once their parts of a cut are there; none where training ends before.
+
+        Where one joins meanwhile that has a part, others may have exchanged with it before the cut: it counts as well.
+        """
         world = self.world
         while not self.checkpointer.closing.is_set():
-            ranks = world.live
-            if world.store.check([announced(number, rank) for rank in ranks]):
+            ranks = self._with_part(number)
+            there = world.store.check([announced(number, rank) for rank in ranks])
+            if there and ranks == self._with_part(number):
                 return ranks
             time.sleep(POLL_S)
         return ()
+
+    def _with_part(self, number: int) -> Sequence[int]:
+        members = self.world.members
+        if not members:
+            return self.world.live
+        members.look(self.world.store)
+        return members.at(number)
 
     def _keep(self, new: Saved) -> None:
         saved = [*(entry for entry in self.saved if entry.step != new.step), new]
@@ -194,7 +205,7 @@ class Assembly:
                 part["record_bytes"], part["samples"], part["frames"], part["padded_frames"], spans
             )
         self.skipped = False
-        self._add_lost(cut.state.step)
+        self._add_lost(cut.state.step, cut.number)
         of_all = self.trained.values()
         spans = itertools.chain(*(one.trained for one in of_all))
         lengths = [self.trained.get(rank, Trained(0)).record_bytes for rank in range(max(self.trained) + 1)]
@@ -220,16 +231,17 @@ class Assembly:
 
     def result(self) -> Result:
         """What has come of all checkpoints, at the end."""
-        self._add_lost(math.inf)
+        self._add_lost(math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
         return Result(self.saved, self.unevaluated, self.ledger, lost)
 
-    def _add_lost(self, last_step: float) -> None:
-        """Count what lost learners have trained before the cut behind `last_step`."""
+    def _add_lost(self, last_step: float, cut: float) -> None:
+        """Count what lost learners have trained before the `cut` behind `last_step`; not those that joined behind it."""
         members = self.world.members
         for rank, loss in members.losses.items() if members else ():
             before = self.trained.setdefault(rank, Trained(0))
-            self.trained[rank] = before.extended(self.out, rank, loss.record_bytes, last_step)
+            if members and members.joined.get(rank, 0) < cut:
+                self.trained[rank] = before.extended(self.out, rank, loss.record_bytes, last_step)
 
     def _evaluate(self, state: State) -> None:
         try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,16 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
     content = read_torch(path, "checkpoint", KEYS)
     if content["format"] != FORMAT:
         raise AsrtoolError(f"{path}: checkpoint of format {content['format']}, expected {FORMAT}", "train again")
-    fields = dict(content["state"])
-    fields["saved"] = [Saved(**entry) for entry in fields["saved"]]
-    fields["origins"] = [Origin(**entry) for entry in fields["origins"]]
-    return content, State(**fields)
+    return content, state_of(content["state"])
+
+
+def state_of(fields: Mapping[str, Any]) -> State:
+    """That of which these are the fields, as in a checkpoint or from JSON."""
+    state = State(**fields)
+    state.saved = [Saved(**entry) for entry in fields["saved"]]
+    state.origins = [Origin(**entry) for entry in fields["origins"]]
+    state.untrained = [(epoch, first, end) for epoch, first, end in fields["untrained"]]
+    return state
 
 
 def load_newest(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from asrtool.distributed.members import Loss
+from asrtool.distributed.members import Ended, Loss
 from asrtool.distributed.strategy import Strategy
 from asrtool.distributed.work_queue import BatchNumber, WorkQueue
 from asrtool.distributed.world import World
@@ -87,6 +87,15 @@ class Cuts:
     reached: Reached
     lock: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # of the folder
     lost: list[Trained] = dataclasses.field(default_factory=list)  # what lost ones have, since then
+
+    def join(self) -> int:
+        """This learner joins others, where they are now: the last cut that it has no part in. Raises Ended."""
+        place = self.queue.look()
+        found = self.plan.round(place[0]) if place else None
+        if not (place and found):
+            raise Ended
+        self._reached(found.epoch, place[1])
+        return self.reached.cut
 
     def reach(self, epoch: int, slot: int, num_cuts: int) -> None:
         """Before the step of the round from `slot` of `epoch` on: the checkpoints of the cuts before it.
@@ -217,7 +226,7 @@ class Cuts:
         self.world.barrier()  # who has ended would be taken for lost
 
     def _regroup(self) -> Collection[Loss]:
-        """Where some were lost, the others have collectives without them from here on; who was lost."""
+        """Where some were lost or joined, the members have collectives of their own from here on; who was lost."""
         members = self.world.members
         if not members:
             return ()
@@ -225,7 +234,7 @@ class Cuts:
         self.state.learners = list(members.live)
         self.records.end_lost(members.losses)
         lengths = self.state.record_bytes
-        lengths += [0] * (members.size - len(lengths))
+        lengths += [0] * (max(members.ever) + 1 - len(lengths))
         for rank, loss in members.losses.items():
             lengths[rank] = loss.record_bytes
         return members.losses.values()

@@ -54,11 +54,14 @@ class Inputs:
 
     def are_those_of(self, path: Path) -> bool:
         """Whether the inputs.json `path` says the same; a setting that it lacks had its default."""
-        if not path.exists():
-            return False
+        return path.exists() and not self.differ_from(path)
+
+    def differ_from(self, path: Path) -> str:
+        """The first setting or file for which the inputs.json `path` says something else; empty where none is."""
         found = json.loads(path.read_text(encoding="utf-8"))
         changed = changed_key(flatten(found["settings"]), flatten(self.settings), self.defaults)
-        return not changed and found["sha256"] == self.sha256
+        files = {name for name, _ in found["sha256"].items() ^ self.sha256.items()}
+        return changed or min(files, default="")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.job import Components, Job
+from asrtool.train.joining import begin_of, join, let_join
 from asrtool.train.ledger import Ledger
 from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.metrics import Reports
@@ -110,7 +111,8 @@ class Training:
         self.augment = components.augment
         self.total_samples = self.settings.num_epochs * self.train_set.size().num_samples
         self.checkpointer = Checkpointer(self.out / "checkpoints", self.info, world)
-        found, self.state = self.checkpointer.load() or (None, State())
+        loaded = None if world.joins else self.checkpointer.load()
+        found, self.state = loaded or (None, begin_of(self.checkpointer) if world.joins else State())
         self.precision = self._fix_arithmetic()
         self.model = components.model.to(self.precision.device)
         if found:
@@ -227,18 +229,18 @@ class Training:
         """Train to the end. When asked to stop, a checkpoint is saved first.
 
         Raises AsrtoolError when a loss or gradient is not a number, and when the disk is full; Stopped where another
-        learner was asked to stop.
+        learner was asked to stop; Ended where this one was to join others and they have ended.
         """
         with contextlib.ExitStack() as stack:
             for opened in (self.stop, self.records, self.reports):
-                stack.enter_context(opened)
+                if not (self.world.joins and opened is self.stop):  # one that joined leaves alone: by its supervisor
+                    stack.enter_context(opened)
             for closed in (self.train_set, self.strategy, self.checkpointer, self.snapshots):
                 if closed:
                     stack.enter_context(contextlib.closing(closed))
             self.strategy.start()
-            self.strategy.synchronise()  # the mean that updates are added to
             try:
-                self.cuts.evaluate_what_is_left()
+                self._enter()
                 self._train_steps()
                 self.cuts.end()
             except Stopped:
@@ -246,6 +248,16 @@ class Training:
                 self.checkpointer.drain()
                 self.world.barrier()
                 raise
+
+    def _enter(self) -> None:
+        """Before the first step, with all that begin, or as one that joins them. Raises Ended."""
+        if self.world.joins:
+            join(self.checkpointer, self.strategy, self.model, self.cuts)
+            return
+        self.strategy.synchronise()  # the mean that updates are added to
+        self.cuts.evaluate_what_is_left()
+        if self.distributed.joinable and self.world.members and self.world.is_first:
+            let_join(self.checkpointer, self.state)
 
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""

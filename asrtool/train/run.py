@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.environment import check_environment, is_learner
-from asrtool.distributed.members import Survival
-from asrtool.distributed.settings import Distributed
-from asrtool.distributed.supervisor import forget_lost, supervise, training_there
+from asrtool.distributed.joining import become_learner, rendezvous_path
+from asrtool.distributed.members import Ended, Survival
+from asrtool.distributed.settings import JOINABLE, Distributed
+from asrtool.distributed.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.train.assigned import describe_assigned, examine_lost, forget_assigned
-from asrtool.train.inputs import FINAL, begun_with, open_training
+from asrtool.train.inputs import FINAL, INPUTS, begun_with, open_training
 from asrtool.train.job import Job
 from asrtool.train.stop import Stopped
 
@@ -33,6 +34,41 @@ if TYPE_CHECKING:
     from asrtool.train.loop import Training
 
 FINISHED = "%s: this training is finished"
+ENDED = "%s: this training is about to end, so no learner joins it any more"
+
+
+def join(job: Job) -> None:
+    """Train as a learner more of the training that runs in `job.out`, where it has not ended.
+
+    Raises AsrtoolError where none runs there, where it is of other settings or data, and as `train` does.
+    """
+    if is_learner():
+        raise AsrtoolError("--join under torchrun", "run it by itself, once for each learner that is to join")
+    _check_joinable(job)
+    if (job.out / FINAL).exists():
+        logging.info(FINISHED, job.out)
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher does
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no traces in C++ where the others end first
+    supervise_joining(job.out, functools.partial(become_learner, job.out), job.out / FINAL)
+    try:
+        train(job)
+    except Ended:
+        logging.warning(ENDED, job.out)
+
+
+def _check_joinable(job: Job) -> None:
+    name = job.distributed.strategy.name
+    if not job.distributed.joinable:
+        raise AsrtoolError(
+            f"--join: a training by strategy {name} cannot be joined, expected one of {', '.join(JOINABLE)}",
+            "start it again with more learners: it resumes from its last checkpoint",
+        )
+    if (job.out / INPUTS).exists() and (other := job.inputs.differ_from(job.out / INPUTS)):
+        raise AsrtoolError(
+            f"{job.out}: the training there has another {other}",
+            "join it with the settings and data that it was started with",
+        )
 
 
 def start(job: Job, words: Sequence[str]) -> None:
@@ -119,16 +155,22 @@ def _train_as_learner(job: Job) -> None:
         survival = Survival(job.out, examine_lost)
         forget_lost(job.out, int(os.environ["RANK"]))
     with learner(distributed.timeout_s, survival) as world, contextlib.ExitStack() as stack:
-        finished = world.gather(
-            world.rank == 0 and stack.enter_context(open_training(job.out, job.inputs, world.size))
-        )[0]
-        if not finished:
+        if world.joins or not _open(job, world, stack):
             if world.members:
                 stack.enter_context(training_there(job.out, world.rank))
             try:
                 _train(job, world)
             except Stopped:  # by a signal to another learner
                 sys.exit(128 + signal.SIGTERM)
+
+
+def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
+    """Whether the training is finished; its folder is held by learner 0, and nobody else trains there."""
+    finished = False
+    if world.rank == 0 and not (finished := stack.enter_context(open_training(job.out, job.inputs, world.size))):
+        rendezvous_path(job.out).unlink(missing_ok=True)  # of an earlier attempt
+        end_joined(job.out, world.size)
+    return world.gather(finished)[0]
 
 
 def _train(job: Job, world: World) -> None:
@@ -138,6 +180,7 @@ def _train(job: Job, world: World) -> None:
         training.checkpointer.remove_others(training.state.saved)  # a run killed after its last one has not
         summary = {**_summary(training), **job.finish(training.state)}
         write_text(job.out / FINAL, json.dumps(summary, indent=1) + "\n")
+        rendezvous_path(job.out).unlink(missing_ok=True)
 
 
 def _summary(training: Training) -> dict[str, Any]:
@@ -158,6 +201,7 @@ def _summary(training: Training) -> dict[str, Any]:
         "strategy": training.distributed.strategy.name,
         "num_learners": state.num_learners,
         "lost": {str(loss.rank): loss.why for loss in losses},
+        "joined": list(members.joined) if members else [],
         "num_threads": state.num_threads,
         "precision": state.precision,
         "code": state.code,

@@ -54,7 +54,7 @@ def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[
     if not members.losses:
         return []
     steps, batches = set(), set()
-    for rank in range(members.size):
+    for rank in members.ever:
         loss = members.losses.get(rank)
         first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
         for line, _ in _lines(out, rank, first, loss.record_bytes if loss else None):

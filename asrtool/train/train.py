@@ -10,7 +10,7 @@ from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
-from asrtool.train.run import start
+from asrtool.train.run import join, start
 from asrtool.train.straggler import InjectionOptions
 
 COLUMNS = "index"  # in the folder of a training
@@ -24,13 +24,16 @@ def start_training(
     injection: InjectionOptions,
     words: Sequence[str],
     code: str = "",
+    joins: bool = False,
 ) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
 
     Several learners run ``asrtool`` with the arguments `words`; `code` is the digest of the code that trains, which
-    train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
+    train.json records. As one learner more where it `joins` a training that runs there. Raises AsrtoolError as
+    `asrtool.train.run.start` and `join` do.
     """
-    start(acoustic_job(features, tokenizer, out, config, injection, code), words)
+    job = acoustic_job(features, tokenizer, out, config, injection, code)
+    join(job) if joins else start(job, words)
 
 
 def acoustic_job(

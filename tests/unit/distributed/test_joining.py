@@ -1,0 +1,241 @@
+"""A learner that joins: it begins with the weights of another, and takes part in exchanges, batches and the end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_threads import InRounds, Net, Rendezvous, ThreadWorld, Wishes, at_once, build, give_gradients, weights_of
+from rendezvous import HOST, rendezvous_address
+from torch.distributed import HashStore, TCPStore
+
+from asrtool.distributed import joining, leftovers
+from asrtool.distributed.attempt import store_of
+from asrtool.distributed.leftovers import Leftovers
+from asrtool.distributed.members import Ended, Left, Loss, Members
+from asrtool.distributed.strategy import Strategy
+from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+
+SIZE, NUM_ROUNDS, WAIT_S = 2, 40, 120
+
+
+class MemberWorld(ThreadWorld):
+    """Of learners that survive."""
+
+    def __init__(self, rank: int, rendezvous: Rendezvous, joins: bool = False) -> None:
+        super().__init__(rank, rendezvous)
+        self.members, self.joins = Members(self.size, rank), joins
+        self.members.look(self.store)
+
+    def gather(self, value: Any) -> list[Any]:
+        assert not self.joins, "one that joins is in no collective"
+        return super().gather(value)
+
+
+def lose(store: Any, rank: int) -> None:
+    Members(SIZE).lose(store, Loss(rank, "was ended by SIGKILL", 0))
+
+
+@pytest.fixture
+def rendezvous(monkeypatch: pytest.MonkeyPatch) -> Rendezvous:
+    monkeypatch.setenv("MASTER_ADDR", HOST)
+    return Rendezvous(SIZE)
+
+
+@pytest.fixture
+def two(rendezvous: Rendezvous) -> Iterator[list[Strategy]]:
+    """Learners that have made three steps each and are not of one mind, their exchanges ended."""
+    started = [build("adpsgd-fixed", MemberWorld(rank, rendezvous), Net(rank)) for rank in range(SIZE)]
+    at_once(lambda learner: learner.start(), started)
+    random = np.random.default_rng(1)
+    for _ in range(3):
+        for learner in started:
+            step(learner, random)
+    yield started
+    for learner in started:
+        learner.close()
+
+
+def step(learner: Any, random: np.random.Generator) -> None:
+    give_gradients(learner.model, random)
+    learner.step()
+    learner.mixing.swap.drain()
+
+
+def view_of(learner: Any) -> np.ndarray:
+    values: np.ndarray = learner.mixing.view.copy()[: learner.flat.num_weights].double().numpy()
+    return values
+
+
+def newcomer(rendezvous: Rendezvous, rank: int = SIZE) -> Any:
+    learner = build("adpsgd-fixed", MemberWorld(rank, rendezvous, joins=True), Net(9))
+    learner.start()
+    return learner
+
+
+def test_it_begins_with_the_weights_and_the_count_of_steps_of_one_that_trains(
+    two: list[Strategy], rendezvous: Rendezvous
+) -> None:
+    learner = newcomer(rendezvous)
+    before = weights_of(learner.model)
+    neighbour = learner.adopt()
+    learner.join(4)
+    assert neighbour in (0, 1)
+    assert np.abs(weights_of(learner.model) - before).max() > 0.1
+    np.testing.assert_array_equal(view_of(learner), view_of(two[neighbour]))
+    assert learner.mixing.num_steps == 3
+    assert learner.mixing.view.cut == 4
+    learner.close()
+
+
+def test_one_that_is_lost_gives_no_weights_and_where_all_are_there_is_nothing_to_join(
+    two: list[Strategy], rendezvous: Rendezvous
+) -> None:
+    two[0].close()
+    lose(rendezvous.store, 0)
+    learner = newcomer(rendezvous)
+    assert learner.adopt() == 1
+    two[1].close()
+    lose(rendezvous.store, 1)
+    with pytest.raises(Ended):
+        learner.adopt()
+    learner.close()
+
+
+def test_from_its_entry_on_the_ring_has_it_and_the_mean_moves_by_updates_alone(
+    two: list[Strategy], rendezvous: Rendezvous
+) -> None:
+    learner: Any = newcomer(rendezvous)
+    assert learner.adopt() is not None
+    learner.join(0)
+    assert learner.world.members.join(rendezvous.store, SIZE, 0)
+    everyone: list[Any] = [*two, learner]
+    for other in everyone:
+        other.world.members.look(rendezvous.store)
+        other.mixing.exchanger.take_partners()
+    views = sum(map(view_of, everyone))
+    updates = sum(other.updates_S for other in everyone)
+    random = np.random.default_rng(2)
+    partners = []
+    for _ in range(2):
+        for other in everyone:
+            step(other, random)
+            partners.append(other.mixing.exchanger.take_partners())
+    assert partners[len(everyone) :] == [[1], [2], [0]]
+    for other in everyone:
+        other.mixing.swap.settle()
+    moved = torch.from_numpy(sum(map(view_of, everyone)) - views)
+    sampled = learner.flat.sample(moved.float())
+    expected = sum(other.updates_S for other in everyone) - updates
+    assert float((sampled - expected).norm() / expected.norm()) < 1e-5
+    learner.close()
+
+
+def test_of_a_cut_only_those_have_a_part_that_joined_before_it() -> None:
+    store, members = HashStore(), Members(SIZE)
+    assert members.join(store, 3, 2)
+    assert members.join(store, 2, 0)
+    assert members.live == (0, 1, 3, 2)
+    assert [members.at(cut) for cut in (0, 1, 2, 3)] == [(), (0, 1, 2), (0, 1, 2), (0, 1, 3, 2)]
+    lose(store, 3)
+    members.look(store)
+    assert members.live == (0, 1, 2)
+    assert sorted(members.ever) == [0, 1, 2, 3]
+
+
+def test_a_training_does_not_end_without_one_that_has_just_joined_and_none_joins_one_that_ends() -> None:
+    store, members = HashStore(), Members(SIZE)
+    assert Members(SIZE).join(store, 2, 0)
+    assert not members.close(store, (0, 1))
+    assert members.close(store, (0, 1, 2))
+    assert not Members(SIZE).join(store, 3, 0)
+    members.look(store)
+    assert members.live == (0, 1, 2)
+
+
+STEPS = ("number", "weights", "entry", "ticket", "record", "another ticket", "")
+
+
+class Crew:
+    """Two learners that train a plan, and some that join; each of these dies behind one step of its joining."""
+
+    def __init__(self, dies: Sequence[str]) -> None:
+        self.store = HashStore()
+        self.dies = dies
+        self.trained: list[tuple[int, int]] = []  # round, learner
+        self.waits = threading.Barrier(SIZE + len(dies))
+
+    def run(self) -> None:
+        threads = [threading.Thread(target=self.learn, args=(rank,), daemon=True) for rank in range(SIZE)]
+        threads += [
+            threading.Thread(target=self.join, args=(SIZE + number, behind), daemon=True)
+            for number, behind in enumerate(self.dies)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=WAIT_S)
+            assert not thread.is_alive()
+
+    def queue_of(self, rank: int, members: Members, assigned: list[int]) -> WorkQueue:
+        world = World(rank, SIZE, SIZE, self.store, members=members)
+        left = Leftovers(world, members, lambda: False, lambda: not assigned, self.find_missing)
+        return WorkQueue(world, AssignmentRule(), InRounds([NUM_ROUNDS], 1), Wishes(), left)
+
+    def find_missing(self) -> list[Left]:
+        found = {number for number, _ in self.trained}
+        return [(number, 0, number) for number in range(NUM_ROUNDS) if number not in found]
+
+    def learn(self, rank: int, first: str = "", behind: str = "") -> None:
+        members, assigned = Members(SIZE), list[int]()
+        queue = self.queue_of(rank, members, assigned)
+        for assignments in (queue.assign(), queue.assign_leftovers()):
+            for count, assignment in enumerate(assignments):
+                members.look(self.store)
+                if count == 0 and not first:
+                    self.waits.wait(WAIT_S)  # until those that join are through with it
+                if behind == ("another ticket" if count else "ticket"):
+                    lost = Loss(rank, "was ended by SIGKILL", 0, [(assignment.number, 0, assignment.number)])
+                    Members(SIZE).lose(self.store, lost)
+                    return
+                self.trained.append((assignment.number, rank))
+                if behind == "record":
+                    Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
+                    return
+                first = "begun"
+
+    def join(self, rank: int, behind: str) -> None:
+        if behind in ("number", "weights"):
+            self.waits.wait(WAIT_S)
+            return
+        members = Members(SIZE)
+        place = self.queue_of(rank, members, []).look()
+        assert place
+        assert members.join(self.store, rank, place[1])
+        self.waits.wait(WAIT_S)
+        if behind == "entry":
+            Members(SIZE).lose(self.store, Loss(rank, "was ended by SIGKILL", 0))
+            return
+        self.learn(rank, "begun", behind)
+
+
+@pytest.mark.parametrize("behind", STEPS)
+@pytest.mark.parametrize("other", ["", "ticket"])
+def test_wherever_it_dies_each_round_is_trained_once_and_the_others_end(
+    behind: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that join at once."""
+    monkeypatch.setattr(leftovers, "POLL_S", 0.002)
+    crew = Crew([behind, other])
+    crew.run()
+    assert Counter(number for number, _ in crew.trained) == Counter(range(NUM_ROUNDS))
