@@ -1,9 +1,9 @@
 """Joining a training that runs: its first learner leaves `OUT/rendezvous.json`, by which another finds the others.
 
-The file says where the store is, and which attempt runs. A learner that joins draws the next number from the store. There it finds the state from which training began or was resumed,
-so that it has the same plan, and the changes of the members since. It builds its model, takes the weights of one of the
-others, and adds itself to the members; from then on it trains as any of them. It can be lost before and behind each of
-these. Its number is then one that nobody has.
+The file says where the store is, and which attempt runs. A learner that joins draws the next number from the store.
+There it finds the state from which training began or was resumed, so that it has the same plan, and the changes of the
+members since. It builds its model, takes the weights of one of the others, and adds itself to the members; from then on
+it trains as any of them. It can be lost before and behind each of these. Its number is then one that nobody has.
 
 Needs no torch before it draws a number.
 """
@@ -116,7 +116,7 @@ def _draw_number(out: Path, place: Mapping[str, Any]) -> int:
 def _draw(address: str, port: int, attempt: str, num_learners: int) -> int:
     from datetime import timedelta
 
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     from asrtool.distributed.attempt import store_of
 

@@ -113,7 +113,12 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
         return
     os.close(writing)
     stopped: list[int] = []
-    _on_stop(lambda number: (stopped.append(number), _send(child, signal.SIGKILL)))
+
+    def leave(number: int) -> None:
+        stopped.append(number)
+        _send(child, signal.SIGKILL)
+
+    _on_stop(leave)
     with open(reading, "rb") as pipe:
         number = pipe.read()
     rank = int(number or NONE)
@@ -180,7 +185,7 @@ def end_joined(out: Path, size: int) -> None:
             report_lost(out, int(path.stem), "joined learners that are there no more")
             while _is_locked(path):
                 if time.monotonic() > until:
-                    raise AsrtoolError(f"{out}: learner {path.stem}, which joined earlier, trains on", "end its process")
+                    raise AsrtoolError(f"{out}: learner {path.stem} of an earlier run still trains", "end its process")
                 time.sleep(POLL_S)
 
 

@@ -236,7 +236,7 @@ class Assembly:
         return Result(self.saved, self.unevaluated, self.ledger, lost)
 
     def _add_lost(self, last_step: float, cut: float) -> None:
-        """Count what lost learners have trained before the `cut` behind `last_step`; not those that joined behind it."""
+        """Count what lost learners have trained before the `cut` behind `last_step`, but of those that joined later."""
         members = self.world.members
         for rank, loss in members.losses.items() if members else ():
             before = self.trained.setdefault(rank, Trained(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections import Counter
@@ -19,11 +20,12 @@ from torch.distributed import HashStore, TCPStore
 
 from asrtool.distributed import joining, leftovers
 from asrtool.distributed.attempt import store_of
+from asrtool.distributed.environment import JOINED
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.members import Ended, Left, Loss, Members
 from asrtool.distributed.strategy import Strategy
 from asrtool.distributed.work_queue import AssignmentRule, WorkQueue
-from asrtool.distributed.world import World
+from asrtool.distributed.world import World, join_learners
 from asrtool.errors import AsrtoolError
 
 SIZE, NUM_ROUNDS, WAIT_S = 2, 40, 120
@@ -239,3 +241,58 @@ def test_wherever_it_dies_each_round_is_trained_once_and_the_others_end(
     crew = Crew([behind, other])
     crew.run()
     assert Counter(number for number, _ in crew.trained) == Counter(range(NUM_ROUNDS))
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Learner 0 of two, whose store is that of this process."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with rendezvous_address() as address:
+        os.environ.update(address)
+        store = TCPStore(HOST, int(address["MASTER_PORT"]), is_master=False)
+        yield World(0, SIZE, SIZE, store_of("token", store), attempt="token")
+
+
+def test_each_gets_a_number_of_its_own_and_finds_what_training_began_from(place: World, tmp_path: Path) -> None:
+    joining.let_join(tmp_path, place, {"run": "7", "state": {"step": 3}})
+    assert [joining.become_learner(tmp_path) for _ in range(2)] == [2, 3]
+    found = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", JOINED)}
+    assert found == {"RANK": "3", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", JOINED: "token"}
+    world = join_learners()
+    assert (world.rank, world.size, world.joins, world.attempt) == (3, 2, True, "token")
+    begin, since_s = joining.read_begin(world.store)
+    assert begin == {"run": "7", "state": {"step": 3}}
+    assert since_s >= 0
+    assert joining.is_current(tmp_path, "token")
+    assert not joining.is_current(tmp_path, "another")
+
+
+NOT_RUNNING = "no training that a learner can join is running there"
+
+
+def test_where_no_training_runs_one_line_says_so(place: World, tmp_path: Path) -> None:
+    """None ever did; it has ended; the store is one of another attempt."""
+    with pytest.raises(AsrtoolError, match=NOT_RUNNING):
+        joining.become_learner(tmp_path)
+    joining.let_join(tmp_path, place, {})
+    path = joining.rendezvous_path(tmp_path)
+    of_before = json.loads(path.read_text())
+    for changed in ({"attempt": "another"}, {"port": free_port()}):
+        path.write_text(json.dumps(of_before | changed))
+        with pytest.raises(AsrtoolError, match=NOT_RUNNING):
+            joining.become_learner(tmp_path)
+    assert not joining.is_current(tmp_path / "nowhere", "token")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_store_that_only_its_own_machine_reaches_is_named(place: World, tmp_path: Path) -> None:
+    joining.let_join(tmp_path, place, {})
+    path = joining.rendezvous_path(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": "node7"}))
+    with pytest.raises(AsrtoolError, match=r"its store at 127\.0\.0\.1 of node7 alone"):
+        joining.become_learner(tmp_path)

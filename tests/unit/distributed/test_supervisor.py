@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from asrtool.distributed.environment import LOST
-from asrtool.distributed.supervisor import report_lost, training_there, why_lost
+from asrtool.distributed.supervisor import end_joined, report_lost, training_there, why_lost
 
 WAIT_S = 60
 LEARNER = """
@@ -117,3 +117,57 @@ def test_signals_reach_the_learner_and_a_supervisor_that_is_killed_ends_it(tmp_p
 def test_word_of_an_earlier_learner_does_not_count(tmp_path: Path) -> None:
     report_lost(tmp_path, 1, "was ended by SIGKILL")
     assert start(tmp_path, "sys.exit(3)").wait(WAIT_S) == 3
+
+
+JOINS = LEARNER.replace("supervise(out, 1,", "supervise_joining(out, lambda: {draw},").replace(
+    "import supervise,", "import supervise_joining,"
+)
+
+
+def start_joining(out: Path, act: str, draw: str = "1") -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", JOINS.format(out=str(out), act=act, draw=draw)])
+
+
+def test_one_that_joined_is_lost_where_it_is_killed_and_nobody_waits_for_the_others(tmp_path: Path) -> None:
+    with training_there(tmp_path, 0):
+        supervisor = start_joining(tmp_path, WAITS)
+        os.kill(learner_of(tmp_path), signal.SIGKILL)
+        assert supervisor.wait(WAIT_S) == -signal.SIGKILL
+    assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_joined_and_is_asked_to_stop_leaves_alone(number: int, tmp_path: Path) -> None:
+    """The learner itself sees no signal at which all would stop."""
+    supervisor = start_joining(tmp_path, WAITS)
+    learner = learner_of(tmp_path)
+    supervisor.send_signal(number)
+    assert supervisor.wait(WAIT_S) == 128 + number
+    assert why_lost(tmp_path, 1) == "left"
+    assert not (tmp_path / "ended").exists()
+    assert not Path(f"/proc/{learner}").exists()
+
+
+@pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, LOST)])
+def test_one_that_lost_the_others_as_they_ended_the_training_has_no_error(
+    finished: bool, code: int, tmp_path: Path
+) -> None:
+    if finished:
+        (tmp_path / "train.json").touch()
+    assert start_joining(tmp_path, f"os._exit({LOST})").wait(WAIT_S) == code
+
+
+def test_one_that_gets_no_number_ends_as_it_does_and_leaves_no_word(tmp_path: Path) -> None:
+    assert start_joining(tmp_path, WAITS, "sys.exit(3)").wait(WAIT_S) == 3
+    assert not (tmp_path / "learners").exists()
+
+
+def test_before_learners_start_again_those_that_had_joined_are_ended(tmp_path: Path) -> None:
+    """Their numbers are behind those of the others."""
+    joined = start_joining(tmp_path, WAITS)
+    learner = learner_of(tmp_path)
+    end_joined(tmp_path, 2)
+    assert joined.poll() is None
+    end_joined(tmp_path, 1)
+    assert joined.wait(WAIT_S) == -signal.SIGKILL
+    assert not Path(f"/proc/{learner}").exists()

@@ -1,0 +1,160 @@
+"""A learner joins a training that runs, as the command starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from learners import MANY_BATCHES, batches_trained, learners_of, planned
+from test_asynchronous import recorded_before
+
+from asrtool.train.checkpoint import load_checkpoint
+
+NUM_EPOCHS = 16
+ENDED_S = 120  # bounds a hang, however slow the machine
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As ever, with small batches, more epochs, and all checkpoints kept."""
+    path = tmp_path_factory.mktemp("join") / "toy.toml"
+    path.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}\nkeep_last = 1000"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(toy: Path, config: Path) -> Iterator[Start]:
+    """Start a training of two learners in a folder by the command line, or another learner of it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_with(out: Path, *options: str) -> subprocess.Popen[str]:
+        asrtool = Path(sys.executable).with_name("asrtool")
+        words = [asrtool, "train", toy / "features", toy / "tokenizer", out, "--config", config]
+        words += ["--strategy", "adpsgd-random", "--compute-ms", 60, "--set", "distributed.timeout_s=100"]
+        command = [str(word) for word in (*words, *options)]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start_with
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait(ENDED_S)
+        assert process.stderr
+        process.stderr.close()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + ENDED_S
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until, f"no {path}"
+        time.sleep(0.02)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What it wrote."""
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    return log
+
+
+@pytest.fixture(scope="module")
+def joined(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training of two learners that one has joined.
+
+    The two stand still until it is there, so that it is in time on any machine.
+    """
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("looks for learners in /proc")
+    out = tmp_path_factory.mktemp("joined") / "train"
+    training = start(out, "--num-learners", "2")
+    wait_for(out / "rendezvous.json", training)
+    others = learners_of(out)
+    assert sorted(others) == [0, 1]
+    for process in others.values():
+        os.kill(process, signal.SIGSTOP)
+    joining = start(out, "--join")
+    wait_for(out / "learners" / "2.jsonl", joining)
+    for process in others.values():
+        os.kill(process, signal.SIGCONT)
+    assert "INFO learner 2 joined: 3 train" in ended(training)
+    assert "INFO joined as learner 2, with the weights of learner " in ended(joining)
+    return out
+
+
+def test_what_a_learner_that_joined_and_the_others_trained_is_in_every_checkpoint_once(
+    joined: Path, start: Start, toy: Path, config: Path
+) -> None:
+    check_training(joined, toy, config)
+    summary = json.loads((joined / "train.json").read_text(encoding="utf-8"))
+    assert (summary["joined"], summary["lost"], summary["num_learners"]) == ([2], {}, 3)
+    assert (joined / "learners" / "2.jsonl").stat().st_size > 0
+    assert not (joined / "rendezvous.json").exists()
+    assert "this training is finished" in ended(start(joined, "--join"))
+
+
+def test_from_a_checkpoint_of_one_that_joined_those_that_began_resume(
+    joined: Path, start: Start, toy: Path, config: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(joined, tmp_path / "train")
+    paths = sorted((out / "checkpoints").glob("step-????????.pt"))
+    states = [load_checkpoint(path)[1] for path in paths]
+    *_, last = [number for number, state in enumerate(states) if state.epoch < NUM_EPOCHS]
+    assert states[last].learners == [0, 1, 2]
+    for path in (*paths[last + 1 :], out / "train.json"):
+        path.unlink()
+    log = ended(start(out, "--num-learners", "2"))
+    assert "with 2 learners instead of 3: from the mean of their weights, with new optimizers" in log
+    assert batches_trained(out) == planned(toy, config)
+
+
+def check_training(out: Path, toy: Path, config: Path) -> None:
+    """Each batch was trained once, and each checkpoint has what was recorded before it, in the mean of its learners."""
+    of_all = planned(toy, config)
+    assert batches_trained(out) == of_all
+    for path in (out / "checkpoints").glob("step-????????.pt"):
+        state = load_checkpoint(path)[1]
+        untrained = [(epoch + 1, i) for epoch, first, end in state.untrained for i in range(first, end)]
+        before = [batch for batch in of_all if batch < (state.epoch + 1, state.batch)]
+        assert sorted(recorded_before(out, state)) == sorted(set(before) - set(untrained))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    drifts = [line["drift"] for line in lines if "drift" in line]
+    assert len(drifts) >= NUM_EPOCHS
+    assert max(drifts) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--strategy", "allreduce"), "error: --join: a training by strategy allreduce cannot be joined, expected one"),
+        ((), "train: no training that a learner can join is running there; start or resume it by the same command"),
+    ],
+)
+def test_what_cannot_be_joined_is_said_in_one_line(
+    options: tuple[str, ...], message: str, start: Start, tmp_path: Path
+) -> None:
+    process = start(tmp_path / "train", "--join", *options)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 1
+    assert message in log
+    assert len(log.splitlines()) == 1
+
+
+def test_a_training_of_other_settings_is_not_joined(start: Start, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    begun = start(out, "--num-learners", "2")
+    wait_for(out / "inputs.json", begun)
+    process = start(out, "--join", "--set", "train.seed=5")
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 1
+    assert log.startswith(f"error: {out}: the training there has another train.seed; join it with")
