@@ -30,6 +30,8 @@ TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
 TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
 TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_JOINING = "tests/unit/distributed/test_joining.py"
+TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
 TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
@@ -61,6 +63,42 @@ class Patch:
 
 
 PATCHES = (
+    # Learners that join
+    Patch(
+        "joins-with-weights-of-its-own",
+        GOSSIP,
+        "self.view.begin_from(self.weights_P.cpu(), cut)",
+        "self.view.begin_from(self.view.copy(), cut)",
+        (TEST_JOINING,),
+    ),
+    Patch(
+        "ring-without-those-that-joined",
+        "asrtool/distributed/members.py",
+        "            self.live += (rank,)\n",
+        "            self.live += (rank,) if rank == self._rank else ()\n",
+        (TEST_JOINING,),
+    ),
+    Patch(
+        "cut-without-the-part-of-one-that-joined",
+        "asrtool/distributed/members.py",
+        "self.joined.get(rank, 0) < cut)",
+        "self.joined.get(rank, 0) == 0 < cut)",
+        (TEST_JOINING, TEST_PARTS),
+    ),
+    Patch(
+        "part-of-one-that-joined-meanwhile-left-out",
+        ASSEMBLY,
+        "if there and ranks == self._with_part(number):",
+        "if there:",
+        (TEST_PARTS,),
+    ),
+    Patch(
+        "batch-trained-behind-the-cut-counts-before-it",
+        ASSEMBLY,
+        "if members and members.joined.get(rank, 0) < cut:",
+        "if members:",
+        (TEST_PARTS,),
+    ),
     # Learners that are lost
     Patch(
         "leftovers-dealt-to-all",
