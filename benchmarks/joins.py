@@ -66,7 +66,7 @@ class Crowd:
     changes: Counter[str] = field(default_factory=Counter)
 
     def start(self, log: Path, *options: str) -> subprocess.Popen[bytes]:
-        file = self.files.enter_context(open(log, "wb"))
+        file = self.files.enter_context(log.open("wb"))
         return subprocess.Popen([*self.command, *options], stdout=file, stderr=file)
 
     def slow(self, numbers: range) -> list[str]:
@@ -116,9 +116,9 @@ def run(name: str, options: argparse.Namespace, expected: Counter[tuple[int, int
             return report(name, crowd, begin, "hangs")
         failed = crowd.failed
     found = trained(out)
-    fault = (
-        f"exit code {launcher.returncode}" if launcher.returncode else f"of those that joined {failed}" * bool(failed)
-    )
+    fault = f"exit code {launcher.returncode}" if launcher.returncode else ""
+    if not fault and failed:
+        fault = f"exit codes {failed} of those that joined"
     if not fault and found != expected:
         fault = f"lost {sorted(expected - found)}, repeated {sorted(found - expected)}"
     if not fault and crowd.changes.total() < num_changes:
@@ -130,10 +130,11 @@ def report(name: str, crowd: Crowd, begin: float, fault: str) -> str:
     path = crowd.out / "train.json"
     summary: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     of_members = f"{len(summary.get('joined', ()))} joined, {len(summary.get('lost', ()))} of all were lost"
+    losses = [summary.get(key, float("nan")) for key in ("dev_loss", "best_dev_loss")]
     print(
         f"{name:13} {crowd.changes['kills']} kills, {crowd.changes['joins']} joins ({of_members}), "
         f"{trained(crowd.out).total()} batches, {time.monotonic() - begin:.0f} s: {fault or 'each batch once'}; "
-        f"loss on dev {summary.get('dev_loss', float('nan')):.4f}, best {summary.get('best_dev_loss', float('nan')):.4f}",
+        f"loss on dev {losses[0]:.4f}, best {losses[1]:.4f}",
         flush=True,
     )
     return fault
