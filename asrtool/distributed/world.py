@@ -119,7 +119,7 @@ class World:
         RuntimeError where one is lost.
         """
         assert self.members
-        if self.members.live == tuple(range(self.size)):
+        if not (self.members.losses or self.members.joined):
             return
         leave_world()
         self.ranks, self.size, self.group = self.members.live, len(self.members.live), None

@@ -83,7 +83,7 @@ class Assembly:
         self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.size = checkpointer.world.size  # of the training as it began
-        self.before = list(range(self.size))  # the learners of that cut
+        self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
         self.skipped = False  # whether there was a cut without a checkpoint
         self.trained = {rank: Trained(length) for rank, length in enumerate(state.record_bytes)}  # by learner
 
@@ -95,7 +95,7 @@ class Assembly:
             begin = self.trained.get(rank, Trained(0))
             self.trained[rank] = begin.extended(self.out, rank, length, math.inf)
             self.trained[rank].trained = []
-        self.before = []
+        self.before = ((), 0)
         self.skip()
 
     def skip(self) -> None:
@@ -181,15 +181,16 @@ class Assembly:
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
 
     def _drift(self, mean_S: Tensor, parts: Sequence[dict[str, Any]], ranks: Sequence[int]) -> float | None:
-        """None where it is not known, and where other learners were there before: that has moved the mean as well."""
+        """None where it is not known, and where learners joined or were lost: that has moved the mean as well."""
         updates = [part["updates_S"] for part in parts if part["updates_S"] is not None]
         if not updates:
             return None
         updates_S = torch.stack(updates).mean(0)
         before_S = self.strategy.mean_S if self.before_S is None else self.before_S
-        if list(ranks) != self.before:
+        now = (ranks, len(members.losses) if (members := self.world.members) else 0)
+        if now != self.before:
             before_S = None
-        self.before_S, self.before = mean_S, list(ranks)
+        self.before_S, self.before = mean_S, now
         return None if before_S is None else float((mean_S - before_S.cpu() - updates_S).norm() / mean_S.norm())
 
     def _count(self, parts: Sequence[dict[str, Any]]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 from torch.distributed import HashStore
 
 from asrtool.distributed.members import Loss, Members
@@ -70,3 +72,27 @@ def test_what_a_lost_one_trained_is_in_no_checkpoint_that_it_joined_behind(tmp_p
     assert assembly.trained == {2: Trained(0)}
     assembly._add_lost(30, 6)
     assert assembly.trained[2].trained == [(0, 3, 4)]
+
+
+def test_the_drift_is_known_where_nobody_joined_or_was_lost_since_the_checkpoint_before(tmp_path: Path) -> None:
+    """One may have come and gone in between."""
+    store, members = HashStore(), Members(2)
+    assembly = assembly_of(members, store, tmp_path)
+    assembly.strategy = SimpleNamespace(mean_S=torch.ones(4))
+    assembly.before_S, assembly.before = None, (members.live, 0)
+    parts = [{"updates_S": torch.ones(4)}]
+
+    def drift(mean: float) -> float | None:
+        found: float | None = assembly._drift(torch.full((4,), mean), parts, members.at(9))
+        return found
+
+    assert drift(2.0) == 0.0
+    members.join(store, 2, 5)
+    assert drift(9.0) is None
+    assert drift(10.0) == 0.0
+    members.lose(store, Loss(2, "was ended by SIGKILL", 0))
+    assert drift(9.0) is None
+    members.join(store, 3, 6)
+    members.lose(store, Loss(3, "was ended by SIGKILL", 0))
+    assert drift(20.0) is None
+    assert drift(22.0) == pytest.approx(1 / 22)
