@@ -17,7 +17,7 @@ import zmq
 from torch import Tensor
 
 from asrtool.distributed.flat import as_bytes
-from asrtool.distributed.messages import Messages, map_messages
+from asrtool.distributed.messages import Messages, is_there, map_messages
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.view import View
 
@@ -232,6 +232,8 @@ class Exchanger:
     def _see(self, learner: bytes, path: str) -> tuple[Tensor, Tensor] | None:
         """The messages that the one who asks has in memory, with that of the answer."""
         if self.seen.get(learner, ("", None))[0] != path:
+            # Memory of those that are gone is freed: over a long training many may join and leave.
+            self.seen = {other: found for other, found in self.seen.items() if is_there(found[0])}
             self.seen[learner] = path, map_messages(path, len(self.view.v_P), self.view.message_type)
         return self.seen[learner][1]
 

@@ -40,6 +40,13 @@ def map_messages(path: str, num_values: int, message_type: torch.dtype) -> tuple
     return None
 
 
+def is_there(path: str) -> bool:
+    """Whether a learner still has messages at `path`, for others to map."""
+    with contextlib.suppress(OSError):
+        return _identified(path.rpartition(":")[0]) == path
+    return False
+
+
 def _map(path: str, num_values: int, message_type: torch.dtype) -> tuple[Tensor, Tensor]:
     file, _, _ = path.rpartition(":")
     if _identified(file) != path:  # processes of another container have other numbers

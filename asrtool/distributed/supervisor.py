@@ -132,8 +132,10 @@ def _fork() -> int:
     """The child, in which it returns 0 and which ends with this process."""
     sys.stdout.flush()
     parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # here, until it is known what to do with the child
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         end_with(parent)
     return child
 
@@ -144,6 +146,7 @@ def _on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def _wait(out: Path, rank: int, child: int) -> int:

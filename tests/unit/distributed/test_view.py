@@ -270,6 +270,18 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
     second.close()
 
 
+def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() -> None:
+    exchangers = connected([View(torch.full((10,), float(i)), torch.float32) for i in range(3)])
+    if not exchangers[0].messages.path:
+        pytest.skip("not on Linux")
+    for learner in (0, 2):
+        assert exchangers[learner].begin(1)
+        exchangers[learner].finish()
+        assert [path for path, _ in exchangers[1].seen.values()] == [exchangers[learner].messages.path]
+        exchangers[learner].close()
+    exchangers[1].close()
+
+
 @pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", __file__, ""])
 def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: str) -> None:
     views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]

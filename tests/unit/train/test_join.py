@@ -129,7 +129,7 @@ def check_training(out: Path, toy: Path, config: Path) -> None:
         assert sorted(recorded_before(out, state)) == sorted(set(before) - set(untrained))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     drifts = [line["drift"] for line in lines if "drift" in line]
-    assert len(drifts) >= NUM_EPOCHS
+    assert len(drifts) >= NUM_EPOCHS // 2
     assert max(drifts) < 1e-6
 
 
