@@ -101,10 +101,11 @@ class Heartbeat:
     def _find_next(self, store: Store, members: Members) -> bool:
         """Whether another learner than before is the next one."""
         members.look(store)
+        live = members.live  # before the losses, to which another thread may add
         if self.rank in members.losses:
             self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
             return False
-        before, live = self.next, members.live
+        before = self.next
         self.next = live[(live.index(self.rank) + 1) % len(live)]
         return self.next != before
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 
+class TakenForLost(ConnectionError):
+    """The others train without this learner."""
+
+
 Left = tuple[int, int, int]  # a batch that is dealt again: round, epoch and position, each from 0
 
 

@@ -28,7 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from asrtool.distributed.attempt import join_attempt, store_of
 from asrtool.distributed.environment import is_learner
 from asrtool.distributed.interface import address_on
-from asrtool.distributed.members import Members
+from asrtool.distributed.members import Members, TakenForLost
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -61,8 +61,13 @@ class World:
 
     @property
     def live(self) -> Sequence[int]:
-        """The learners that train."""
-        return self.members.live if self.members else range(self.size)
+        """The learners that train. Raises TakenForLost where this one is not among them any more."""
+        if not self.members:
+            return range(self.size)
+        live = self.members.live
+        if loss := self.members.losses.get(self.rank):
+            raise TakenForLost(f"the others took it for lost: it {loss.why}")
+        return live
 
     @property
     def is_first(self) -> bool:
@@ -119,7 +124,7 @@ class World:
         if not self.members.losses:
             return
         leave_world()
-        self.ranks, self.size, self.group = self.members.live, len(self.members.live), None
+        self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
 
