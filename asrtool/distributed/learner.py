@@ -54,6 +54,7 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> I
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
+        world.parts.clear()  # they refer to their groups
         leave_world()
 
 

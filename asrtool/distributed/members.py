@@ -7,6 +7,7 @@ it, by collectives.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import secrets
@@ -38,12 +39,18 @@ class Loss:
     num_rounds: int = 0  # those before the last one that was assigned to it, and this
 
 
+def node_of(rank: int, size: int) -> range:
+    """The learners of the super-learner of `size` that `rank` is in: they are lost together."""
+    return range(rank - rank % size, rank - rank % size + size)
+
+
 @dataclass(frozen=True)
 class Survival:
     """Of a training in the folder `out` that survives the loss of learners: `examine` finds what one left there."""
 
     out: Path
     examine: Callable[[Path, int, str], Loss]  # of a folder, a rank and the reason
+    node_size: int = 1  # learners of a super-learner
 
 
 class Members:
@@ -67,9 +74,9 @@ class Members:
                 self._take(json.loads(store.get(_key(self._num_read))))
                 self._num_read += 1
 
-    def lose(self, store: Store, loss: Loss) -> None:
-        """Learner `loss.rank` is lost, unless it is already, or the training ends."""
-        self._add(store, {"lost": vars(loss)}, lambda: loss.rank in self.losses or self.closed)
+    def lose(self, store: Store, *losses: Loss) -> None:
+        """These learners, one or a whole node, are lost, unless they are already, or the training ends."""
+        self._add(store, {"lost": [*map(vars, losses)]}, lambda: losses[0].rank in self.losses or self.closed)
 
     def deal_again(self, store: Store, left: Sequence[Left]) -> None:
         """Nobody has trained these, and none is in `again`; by the learner that ends the training."""
@@ -106,13 +113,14 @@ class Members:
         elif "again" in change:
             self.again += _left(change["again"])
         else:
-            lost = change["lost"]
-            loss = Loss(**{**lost, "left": _left(lost["left"])})
-            if loss.rank in self.live:
-                self.losses[loss.rank] = loss
-                self.again += loss.left
-                self.live = tuple(rank for rank in self.live if rank != loss.rank)
-                self._log()
+            self._take_losses([Loss(**{**lost, "left": _left(lost["left"])}) for lost in change["lost"]])
+
+    def _take_losses(self, losses: Sequence[Loss]) -> None:
+        new = {loss.rank: loss for loss in losses if loss.rank in self.live}
+        self.losses |= new
+        self.again += itertools.chain(*(loss.left for loss in new.values()))
+        self.live = tuple(rank for rank in self.live if rank not in new)
+        self._log()
 
 
 def _left(found: Sequence[Sequence[int]]) -> list[Left]:

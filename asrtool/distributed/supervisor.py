@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from asrtool.distributed.environment import LOST
@@ -35,6 +35,13 @@ def report_lost(out: Path, rank: int, why: str) -> None:
     """Leave word that learner `rank` of the training `out` is lost."""
     if not lost_path(out, rank).exists():
         write_text(lost_path(out, rank), json.dumps({"why": why}))
+
+
+def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
+    """Leave word that with learner `rank` the others of its `node` are lost."""
+    for other in node:
+        if other != rank:
+            report_lost(out, other, f"lost learner {rank} of its node")
 
 
 def why_lost(out: Path, rank: int) -> str:
@@ -69,11 +76,12 @@ def training_there(out: Path, rank: int) -> Iterator[None]:
     path.unlink(missing_ok=True)
 
 
-def supervise(out: Path, rank: int, final: Path) -> None:
+def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> None:
     """Return in a child, which is to be learner `rank` of a training in `out` that ends by writing `final`.
 
     In this process it never returns: it exits with the code of the child, or dies by the signal that ended it; where
-    the child was killed and others have ended the training, with code 0.
+    the child was killed and others have ended the training, with code 0. `node` are the learners that step together
+    with it, and are lost with it.
     """
     forget_lost(out, rank)
     sys.stdout.flush()
@@ -88,24 +96,27 @@ def supervise(out: Path, rank: int, final: Path) -> None:
     threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if _is_survived(out, rank, code):
+    if _is_survived(out, rank, code, len(node) > 1):
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
-        report_lost(out, rank, f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others")
+        if code < 0:
+            report_lost(out, rank, f"was ended by {signal.Signals(-code).name}")
+            report_node(out, rank, node)
+        report_lost(out, rank, "lost the others of its node")
         while _is_any_training(out):
             time.sleep(POLL_S)
         code = 0 if final.exists() else code
     _exit(code)
 
 
-def _is_survived(out: Path, rank: int, code: int) -> bool:
+def _is_survived(out: Path, rank: int, code: int, in_node: bool) -> bool:
     """Whether others may train without the child, which ended with `code`.
 
     They cannot where it had not begun. Where it was asked to stop, or ended by an error, they end as well: they would
-    come to that error too.
+    come to that error too. One that stepped together with others and lost them is lost with its node.
     """
     crashed = code < 0 and -code not in STOPS
-    fenced = code == LOST and lost_path(out, rank).exists()
+    fenced = code == LOST and (in_node or lost_path(out, rank).exists())
     return _lock_path(out, rank).exists() and (crashed or fenced)
 
 

@@ -11,7 +11,7 @@ import gc
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -53,6 +53,9 @@ class World:
     interface: str = ""  # on which weights are exchanged, where a person has chosen one
     members: Members | None = None  # where the others train without a learner that is lost
     ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
+    whole: World | None = None  # of which this is a part
+    in_whole: Sequence[int] = ()  # the ranks there of the learners of this part
+    parts: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
 
     @property
     def place(self) -> int:
@@ -62,6 +65,9 @@ class World:
     @property
     def live(self) -> Sequence[int]:
         """The learners that train. Raises TakenForLost where this one is not among them any more."""
+        if self.whole:
+            of_whole = set(self.whole.live)
+            return [place for place, rank in enumerate(self.in_whole) if rank in of_whole]
         if not self.members:
             return range(self.size)
         live = self.members.live
@@ -124,9 +130,22 @@ class World:
         if not self.members.losses:
             return
         leave_world()
+        for part, _ in self.parts:
+            part.group = None
         self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
+        for part, groups in self.parts:
+            self._regroup(part, groups)
+
+    def _regroup(self, part: World, groups: Sequence[Sequence[int]]) -> None:
+        part.ranks = part.live
+        part.size = len(part.ranks)
+        for ranks in groups:
+            places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
+            if self.size > 1 and places:
+                group = collectives.new_group(places, timeout=COLLECTIVE_TIMEOUT)
+                part.group = group if self.rank in ranks else part.group
 
     def split(self, groups: Sequence[Sequence[int]]) -> World:
         """The group of ranks that this learner is in. All learners call this, with the same groups."""
@@ -136,8 +155,16 @@ class World:
             if self.rank in ranks:
                 local_size = min(self.local_size, len(ranks))
                 mine = World(
-                    ranks.index(self.rank), len(ranks), local_size, self.store, group, interface=self.interface
+                    ranks.index(self.rank),
+                    len(ranks),
+                    local_size,
+                    self.store,
+                    group,
+                    interface=self.interface,
+                    whole=self,
+                    in_whole=ranks,
                 )
+        self.parts.append((mine, groups))
         return mine
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.environment import check_environment, is_learner
-from asrtool.distributed.members import Survival
+from asrtool.distributed.members import Survival, node_of
 from asrtool.distributed.settings import Distributed
 from asrtool.distributed.supervisor import forget_lost, supervise, training_there
 from asrtool.errors import AsrtoolError
@@ -48,7 +48,8 @@ def start(job: Job, words: Sequence[str]) -> None:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
     if num_learners == 1 or is_learner():
         if num_learners > 1 and job.distributed.survives:
-            supervise(job.out, int(os.environ["RANK"]), job.out / FINAL)
+            rank = int(os.environ["RANK"])
+            supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)))
         train(job)
         return
     with open_training(job.out, job.inputs, num_learners) as finished:
@@ -116,7 +117,7 @@ def _train_as_learner(job: Job) -> None:
 
     distributed, survival = job.distributed, None
     if distributed.survives:
-        survival = Survival(job.out, examine_lost)
+        survival = Survival(job.out, examine_lost, _node_size(distributed))
         forget_lost(job.out, int(os.environ["RANK"]))
     with learner(distributed.timeout_s, survival) as world, contextlib.ExitStack() as stack:
         finished = world.gather(
@@ -129,6 +130,11 @@ def _train_as_learner(job: Job) -> None:
                 _train(job, world)
             except Stopped:  # by a signal to another learner
                 sys.exit(128 + signal.SIGTERM)
+
+
+def _node_size(distributed: Distributed) -> int:
+    """Learners that are lost together, of those of which the environment says."""
+    return distributed.node_size(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def _train(job: Job, world: World) -> None:
