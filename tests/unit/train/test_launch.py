@@ -18,6 +18,7 @@ import pytest
 from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of, saved_learners
 
 from asrtool.distributed.members import node_of
+from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
@@ -25,6 +26,7 @@ NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "adpsgd-pairs"
+SILENT = f"has given no sign of life for {TIMEOUT_S:g} s"
 Start = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
@@ -169,7 +171,7 @@ def test_nodes_that_are_left_train_what_another_had_left(
     os.kill(stop_with_a_batch(out, killed), signal.SIGKILL)
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log
-    why = {rank: f"lost learner {killed} of its node" for rank in node_of(killed, node_size)}
+    why = dict.fromkeys(node_of(killed, node_size), f"lost learner {killed} of its node")
     why[killed] = "was ended by SIGKILL"
     for rank, reason in why.items():
         assert f"WARNING learner {rank} {reason}: {num - node_size} train without it" in log, log
@@ -179,6 +181,34 @@ def test_nodes_that_are_left_train_what_another_had_left(
     assert summary["num_learners"] == num - node_size
     assert summary["num_samples"] == 24 * NUM_EPOCHS
     assert "Traceback" not in log
+    assert not processes_of(out)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "num", "why"),
+    [
+        ("adpsgd-random", 3, {1: SILENT}),
+        ("h-adpsgd", 4, {1: SILENT, 0: "lost learner 1 of its node"}),
+    ],
+)
+def test_others_train_without_a_learner_that_is_silent(
+    strategy: str, num: int, why: dict[int, str], start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """By the default timeout. Its batches are dealt again however soon the others have trained theirs."""
+    out = tmp_path / "train"
+    options = ("--num-learners", str(num), "--set", "distributed.h-adpsgd.node_size=2")
+    process = start("--strategy", strategy, *options, "--set", f"distributed.timeout_s={TIMEOUT_S:g}")
+    wait_for_steps(out, 2, num_learners=num)
+    stopped = stop_with_a_batch(out, 1)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    for rank, reason in why.items():
+        assert f"WARNING learner {rank} {reason}: {num - len(why)} train without it" in log, log
+    assert batches_trained(out) == planned(toy, toy_config)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["lost"] == {
+        str(rank): reason for rank, reason in why.items()
+    }
+    assert not Path(f"/proc/{stopped}").exists()
     assert not processes_of(out)
 
 
