@@ -106,8 +106,6 @@ class Members:
                 return
 
     def _take(self, change: dict[str, Any]) -> None:
-        if self.closed:
-            return
         if "closed" in change:
             self.closed = True
         elif "again" in change:
@@ -116,10 +114,9 @@ class Members:
             self._take_losses([Loss(**{**lost, "left": _left(lost["left"])}) for lost in change["lost"]])
 
     def _take_losses(self, losses: Sequence[Loss]) -> None:
-        new = {loss.rank: loss for loss in losses if loss.rank in self.live}
-        self.losses |= new
-        self.again += itertools.chain(*(loss.left for loss in new.values()))
-        self.live = tuple(rank for rank in self.live if rank not in new)
+        self.losses |= {loss.rank: loss for loss in losses}
+        self.again += itertools.chain(*(loss.left for loss in losses))
+        self.live = tuple(rank for rank in self.live if rank not in self.losses)
         self._log()
 
 

@@ -81,18 +81,20 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
 
     In this process it never returns: it exits with the code of the child, or dies by the signal that ended it; where
     the child was killed and others have ended the training, with code 0. `node` are the learners that step together
-    with it, and are lost with it.
+    with it, and are lost with it. When the launcher is killed the learner is asked to stop, and all with it; where
+    there are learners of other machines it is killed, and they survive that.
     """
     forget_lost(out, rank)
     sys.stdout.flush()
-    parent = os.getpid()
+    launcher, parent = os.getppid(), os.getpid()
+    end_with(launcher)
     child = os.fork()
     if child == 0:
         end_with(parent)
         return
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: _send(child, number))
+            signal.signal(number, lambda number, _: _send(child, _signal_for_child(number, launcher)))
     threading.Thread(target=_kill_when_lost, args=(out, rank, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -118,6 +120,11 @@ def _is_survived(out: Path, rank: int, code: int, in_node: bool) -> bool:
     crashed = code < 0 and -code not in STOPS
     fenced = code == LOST and (in_node or lost_path(out, rank).exists())
     return _lock_path(out, rank).exists() and (crashed or fenced)
+
+
+def _signal_for_child(number: int, launcher: int) -> int:
+    is_lost = os.getppid() != launcher and os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
+    return signal.SIGKILL if is_lost else number
 
 
 def _kill_when_lost(out: Path, rank: int, child: int) -> None:

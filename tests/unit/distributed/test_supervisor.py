@@ -136,3 +136,24 @@ def test_a_learner_of_a_node_that_is_killed_or_loses_the_others_is_survived(act:
         assert why_lost(tmp_path, 3) == ""
         (tmp_path / "train.json").touch()
     assert supervisor.wait(WAIT_S) == 0
+
+
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.parametrize(("size", "is_killed"), [("1", False), ("2", True)])
+def test_with_its_launcher_a_learner_is_killed_where_others_survive_it_and_asked_to_stop_where_all_are_of_that(
+    size: str, is_killed: bool, tmp_path: Path
+) -> None:
+    act = LEARNER.format(out=str(tmp_path), act=WAITS, node=(1,))
+    environment = {**os.environ, "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": size}
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, act], env=environment)
+    learner_of(tmp_path)
+    launcher.kill()
+    launcher.wait(WAIT_S)
+    if is_killed:
+        wait_for(tmp_path / "learners" / "1.lost")
+        assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
+    else:
+        wait_for(tmp_path / "ended")
+    assert (tmp_path / "ended").exists() != is_killed

@@ -33,11 +33,11 @@ def write(out: Path, rank: int, lines: Sequence[dict[str, Any]], torn: str = "")
 def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path) -> None:
     """A batch that was dealt again has the step of its place, and may have been trained behind the cut."""
     begin = len(json.dumps(line(1)) + "\n")
-    end = write(tmp_path, 1, [line(1), line(2), line(4), line(5), line(9), line(3)])
+    end = write(tmp_path, 1, [line(1), line(2), line(4), line(6), line(9), line(3)])
     before = Trained(begin, samples=2, frames=10, padded_frames=100)
     found = before.extended(tmp_path, 1, end, last_step=6)
-    assert found.trained == [(0, 1, 2), (0, 3, 5)]
-    assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 50, 400)
+    assert found.trained == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
+    assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 60, 400)
     found.trained = []
     rest = found.extended(tmp_path, 1, end, last_step=10**9)
     assert rest.trained == [(0, 8, 9), (0, 2, 3)]
