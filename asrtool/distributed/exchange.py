@@ -94,7 +94,7 @@ class Exchanger:
 
     def begin(self, neighbour: int) -> bool:
         """Begin an exchange with `neighbour`; False, and none begun, when the last one is still under way."""
-        self._check()
+        self.check()
         if not self.idle.is_set():
             return False
         self.idle.clear()
@@ -105,7 +105,7 @@ class Exchanger:
         """Wait for the exchange under way; ConnectionError when the neighbour does not answer."""
         # An answer takes milliseconds, on a busy machine seconds; a learner that never answers is dead.
         answered = wait_with_timeout(self.idle.wait)
-        self._check()
+        self.check()
         if not answered:
             raise ConnectionError(f"learner {self.asked} has not answered for {TIMEOUT_S:g} s")
 
@@ -123,7 +123,8 @@ class Exchanger:
         self.context.destroy(linger=0)
         self.messages.close()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises the error of the thread, if it has ended by one."""
         if self.error:
             raise self.error
 

@@ -9,7 +9,8 @@ for each than it has seen the other stand still.
 Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, also
 where a supervisor has left word that it was killed (asrtool.distributed.supervisor). It first leaves such word itself
 and waits a moment, in which a supervisor kills a learner that only seemed dead; one that has none exits when it finds
-itself lost.
+itself lost. A learner that averages its gradients with others takes these with it: of all of its node there is to be
+word, and all are to stand still, before the node is lost, in one change.
 
 The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
 So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
@@ -29,8 +30,8 @@ from torch.distributed.distributed_c10d import Store
 
 from asrtool.distributed.attempt import host_key, store_of
 from asrtool.distributed.environment import LOST
-from asrtool.distributed.members import Members, Survival
-from asrtool.distributed.supervisor import report_lost, why_lost
+from asrtool.distributed.members import Members, Survival, node_of
+from asrtool.distributed.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
 
 BEAT_S = 2.0
@@ -82,40 +83,41 @@ class Heartbeat:
                 self._give_up(f"{_store_name()} has not answered for {self._silent_s:g} s")
 
     def _beat(self, store: Store) -> None:
-        seen = num_silent = 0
+        silence = _Silence(store)
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
-            if self.members and self._find_next(store, self.members):
-                seen = num_silent = 0
-            count = store.add(f"beat{self.next}", 0)
+            if self.members:
+                self._find_next(store, self.members)
+            num_silent = silence.of(self.next)
             self._num_beats += 1
-            num_silent = 0 if count > seen else num_silent + 1
-            seen = count
             if self.members and self.survival and not self.members.closed:
-                self._look_after_next(store, self.members, self.survival, num_silent)
+                self._look_after_next(silence, self.members, self.survival, num_silent)
             elif num_silent >= self._num_silent_max:
                 store.set("lost", self._describe_next(store))
             if store.check(["lost"]):
                 self._give_up(store.get("lost").decode())
 
-    def _find_next(self, store: Store, members: Members) -> bool:
-        """Whether another learner than before is the next one."""
+    def _find_next(self, store: Store, members: Members) -> None:
         members.look(store)
+        live = members.live  # before the losses, to which another thread may add
         if self.rank in members.losses:
             self._give_up(f"the others took it for lost: it {members.losses[self.rank].why}")
-            return False
-        before, live = self.next, members.live
+            return
         joins = self.rank not in live  # so far it looks after nobody
         self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
-        return self.next != before
 
-    def _look_after_next(self, store: Store, members: Members, survival: Survival, num_silent: int) -> None:
+    def _look_after_next(self, silence: _Silence, members: Members, survival: Survival, num_silent: int) -> None:
+        """With the next learner its node is lost, once all of that stand still."""
         if self.next == self.rank:
             return
-        if num_silent >= NUM_KILLED and (why := why_lost(survival.out, self.next)):
-            members.lose(store, survival.examine(survival.out, self.next, why))
+        out, node = survival.out, node_of(self.next, survival.node_size)
+        num_killed = min([num_silent, *(silence.of(rank) for rank in node if rank != self.next)])
+        if num_silent >= NUM_KILLED and why_lost(out, self.next):
+            report_node(out, self.next, node)
+            if num_killed >= NUM_KILLED:
+                members.lose(silence.store, *(survival.examine(out, rank, why_lost(out, rank)) for rank in node))
         elif num_silent >= self._num_silent_max:
-            report_lost(survival.out, self.next, f"has given no sign of life for {self._silent_s:g} s")
+            report_lost(out, self.next, f"has given no sign of life for {self._silent_s:g} s")
 
     def _describe_next(self, store: Store) -> str:
         host = store.get(host_key(self.next)).decode()
@@ -125,6 +127,21 @@ class Heartbeat:
         with contextlib.suppress(Exception):
             logging.error("learner %d exits: %s", self.rank, why)
         os._exit(LOST)
+
+
+class _Silence:
+    """For how many beats learners have stood still."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._seen: dict[int, tuple[int, int]] = {}
+
+    def of(self, rank: int) -> int:
+        """That of learner `rank`; asked once a beat."""
+        count = self.store.add(f"beat{rank}", 0)
+        before, num_silent = self._seen.get(rank, (0, 0))
+        self._seen[rank] = count, 0 if count > before else num_silent + 1
+        return self._seen[rank][1]
 
 
 def _store_name() -> str:

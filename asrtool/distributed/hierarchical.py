@@ -132,10 +132,13 @@ class SuperLearner(LocalReplica):
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         super().load_state({**learner, **shared}, {"mixing": {}})
 
-    def close(self) -> None:
-        super().close()
+    def end_steps(self) -> None:
         self.gradients.close()
         self.task = self.gradients.task
+
+    def close(self) -> None:
+        super().close()
+        self.end_steps()
 
     def step(self) -> tuple[float, StepCost]:
         inner = self.gradients.cost()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from asrtool.distributed.environment import LOST
 from asrtool.distributed.heartbeat import Heartbeat
-from asrtool.distributed.members import Members, Survival
+from asrtool.distributed.members import Members, Survival, TakenForLost
 from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
 from asrtool.errors import AsrtoolError
@@ -51,10 +51,12 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> I
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise
-        logging.warning("learner %d exits: it lost the connection to another", world.rank)
+        why = error if isinstance(error, TakenForLost) else "it lost the connection to another"
+        logging.warning("learner %d exits: %s", world.rank, why)
         logging.debug("%s", error)
         os._exit(LOST)  # threads and connections may wait for the one that is lost
     finally:
+        world.parts.clear()  # they refer to their groups
         leave_world()
 
 
@@ -72,4 +74,4 @@ def _rendezvous() -> Iterator[None]:
 
 def _means_loss(error: Exception) -> bool:
     gone = any(sign in str(error).lower() for sign in GONE)
-    return gone and isinstance(error, RuntimeError | ConnectionError)
+    return isinstance(error, TakenForLost) or (gone and isinstance(error, RuntimeError | ConnectionError))

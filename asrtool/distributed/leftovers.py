@@ -3,6 +3,7 @@
 Each is claimed by a key of its own, before the next round of the counter. A learner that has none left waits for the
 others, who may be lost as well. The first of them ends the training once all have nothing to do and every batch is in
 somebody's records: one that was dealt to a learner in the moment of its death is in no list, and is found missing then.
+Learners of a sync group claim one for each of them, and train these in one step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from asrtool.distributed.members import Left, Members
+from asrtool.distributed.together import Together
 from asrtool.distributed.world import World
 
 POLL_S = 0.1
@@ -18,7 +20,7 @@ STOPPED = "stopped"
 
 
 class Leftovers:
-    """Those that this learner claims."""
+    """Those that this learner claims, or the first one of its sync group."""
 
     def __init__(
         self,
@@ -39,27 +41,41 @@ class Leftovers:
         self.find_missing = find_missing
         self._num_claimed = 0  # of the list, by this learner or others
 
-    def take(self) -> Iterator[Left]:
-        """Those of which there is word now."""
-        while self._num_claimed < len(self.members.again):
+    def take(self, group: Together) -> Iterator[Sequence[Left]]:
+        """Those of which there is word now, by steps of the sync group."""
+        while left := group.share(lambda: self._claim(group.size)):
+            yield left
+
+    def _claim(self, num: int) -> Sequence[Left]:
+        """The next ones that nobody has, up to `num` of them."""
+        claimed: list[Left] = []
+        while len(claimed) < num and self._num_claimed < len(self.members.again):
             left = self.members.again[self._num_claimed]
             key, rank = f"again/{self._num_claimed}", str(self.world.rank)
             self._num_claimed += 1
             if self.world.store.compare_set(key, "", rank).decode() == rank:
-                yield left
+                claimed.append(left)
+        return claimed
 
-    def wait(self, stopped: bool) -> Iterator[Left]:
+    def wait(self, stopped: bool, group: Together) -> Iterator[Sequence[Left]]:
         """Behind the last round: those of which there is word before the training ends. `stopped`: it takes none."""
         while True:
-            self.members.look(self.world.store)
-            if self.members.closed:
-                return
             stopped = stopped or self.stop()
-            if not stopped:
-                yield from self.take()
-            if self.is_idle():
+            closed, left, self._num_claimed = group.share(lambda: self._look(0 if stopped else group.size))  # noqa: B023
+            if closed:
+                self.members.look(self.world.store)  # what the first one of the group has seen
+                return
+            if left:
+                yield left
+            elif self.is_idle():
                 self._end(STOPPED if stopped else str(self._num_claimed))
-            time.sleep(POLL_S)
+                time.sleep(POLL_S)
+
+    def _look(self, num: int) -> tuple[bool, Sequence[Left], int]:
+        """Whether the training ends, up to `num` batches that are claimed else, and how far the list is claimed."""
+        self.members.look(self.world.store)
+        left = [] if self.members.closed else self._claim(num)
+        return self.members.closed, left, self._num_claimed
 
     def _end(self, state: str) -> None:
         """Say that this learner is idle; the first one ends the training where all are."""

@@ -7,6 +7,7 @@ it, by collectives.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import secrets
@@ -24,6 +25,10 @@ class Ended(Exception):
     """The training ends, so no learner joins it any more."""
 
 
+class TakenForLost(ConnectionError):
+    """The others train without this learner."""
+
+
 Left = tuple[int, int, int]  # a batch that is dealt again: round, epoch and position, each from 0
 
 
@@ -38,12 +43,18 @@ class Loss:
     num_rounds: int = 0  # those before the last one that was assigned to it, and this
 
 
+def node_of(rank: int, size: int) -> range:
+    """The learners of the super-learner of `size` that `rank` is in: they are lost together."""
+    return range(rank - rank % size, rank - rank % size + size)
+
+
 @dataclass(frozen=True)
 class Survival:
     """Of a training in the folder `out` that survives the loss of learners: `examine` finds what one left there."""
 
     out: Path
     examine: Callable[[Path, int, str], Loss]  # of a folder, a rank and the reason
+    node_size: int = 1  # learners of a super-learner
 
 
 class Members:
@@ -68,9 +79,9 @@ class Members:
                 self._take(json.loads(store.get(_key(self._num_read))))
                 self._num_read += 1
 
-    def lose(self, store: Store, loss: Loss) -> None:
-        """Learner `loss.rank` is lost, unless it is already, or the training ends."""
-        self._add(store, {"lost": vars(loss)}, lambda: loss.rank in self.losses or self.closed)
+    def lose(self, store: Store, *losses: Loss) -> None:
+        """These learners, one or a whole node, are lost, unless they are already, or the training ends."""
+        self._add(store, {"lost": [*map(vars, losses)]}, lambda: losses[0].rank in self.losses or self.closed)
 
     def join(self, store: Store, rank: int, cut: int) -> bool:
         """Learner `rank` trains as well, with a part in the cuts behind `cut`, unless the training ends: whether so."""
@@ -114,8 +125,6 @@ class Members:
                 return
 
     def _take(self, change: dict[str, Any]) -> None:
-        if self.closed:
-            return
         if "closed" in change:
             self.closed = True
         elif "again" in change:
@@ -127,13 +136,13 @@ class Members:
             if self._rank in self.live[:1]:
                 logging.info("learner %d joined: %d train", rank, len(self.live))
         else:
-            lost = change["lost"]
-            loss = Loss(**{**lost, "left": _left(lost["left"])})
-            if loss.rank in self.live:
-                self.losses[loss.rank] = loss
-                self.again += loss.left
-                self.live = tuple(rank for rank in self.live if rank != loss.rank)
-                self._log()
+            self._take_losses([Loss(**{**lost, "left": _left(lost["left"])}) for lost in change["lost"]])
+
+    def _take_losses(self, losses: Sequence[Loss]) -> None:
+        self.losses |= {loss.rank: loss for loss in losses}
+        self.again += itertools.chain(*(loss.left for loss in losses))
+        self.live = tuple(rank for rank in self.live if rank not in self.losses)
+        self._log()
 
 
 def _left(found: Sequence[Sequence[int]]) -> list[Left]:

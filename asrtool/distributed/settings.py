@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Strategies in which the gradient of each learner's batch is a step of the common weights.
 STEP_EACH = ("ps-async", "hogwild")
 MESSAGE_TYPES = ("fp32", "bf16")
+HIERARCHICAL = "h-adpsgd"
 SURVIVING = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # strategies whose learners train without those lost
 
 JOINABLE = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # those that a learner can join while they train
@@ -33,12 +34,18 @@ class Distributed:
     @property
     def survives(self) -> bool:
         """Whether the others train without a learner that is lost."""
+        if self.strategy.name == HIERARCHICAL:
+            return bool(self.strategy.settings.outer != "adpsgd-d1")
         return self.strategy.name in SURVIVING
 
     @property
     def joinable(self) -> bool:
         """Whether a learner can join while others train."""
         return self.strategy.name in JOINABLE
+
+    def node_size(self, local_size: int) -> int:
+        """Learners that are lost together, where `local_size` are on this machine: those that step together."""
+        return self.strategy.settings.node_size or local_size if self.strategy.name == HIERARCHICAL else 1
 
     def __post_init__(self) -> None:
         positive("distributed", self, "timeout_s")

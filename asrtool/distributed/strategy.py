@@ -140,6 +140,9 @@ class Strategy(ABC):
         """The same where there were other learners: whether there was anything to load."""
         return False
 
+    def end_steps(self) -> None:
+        """After the last step, where learners were lost and collectives are to be those of the others."""
+
     def close(self) -> None:
         """End threads and connections."""
 

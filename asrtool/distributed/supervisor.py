@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import json
 import os
 import resource
@@ -21,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from asrtool.distributed.environment import LOST
@@ -39,6 +38,13 @@ def report_lost(out: Path, rank: int, why: str) -> None:
     """Leave word that learner `rank` of the training `out` is lost."""
     if not lost_path(out, rank).exists():
         write_text(lost_path(out, rank), json.dumps({"why": why}))
+
+
+def report_node(out: Path, rank: int, node: Iterable[int]) -> None:
+    """Leave word that with learner `rank` the others of its `node` are lost."""
+    for other in node:
+        if other != rank:
+            report_lost(out, other, f"lost learner {rank} of its node")
 
 
 def why_lost(out: Path, rank: int) -> str:
@@ -73,21 +79,27 @@ def training_there(out: Path, rank: int) -> Iterator[None]:
     path.unlink(missing_ok=True)
 
 
-def supervise(out: Path, rank: int, final: Path) -> None:
+def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> None:
     """Return in a child, which is to be learner `rank` of a training in `out` that ends by writing `final`.
 
     In this process it never returns: it exits with the code of the child, or dies by the signal that ended it; where
-    the child was killed and others have ended the training, with code 0.
+    the child was killed and others have ended the training, with code 0. `node` are the learners that step together
+    with it, and are lost with it. When the launcher is killed the learner is asked to stop, and all with it; where
+    there are learners of other machines it is killed, and they survive that.
     """
     forget_lost(out, rank)
+    launcher = os.getppid()
+    end_with(launcher)
     child = _fork()
     if child == 0:
         return
-    _on_stop(functools.partial(_send, child))
+    _on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
     code = _wait(out, rank, child)
-    if _is_survived(out, rank, code):
+    if _is_survived(out, rank, code, len(node) > 1):
         _on_stop(signal.SIG_DFL)
         _report_end(out, rank, code)
+        if code < 0:
+            report_node(out, rank, node)
         while _is_any_training(out):
             time.sleep(POLL_S)
         code = 0 if final.exists() else code
@@ -123,7 +135,7 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
         number = pipe.read()
     rank = int(number or NONE)
     code = _wait(out, rank, child)
-    if rank != NONE and _is_survived(out, rank, code):
+    if rank != NONE and _is_survived(out, rank, code, in_node=False):
         _report_end(out, rank, code, "left" if stopped else "")
     _exit(128 + stopped[0] if stopped else 0 if code == LOST and final.exists() else code)
 
@@ -157,18 +169,25 @@ def _wait(out: Path, rank: int, child: int) -> int:
 
 
 def _report_end(out: Path, rank: int, code: int, why: str = "") -> None:
-    report_lost(out, rank, why or (f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others"))
+    report_lost(
+        out, rank, why or (f"was ended by {signal.Signals(-code).name}" if code < 0 else "lost the others of its node")
+    )
 
 
-def _is_survived(out: Path, rank: int, code: int) -> bool:
+def _is_survived(out: Path, rank: int, code: int, in_node: bool) -> bool:
     """Whether others may train without the child, which ended with `code`.
 
     They cannot where it had not begun. Where it was asked to stop, or ended by an error, they end as well: they would
-    come to that error too.
+    come to that error too. One that stepped together with others and lost them is lost with its node.
     """
     crashed = code < 0 and -code not in STOPS
-    fenced = code == LOST and lost_path(out, rank).exists()
+    fenced = code == LOST and (in_node or lost_path(out, rank).exists())
     return _lock_path(out, rank).exists() and (crashed or fenced)
+
+
+def _signal_for_child(number: int, launcher: int) -> int:
+    is_lost = os.getppid() != launcher and os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
+    return signal.SIGKILL if is_lost else number
 
 
 def _kill_when_lost(out: Path, rank: int, child: int) -> None:

@@ -162,6 +162,7 @@ class GpuSwap:
         self.exchanger.begin(neighbour)
         while not (self.exchanger.idle.wait(PIECE_S) or self.closing):
             pass
+        self.exchanger.check()
         with self.copying:
             self._collect()
 

@@ -17,13 +17,13 @@ A learner that is asked to stop ends the assignment for all; what was assigned b
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.members import Left
+from asrtool.distributed.together import Together
 from asrtool.distributed.windows import Claims
 from asrtool.distributed.world import World
 
@@ -125,10 +125,12 @@ class WorkQueue:
     def assign(self) -> Iterator[Assignment]:
         """This learner's part of all batches, in steps. What was assigned is to be trained."""
         size = self.rule.round_size(self.world.size)
+        self._together = Together(self.world, self.rule.group_size)
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
             if self.leftovers:
-                yield from map(self._assign_again, self.leftovers.take())
+                for left in self.leftovers.take(self._together):
+                    yield from self._assign_again(left)
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
             if found is None:
@@ -159,14 +161,21 @@ class WorkQueue:
     def assign_leftovers(self) -> Iterator[Assignment]:
         """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
         if self.leftovers:
-            yield from map(self._assign_again, self.leftovers.wait(self.stopped))
+            for left in self.leftovers.wait(self.stopped, self._together):
+                yield from self._assign_again(left)
 
-    def _assign_again(self, left: Left) -> Assignment:
-        number, *batch = left
+    def _assign_again(self, left: Sequence[Left]) -> Iterator[Assignment]:
+        """Steps of this sync group with these batches, those of an epoch in one."""
+        in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
+        for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
+            rounds, numbers, group = zip(*of_epoch, strict=True)
+            member = self._together.member
+            yield Assignment(rounds[0], group[member] if member < len(group) else None, group, numbers[0], None)
+
+    def _round(self, number: int) -> Round:
         found = self.plan.round(number)
         assert found
-        again = BatchNumber(*batch)
-        return Assignment(found, again, (again,), number, None)
+        return found
 
     def _in_order(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """0, 1, 2, ...: the same for all learners, with the same cuts; the batches are those of the round."""
@@ -214,10 +223,8 @@ class WorkQueue:
 
     def _by_counter(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """The rounds of this sync group, which its first learner asks for, with the slots that it claims."""
-        store, group_size = self.world.store, self.rule.group_size
-        group, member = divmod(self.world.rank, group_size)
+        store = self.world.store
         for count in itertools.count():
-            announced = f"group{group}/{count}"
             if self.requests.stop():
                 store.add(COUNTER, END)
             if self.world.is_first and self.requests.save(count):
@@ -225,16 +232,15 @@ class WorkQueue:
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
                 store.set(_asked(num_cuts - 1), str(number))
-            if member == 0:
-                value = store.add(COUNTER, 1) - 1
-                slots = self._claim(value % CUT) if value < END else ()
-                if group_size > 1:
-                    store.set(announced, json.dumps((value, slots)))
-            else:
-                value, slots = json.loads(store.get(announced))
+            value, slots = self._together.share(self._take_ticket)
             if value >= END:
                 return
             yield value % CUT, value // CUT, slots
+
+    def _take_ticket(self) -> tuple[int, Sequence[int]]:
+        """What the counter gives, and the slots that this sync group claims with it."""
+        value = self.world.store.add(COUNTER, 1) - 1
+        return value, self._claim(value % CUT) if value < END else ()
 
     def _claim(self, number: int) -> Sequence[int]:
         """The slots that this sync group trains with the ticket `number`; none where they are those of the round."""

@@ -11,7 +11,7 @@ import gc
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 from asrtool.distributed.attempt import host_key, join_attempt, store_of
 from asrtool.distributed.environment import is_learner, joined_attempt
 from asrtool.distributed.interface import address_on
-from asrtool.distributed.members import Members
+from asrtool.distributed.members import Members, TakenForLost
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -56,6 +56,9 @@ class World:
     members: Members | None = None  # where the others train without a learner that is lost
     joins: bool = False  # whether this learner joins others that train, of which `size` began
     ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
+    whole: World | None = None  # of which this is a part
+    in_whole: Sequence[int] = ()  # the ranks there of the learners of this part
+    parts: list[tuple[World, Sequence[Sequence[int]]]] = field(default_factory=list)  # by `split`, with the groups
 
     @property
     def place(self) -> int:
@@ -64,8 +67,16 @@ class World:
 
     @property
     def live(self) -> Sequence[int]:
-        """The learners that train."""
-        return self.members.live if self.members else range(self.size)
+        """The learners that train. Raises TakenForLost where this one is not among them any more."""
+        if self.whole:
+            of_whole = set(self.whole.live)
+            return [place for place, rank in enumerate(self.in_whole) if rank in of_whole]
+        if not self.members:
+            return range(self.size)
+        live = self.members.live
+        if loss := self.members.losses.get(self.rank):
+            raise TakenForLost(f"the others took it for lost: it {loss.why}")
+        return live
 
     @property
     def is_first(self) -> bool:
@@ -122,9 +133,22 @@ class World:
         if not (self.members.losses or self.members.joined):
             return
         leave_world()
-        self.ranks, self.size, self.group = self.members.live, len(self.members.live), None
+        for part, _ in self.parts:
+            part.group = None
+        self.ranks, self.size, self.group = self.live, len(self.live), None
         if self.size > 1:
             connect(self, "members")
+        for part, groups in self.parts:
+            self._regroup(part, groups)
+
+    def _regroup(self, part: World, groups: Sequence[Sequence[int]]) -> None:
+        part.ranks = part.live
+        part.size = len(part.ranks)
+        for ranks in groups:
+            places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
+            if self.size > 1 and places:
+                group = collectives.new_group(places, timeout=COLLECTIVE_TIMEOUT)
+                part.group = group if self.rank in ranks else part.group
 
     def split(self, groups: Sequence[Sequence[int]]) -> World:
         """The group of ranks that this learner is in. All learners call this, with the same groups."""
@@ -134,8 +158,16 @@ class World:
             if self.rank in ranks:
                 local_size = min(self.local_size, len(ranks))
                 mine = World(
-                    ranks.index(self.rank), len(ranks), local_size, self.store, group, interface=self.interface
+                    ranks.index(self.rank),
+                    len(ranks),
+                    local_size,
+                    self.store,
+                    group,
+                    interface=self.interface,
+                    whole=self,
+                    in_whole=ranks,
                 )
+        self.parts.append((mine, groups))
         return mine
 
 

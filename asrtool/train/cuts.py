@@ -230,6 +230,8 @@ class Cuts:
         members = self.world.members
         if not members:
             return ()
+        if members.losses:
+            self.strategy.end_steps()
         self.world.regroup()
         self.state.learners = list(members.live)
         self.records.end_lost(members.losses)

@@ -11,7 +11,8 @@ the slots before the place where training resumed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,12 +172,16 @@ class Plan:
             self._extend(part, batch.position + 1)
         return part.planned(batch)
 
-    def left_of(self, rounds: Iterable[int], trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
-        """Each of these rounds of one batch with a batch of its epoch that is not among `trained`."""
-        for epoch, numbers in itertools.groupby(rounds, lambda number: self._part_of(number).before.epoch):
-            part = self._of_epoch(epoch)
-            batches = map(part.batch, range(part.begin, self._extend(part, FAR)))
-            yield from zip(numbers, (batch for batch in batches if batch not in trained), strict=False)
+    def missing(self, trained: Collection[BatchNumber]) -> Iterator[tuple[int, BatchNumber]]:
+        """The batches that are not among `trained`, each with its round; once `round` has returned None."""
+        num_trained = Counter(max(batch.epoch, self.begin.epoch) for batch in trained)
+        for part, behind in itertools.pairwise(self._parts):
+            num = behind.before.step - part.before.step
+            if num_trained[part.before.epoch] == num:  # an epoch that is forgotten is not planned again
+                continue
+            for place in range(num):
+                if (batch := part.batch(part.begin + place)) not in trained:
+                    yield part.first + place // self._size, batch
 
     def forget(self, epoch: int) -> None:
         """Free the memory of the plans before `epoch`: of those epochs only what a lost learner left is asked for."""
@@ -203,11 +208,6 @@ class Plan:
         """Behind the last batch; to be asked for once `round` has returned None."""
         part = self._parts[-1]
         return part.place(part.before.batch)
-
-    def _part_of(self, number: int) -> _Part:
-        part = self._part(number)
-        assert part
-        return part
 
     def _part(self, number: int) -> _Part | None:
         for part in reversed(self._parts):

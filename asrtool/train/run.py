@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.environment import check_environment, is_learner
 from asrtool.distributed.joining import become_learner, rendezvous_path
-from asrtool.distributed.members import Ended, Survival
+from asrtool.distributed.members import Ended, Survival, node_of
 from asrtool.distributed.settings import JOINABLE, Distributed
 from asrtool.distributed.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
 from asrtool.errors import AsrtoolError
@@ -84,7 +84,8 @@ def start(job: Job, words: Sequence[str]) -> None:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
     if num_learners == 1 or is_learner():
         if num_learners > 1 and job.distributed.survives:
-            supervise(job.out, int(os.environ["RANK"]), job.out / FINAL)
+            rank = int(os.environ["RANK"])
+            supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)))
         train(job)
         return
     with open_training(job.out, job.inputs, num_learners) as finished:
@@ -152,7 +153,7 @@ def _train_as_learner(job: Job) -> None:
 
     distributed, survival = job.distributed, None
     if distributed.survives:
-        survival = Survival(job.out, examine_lost)
+        survival = Survival(job.out, examine_lost, _node_size(distributed))
         forget_lost(job.out, int(os.environ["RANK"]))
     with learner(distributed.timeout_s, survival) as world, contextlib.ExitStack() as stack:
         if world.joins or not _open(job, world, stack):
@@ -171,6 +172,11 @@ def _open(job: Job, world: World, stack: contextlib.ExitStack) -> bool:
         rendezvous_path(job.out).unlink(missing_ok=True)  # of an earlier attempt
         end_joined(job.out, world.size)
     return world.gather(finished)[0]
+
+
+def _node_size(distributed: Distributed) -> int:
+    """Learners that are lost together, of those of which the environment says."""
+    return distributed.node_size(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def _train(job: Job, world: World) -> None:

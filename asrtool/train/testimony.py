@@ -47,22 +47,19 @@ class Trained:
 
 
 def find_missing(out: Path, begin: State, plan: Plan, members: Members) -> list[Left]:
-    """The batches that nobody has trained since the state `begin`, where rounds have one batch, each with a round.
+    """The batches that nobody has trained since the state `begin`, each with its round.
 
     Asked for when all learners have come to the end of `plan`; none is where no learner was lost.
     """
     if not members.losses:
         return []
-    steps, batches = set(), set()
+    batches = set()
     for rank in members.ever:
         loss = members.losses.get(rank)
         first = begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0
         for line, _ in _lines(out, rank, first, loss.record_bytes if loss else None):
-            steps.add(line["step"])
             batches.add(BatchNumber(line["epoch"] - 1, line["batch"]))
-    first_step = begin.step + 1
-    rounds = [step - first_step for step in range(first_step, plan.end.step + 1) if step not in steps]
-    return [(number, *batch) for number, batch in plan.left_of(rounds, batches)]
+    return [(number, *batch) for number, batch in plan.missing(batches)]
 
 
 def _lines(out: Path, rank: int, begin: int, end: int | None) -> Iterator[tuple[dict[str, Any], int]]:

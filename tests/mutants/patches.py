@@ -8,6 +8,11 @@ VIEW = "asrtool/distributed/view.py"
 GOSSIP = "asrtool/distributed/gossip.py"
 QUEUE = "asrtool/distributed/work_queue.py"
 WINDOWS = "asrtool/distributed/windows.py"
+MEMBERS = "asrtool/distributed/members.py"
+LEFTOVERS = "asrtool/distributed/leftovers.py"
+SUPERVISOR = "asrtool/distributed/supervisor.py"
+HEARTBEAT = "asrtool/distributed/heartbeat.py"
+TESTIMONY = "asrtool/train/testimony.py"
 PLAN = "asrtool/train/plan.py"
 LEDGER = "asrtool/train/ledger.py"
 BMUF = "asrtool/distributed/bmuf.py"
@@ -34,6 +39,11 @@ TEST_JOINING = "tests/unit/distributed/test_joining.py"
 TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
 TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
+TEST_MEMBERS = "tests/unit/distributed/test_members.py"
+TEST_LEFTOVERS = "tests/unit/distributed/test_leftovers.py"
+TEST_SUPERVISOR = "tests/unit/distributed/test_supervisor.py"
+TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
+TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
 TEST_COLUMNS = "tests/unit/train/test_columns.py"
 TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
@@ -102,10 +112,176 @@ PATCHES = (
     # Learners that are lost
     Patch(
         "leftovers-dealt-to-all",
-        "asrtool/distributed/leftovers.py",
+        LEFTOVERS,
         'compare_set(key, "", rank).decode() == rank',
         'compare_set(key, "", rank).decode() != ""',
-        ("tests/unit/distributed/test_leftovers.py",),
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "batches-of-lost-learners-not-dealt",
+        MEMBERS,
+        "        self.again += itertools.chain(*(loss.left for loss in losses))\n",
+        "",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "loss-counts-for-every-report",
+        MEMBERS,
+        "lambda: losses[0].rank in self.losses or self.closed",
+        "lambda: self.closed",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "training-ends-with-one-that-is-lost",
+        MEMBERS,
+        "lambda: self.live != live or self.closed",
+        "lambda: self.closed",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "loss-after-the-end-counts",
+        MEMBERS,
+        "lambda: losses[0].rank in self.losses or self.closed",
+        "lambda: losses[0].rank in self.losses",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "leftovers-claimed-by-round", LEFTOVERS, 'f"again/{self._num_claimed}"', 'f"again/{left[0]}"', (TEST_LEFTOVERS,)
+    ),
+    Patch(
+        "nobody-looks-for-missing-batches",
+        LEFTOVERS,
+        "[] if STOPPED in states else self.find_missing()",
+        "[]",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "training-ends-while-some-are-dealt-again",
+        LEFTOVERS,
+        "if not states <= {STOPPED, str(len(self.members.again))}:",
+        'if "" in states:',
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "learner-0-alone-ends-a-training",
+        LEFTOVERS,
+        "if self.world.rank != live[0]:",
+        "if self.world.rank != 0:",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "others-of-a-node-get-other-batches",
+        "asrtool/distributed/together.py",
+        "        if self.member:\n            return",
+        "        if self.member and False:\n            return",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "locks-of-others-not-seen",
+        SUPERVISOR,
+        "    except BlockingIOError:\n        return True",
+        "    except BlockingIOError:\n        return False",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "supervisor-of-a-lost-learner-always-content",
+        SUPERVISOR,
+        "code = 0 if final.exists() else code",
+        "code = 0",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "learner-that-was-stopped-is-lost",
+        SUPERVISOR,
+        "crashed = code < 0 and -code not in STOPS",
+        "crashed = code < 0",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "word-of-an-earlier-learner-counts",
+        SUPERVISOR,
+        "    forget_lost(out, rank)\n    launcher = os.getppid()",
+        "    launcher = os.getppid()",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "lost-learner-is-asked-to-stop",
+        SUPERVISOR,
+        "time.sleep(POLL_S)\n    _send(child, signal.SIGKILL)",
+        "time.sleep(POLL_S)\n    _send(child, signal.SIGTERM)",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "rest-of-a-node-not-ended",
+        SUPERVISOR,
+        "        if code < 0:\n            report_node(out, rank, node)\n",
+        "",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "node-lost-while-one-of-it-trains",
+        HEARTBEAT,
+        "if num_killed >= NUM_KILLED:",
+        "if num_silent >= NUM_KILLED:",
+        ("tests/unit/distributed/test_heartbeat.py",),
+    ),
+    Patch(
+        "step-before-a-cut-left-out",
+        TESTIMONY,
+        'line["step"] > last_step',
+        'line["step"] >= last_step',
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
+        "what-a-lost-learner-wrote-later-counts",
+        TESTIMONY,
+        "loss.record_bytes if loss else None",
+        "None",
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
+        "records-of-before-count",
+        TESTIMONY,
+        "begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0",
+        "0",
+        (TEST_TESTIMONY,),
+    ),
+    Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(ranks)", "scale = 1.0", (TEST_ASSEMBLY,)),
+    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_ASSEMBLY,)),
+    Patch(
+        "checkpoint-waits-for-a-lost-learner",
+        ASSEMBLY,
+        "        return members.at(number)\n",
+        "        return range(self.world.size)\n",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "checkpoint-without-what-lost-learners-trained",
+        ASSEMBLY,
+        "        self._add_lost(cut.state.step, cut.number)\n",
+        "",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "batches-of-cuts-not-made-forgotten",
+        ASSEMBLY,
+        'self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]',
+        'part["trained"]',
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "checkpoints-of-the-first-before-forgotten",
+        ASSEMBLY,
+        "        self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)\n",
+        "",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "sub-groups-as-before-a-loss",
+        "asrtool/distributed/world.py",
+        "            self._regroup(part, groups)\n",
+        "            pass\n",
+        ("tests/unit/train/test_regroup.py",),
     ),
     Patch(
         "lost-exchange-never-ends",

@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 from asrtool.distributed import heartbeat, timeout
 from asrtool.distributed.heartbeat import Heartbeat
 from asrtool.distributed.members import Loss, Members, Survival
-from asrtool.distributed.supervisor import report_lost
+from asrtool.distributed.supervisor import report_lost, why_lost
 from asrtool.distributed.timeout import wait_with_timeout
 from asrtool.distributed.world import World
 
@@ -108,7 +108,7 @@ def test_learners_of_one_machine_wait_for_a_launcher_that_was_suspended(monkeypa
 
 
 class Fading(HashStore):
-    """Where learner 0 of four looks. Learners beat along with it, but for those that a dict of `last` beats has."""
+    """Where a learner of four looks. Others beat along with it, but for those that a dict of `last` beats has."""
 
     def __init__(self, own: Heartbeat, last: dict[int, int], num_beats: int) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Fading(HashStore):
 
     def add(self, key: str, number: int) -> int:
         rank = int(key.removeprefix("beat"))
-        if rank == 0:
+        if rank == self.own.rank:
             self.left -= 1
             if not self.left:
                 self.own._end.set()
@@ -124,11 +124,13 @@ class Fading(HashStore):
         return min(beats, self.last.get(rank, beats))
 
 
-def survive(monkeypatch: pytest.MonkeyPatch, out: Path, last: dict[int, int]) -> tuple[Members, list[str]]:
-    """The members that learner 0 of four sees after 60 beats, and why it gave up, if it did."""
+def survive(
+    monkeypatch: pytest.MonkeyPatch, out: Path, last: dict[int, int], own_rank: int = 0, node_size: int = 1
+) -> tuple[Members, list[str]]:
+    """The members that learner `own_rank` of four sees after 60 beats, and why it gave up, if it did."""
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
-    world, why = World(0, 4, members=Members(4)), []
-    own = Heartbeat(world, 0.01, Survival(out, lambda out, rank, reason: Loss(rank, reason, 0)))
+    world, why = World(own_rank, 4, members=Members(4)), []
+    own = Heartbeat(world, 0.01, Survival(out, lambda out, rank, reason: Loss(rank, reason, 0), node_size))
     monkeypatch.setattr(own, "_give_up", why.append)
     own._beat(Fading(own, last, 60))
     assert world.members
@@ -156,6 +158,38 @@ def test_word_of_a_learner_that_lives_does_not_count(monkeypatch: pytest.MonkeyP
     report_lost(tmp_path, 1, "was ended by SIGKILL")
     members, _ = survive(monkeypatch, tmp_path, {})
     assert members.live == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("last", [{2: 3, 3: 3}, {2: 50, 3: 3}, {2: 3, 3: 50}])
+def test_a_node_is_lost_in_one_change_once_all_of_it_stand_still(
+    last: dict[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report_lost(tmp_path, 2, "was ended by SIGKILL")
+    members, _ = survive(monkeypatch, tmp_path, last, own_rank=1, node_size=2)
+    assert {rank: loss.why for rank, loss in members.losses.items()} == {
+        2: "was ended by SIGKILL",
+        3: "lost learner 2 of its node",
+    }
+    assert members._num_read == 1
+
+
+def test_of_a_node_that_loses_a_learner_the_others_are_to_be_ended_before_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    members, _ = survive(monkeypatch, tmp_path, {2: 3}, own_rank=1, node_size=2)
+    assert members.live == (0, 1, 2, 3)
+    assert why_lost(tmp_path, 2) == "has given no sign of life for 0.01 s"
+    assert why_lost(tmp_path, 3) == "lost learner 2 of its node"
+    assert why_lost(tmp_path, 0) == why_lost(tmp_path, 1) == ""
+
+
+def test_a_learner_whose_own_node_loses_one_leaves_the_rest_to_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is to be ended itself."""
+    members, _ = survive(monkeypatch, tmp_path, {1: 3}, node_size=2)
+    assert members.live == (0, 1, 2, 3)
+    assert why_lost(tmp_path, 0) == "lost learner 1 of its node"
 
 
 def test_a_learner_that_the_others_took_for_lost_exits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

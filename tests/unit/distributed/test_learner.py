@@ -9,6 +9,8 @@ import sys
 import pytest
 from rendezvous import rendezvous_address
 
+from asrtool.distributed.environment import LOST
+
 FAILING = """
 import signal
 from asrtool.distributed.learner import learner
@@ -56,3 +58,22 @@ def test_no_thread_of_gloo_is_left_after_training() -> None:
         threads = [learner.communicate(timeout=120)[0] for learner in learners]
     assert [learner.returncode for learner in learners] == [0, 0]
     assert not any("gloo" in names for names in threads), threads
+
+
+TAKEN_FOR_LOST = """
+from asrtool.distributed.learner import learner
+from asrtool.distributed.members import Loss, Members
+with learner() as world:
+    world.members = Members(2)
+    world.members.lose(world.store, Loss(0, "has given no sign of life for 20 s", 0))
+    world.is_first
+"""
+
+
+def test_a_learner_that_the_others_took_for_lost_says_so_in_one_line() -> None:
+    with rendezvous_address() as place:
+        environment = {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"}
+        ended = subprocess.run([sys.executable, "-c", TAKEN_FOR_LOST], env=environment, capture_output=True, text=True)
+    assert ended.returncode == LOST
+    expected = "WARNING:root:learner 0 exits: the others took it for lost: it has given no sign of life for 20 s"
+    assert [line for line in ended.stderr.splitlines() if line] == [expected]

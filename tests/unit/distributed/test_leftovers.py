@@ -14,23 +14,27 @@ from torch.distributed import HashStore
 
 from asrtool.distributed import leftovers
 from asrtool.distributed.leftovers import Leftovers
-from asrtool.distributed.members import Left, Loss, Members
+from asrtool.distributed.members import Left, Loss, Members, node_of
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
-NUM_ROUNDS = 23
+NUM_BATCHES = 23
 WAIT_S = 120
 
 
 class Crew:
-    """Learners that are threads; those that `dies` names die once they have got so many rounds.
+    """Learners that are threads, in nodes of `node_size`; the nodes that `dies` names die after so many steps.
 
     One that dies in a `gap` has got its last one in that moment, and nobody knows.
     """
 
-    def __init__(self, size: int, dies: dict[int, int], gaps: set[int], stop_after: int | None = None) -> None:
+    def __init__(
+        self, size: int, dies: dict[int, int], gaps: set[int], stop_after: int | None = None, node_size: int = 1
+    ) -> None:
         self.store = HashStore()
         self.size, self.dies, self.gaps, self.stop_after = size, dies, gaps, stop_after
+        self.node_size, self.dead = node_size, threading.Lock()
+        self.losses: dict[int, Loss] = {}
         self.trained: list[list[int]] = [[] for _ in range(size)]
         self.assigned: list[list[int]] = [[] for _ in range(size)]
         self.num_got = [0] * size
@@ -46,7 +50,7 @@ class Crew:
 
     def find_missing(self) -> Sequence[Left]:
         found = {number for mine in self.trained for number in mine}
-        return [(number, 0, number) for number in range(NUM_ROUNDS) if number not in found]
+        return [(position // self.node_size, 0, position) for position in range(NUM_BATCHES) if position not in found]
 
     def stops(self) -> bool:
         return self.stop_after is not None and sum(map(len, self.trained)) >= self.stop_after
@@ -56,7 +60,8 @@ class Crew:
         assert world.members
         idle = lambda: not self.assigned[rank]  # noqa: E731
         left = Leftovers(world, world.members, self.stops, idle, self.find_missing)
-        queue = WorkQueue(world, AssignmentRule(), InRounds([NUM_ROUNDS], 1), Wishes(self.stops), left)
+        rounds = InRounds([NUM_BATCHES], self.node_size)
+        queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(self.stops), left)
         ahead = None
         for assignment in queue.assign():  # one before the one before it is trained
             if not self.gets(rank, assignment):
@@ -74,22 +79,26 @@ class Crew:
     def gets(self, rank: int, assignment: Assignment) -> bool:
         """Whether it lives after that."""
         self.num_got[rank] += 1
-        dies = self.num_got[rank] == self.dies.get(rank)
-        if not (dies and rank in self.gaps):
-            self.assigned[rank].append(assignment.number)
+        dies = self.num_got[rank] == self.dies.get(rank // self.node_size)
+        if assignment.batch and not (dies and rank in self.gaps):
+            self.assigned[rank].append(assignment.batch.position)
         if dies:
             self.die(rank)
         return not dies
 
     def train(self, rank: int, assignment: Assignment | None) -> None:
-        if assignment:
-            self.trained[rank].append(assignment.number)
-            self.assigned[rank].remove(assignment.number)
+        if assignment and assignment.batch:
+            self.trained[rank].append(assignment.batch.position)
+            self.assigned[rank].remove(assignment.batch.position)
 
     def die(self, rank: int) -> None:
-        Members(self.size).lose(
-            self.store, Loss(rank, "was ended by SIGKILL", 0, [(number, 0, number) for number in self.assigned[rank]])
-        )
+        """With the last of its node all of that are lost."""
+        node = node_of(rank, self.node_size)
+        left = [(position // self.node_size, 0, position) for position in self.assigned[rank]]
+        with self.dead:
+            self.losses[rank] = Loss(rank, "was ended by SIGKILL", 0, left)
+            if self.losses.keys() >= set(node):
+                Members(self.size).lose(self.store, *(self.losses[other] for other in node))
 
 
 @pytest.fixture(autouse=True)
@@ -109,13 +118,35 @@ def test_every_round_is_trained_once_although_learners_die(size: int, dies: dict
         del dies[min(dies)]
     crew = Crew(size, dies, gaps)
     crew.run()
-    assert Counter(number for mine in crew.trained for number in mine) == Counter(range(NUM_ROUNDS))
+    assert Counter(number for mine in crew.trained for number in mine) == Counter(range(NUM_BATCHES))
     assert crew.ended >= set(range(size)) - set(dies)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    num_nodes=st.integers(2, 3),
+    node_size=st.integers(2, 3),
+    dies=st.dictionaries(st.integers(0, 2), st.integers(1, 6), max_size=2),
+    gaps=st.sets(st.integers(0, 8)),
+)
+def test_what_a_lost_node_left_is_trained_by_others_in_steps_of_all_of_a_node(
+    num_nodes: int, node_size: int, dies: dict[int, int], gaps: set[int]
+) -> None:
+    dies = {node: when for node, when in dies.items() if node < num_nodes}
+    if len(dies) == num_nodes:
+        del dies[min(dies)]
+    crew = Crew(num_nodes * node_size, dies, gaps, node_size=node_size)
+    crew.run()
+    assert Counter(number for mine in crew.trained for number in mine) == Counter(range(NUM_BATCHES))
+    left = [node_of(node * node_size, node_size) for node in range(num_nodes) if node not in dies]
+    assert crew.ended >= {rank for node in left for rank in node}
+    for node in left:  # in lock-step
+        assert len({crew.num_got[rank] for rank in node}) == 1
 
 
 def test_when_all_are_to_stop_what_is_left_stays_left() -> None:
     crew = Crew(3, {1: 3}, set(), stop_after=8)
     crew.run()
     numbers = [number for mine in crew.trained for number in mine]
-    assert len(numbers) == len(set(numbers)) < NUM_ROUNDS
+    assert len(numbers) == len(set(numbers)) < NUM_BATCHES
     assert crew.ended | {1} == {0, 1, 2}

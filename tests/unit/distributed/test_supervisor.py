@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import os, signal, sys, time
 from pathlib import Path
 from asrtool.distributed.supervisor import supervise, training_there
 out = Path({out!r})
-supervise(out, 1, out / "train.json")
+supervise(out, 1, out / "train.json", {node})
 assert "torch" not in sys.modules
 signal.signal(signal.SIGTERM, lambda number, _: ((out / "ended").write_text("by a signal"), os._exit(77)))
 with training_there(out, 1):
@@ -30,8 +31,8 @@ with training_there(out, 1):
 WAITS = "time.sleep(600)"
 
 
-def start(out: Path, act: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act)])
+def start(out: Path, act: str, node: Sequence[int] = (1,)) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", LEARNER.format(out=str(out), act=act, node=node)])
 
 
 def wait_for(path: Path) -> None:
@@ -119,8 +120,49 @@ def test_word_of_an_earlier_learner_does_not_count(tmp_path: Path) -> None:
     assert start(tmp_path, "sys.exit(3)").wait(WAIT_S) == 3
 
 
-JOINS = LEARNER.replace("supervise(out, 1,", "supervise_joining(out, lambda: {draw},").replace(
-    "import supervise,", "import supervise_joining,"
+@pytest.mark.parametrize(("act", "why"), [(WAITS, "was ended by SIGKILL"), (f"os._exit({LOST})", "lost the others")])
+def test_a_learner_of_a_node_that_is_killed_or_loses_the_others_is_survived(act: str, why: str, tmp_path: Path) -> None:
+    """One that is killed takes the others of its node with it."""
+    with training_there(tmp_path, 3):
+        supervisor = start(tmp_path, act, (0, 1, 2))
+        learner = learner_of(tmp_path)
+        if act == WAITS:
+            os.kill(learner, signal.SIGKILL)
+            for rank in (0, 2):
+                wait_for(tmp_path / "learners" / f"{rank}.lost")
+                assert why_lost(tmp_path, rank) == "lost learner 1 of its node"
+        wait_for(tmp_path / "learners" / "1.lost")
+        assert why_lost(tmp_path, 1).startswith(why)
+        assert why_lost(tmp_path, 3) == ""
+        (tmp_path / "train.json").touch()
+    assert supervisor.wait(WAIT_S) == 0
+
+
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.parametrize(("size", "is_killed"), [("1", False), ("2", True)])
+def test_with_its_launcher_a_learner_is_killed_where_others_survive_it_and_asked_to_stop_where_all_are_of_that(
+    size: str, is_killed: bool, tmp_path: Path
+) -> None:
+    act = LEARNER.format(out=str(tmp_path), act=WAITS, node=(1,))
+    environment = {**os.environ, "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": size}
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, act], env=environment)
+    learner_of(tmp_path)
+    launcher.kill()
+    launcher.wait(WAIT_S)
+    if is_killed:
+        wait_for(tmp_path / "learners" / "1.lost")
+        assert why_lost(tmp_path, 1) == "was ended by SIGKILL"
+    else:
+        wait_for(tmp_path / "ended")
+    assert (tmp_path / "ended").exists() != is_killed
+
+
+JOINS = (
+    LEARNER.replace("supervise(out, 1,", "supervise_joining(out, lambda: {draw},")
+    .replace(", {node}", "")
+    .replace("import supervise,", "import supervise_joining,")
 )
 
 

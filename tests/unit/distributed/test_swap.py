@@ -26,9 +26,12 @@ class Direct:
         self.idle.set()
         self.error: Exception | None = None
 
-    def begin(self, neighbour: int) -> bool:
+    def check(self) -> None:
         if self.error:
             raise self.error
+
+    def begin(self, neighbour: int) -> bool:
+        self.check()
         mine_P, theirs_P = torch.empty_like(self.view.v_P), torch.empty_like(self.view.v_P)
         cut = self.view.ask(mine_P)
         self.views[neighbour].answer(mine_P, theirs_P, 1 / 3, cut)
@@ -187,5 +190,21 @@ def test_an_error_of_a_trip_is_raised_by_the_next_step() -> None:
         learner.drain()
     with pytest.raises(ConnectionError, match="gone"):
         learner.swap()
+    for each in (learner, other):
+        each.close()
+
+
+def test_an_exchange_that_ends_by_an_error_is_reported_by_its_own_trip() -> None:
+    learner, other = swaps(2)
+    begin, begun = learner.exchanger.begin, threading.Event()
+    learner.exchanger.begin = lambda neighbour: (begin(neighbour), begun.set())
+    learner.exchanger.idle.clear()
+    learner.swap()
+    learner.begin(1)
+    assert begun.wait(60)
+    learner.exchanger.error = ConnectionError("gone")
+    learner.exchanger.idle.set()
+    with pytest.raises(ConnectionError, match="gone"):
+        learner.drain()
     for each in (learner, other):
         each.close()

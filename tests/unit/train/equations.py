@@ -117,6 +117,9 @@ class InLockStep:
         partners, self.partners = self.partners, []
         return partners
 
+    def check(self) -> None:
+        """None ends by an error."""
+
     def finish(self) -> None:
         """Each has ended when it has begun."""
 

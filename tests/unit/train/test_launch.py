@@ -17,13 +17,16 @@ from pathlib import Path
 import pytest
 from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of, saved_learners
 
+from asrtool.distributed.members import node_of
+from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 # Learners that wait for nobody, and end where one of them is lost.
-STRATEGY, NODES = "h-adpsgd", ("--set", "distributed.h-adpsgd.node_size=1")
+STRATEGY = "adpsgd-pairs"
+SILENT = f"has given no sign of life for {TIMEOUT_S:g} s"
 Start = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
@@ -65,12 +68,14 @@ def steps(out: Path) -> dict[str, set[str]]:
     return {path.name: {line for line in path.read_text().splitlines(True) if line.endswith("\n")} for path in files}
 
 
-def wait_for_steps(out: Path, num: int, before: dict[str, set[str]] | None = None) -> None:
+def wait_for_steps(
+    out: Path, num: int, before: dict[str, set[str]] | None = None, num_learners: int = NUM_LEARNERS
+) -> None:
     """Until each learner has done so many that were not there `before`."""
     until = time.monotonic() + ENDED_S
     while time.monotonic() < until:
         new = [found - (before or {}).get(name, set()) for name, found in steps(out).items()]
-        if len(new) == NUM_LEARNERS and min(map(len, new)) >= num:
+        if len(new) == num_learners and min(map(len, new)) >= num:
             return
         time.sleep(0.05)
     raise AssertionError(f"no {num} steps within {ENDED_S} s")
@@ -154,6 +159,59 @@ def test_others_train_without_a_killed_learner_and_what_it_had_left(
     assert not processes_of(out)
 
 
+@pytest.mark.parametrize(("killed", "num", "node_size"), [(0, 4, 2), (3, 4, 2), (1, 3, 1)])
+def test_nodes_that_are_left_train_what_another_had_left(
+    killed: int, num: int, node_size: int, start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """A killed learner takes the other of its node with it, who waits for it; with learner 0 its duties pass on."""
+    out = tmp_path / "train"
+    options = ("--num-learners", str(num), "--set", f"distributed.h-adpsgd.node_size={node_size}")
+    process = start("--strategy", "h-adpsgd", *options)
+    wait_for_steps(out, 2, num_learners=num)
+    os.kill(stop_with_a_batch(out, killed), signal.SIGKILL)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    why = dict.fromkeys(node_of(killed, node_size), f"lost learner {killed} of its node")
+    why[killed] = "was ended by SIGKILL"
+    for rank, reason in why.items():
+        assert f"WARNING learner {rank} {reason}: {num - node_size} train without it" in log, log
+    assert batches_trained(out) == planned(toy, toy_config)
+    summary = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    assert summary["lost"].keys() == {str(rank) for rank in why}
+    assert summary["num_learners"] == num - node_size
+    assert summary["num_samples"] == 24 * NUM_EPOCHS
+    assert "Traceback" not in log
+    assert not processes_of(out)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "num", "why"),
+    [
+        ("adpsgd-random", 3, {1: SILENT}),
+        ("h-adpsgd", 4, {1: SILENT, 0: "lost learner 1 of its node"}),
+    ],
+)
+def test_others_train_without_a_learner_that_is_silent(
+    strategy: str, num: int, why: dict[int, str], start: Start, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """By the default timeout. Its batches are dealt again however soon the others have trained theirs."""
+    out = tmp_path / "train"
+    options = ("--num-learners", str(num), "--set", "distributed.h-adpsgd.node_size=2")
+    process = start("--strategy", strategy, *options, "--set", f"distributed.timeout_s={TIMEOUT_S:g}")
+    wait_for_steps(out, 2, num_learners=num)
+    stopped = stop_with_a_batch(out, 1)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    for rank, reason in why.items():
+        assert f"WARNING learner {rank} {reason}: {num - len(why)} train without it" in log, log
+    assert batches_trained(out) == planned(toy, toy_config)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["lost"] == {
+        str(rank): reason for rank, reason in why.items()
+    }
+    assert not Path(f"/proc/{stopped}").exists()
+    assert not processes_of(out)
+
+
 @pytest.mark.parametrize("lost", [1, 0])
 def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     lost: int, start: Start, toy: Path, toy_config: Path, tmp_path: Path
@@ -187,10 +245,10 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
 ) -> None:
     """The last time under nohup, where a terminal that is closed ends nothing."""
     out = tmp_path / "train"
-    kill_one(start, out, STRATEGY, *NODES)
+    kill_one(start, out, STRATEGY)
 
     before = steps(out)
-    stopped = start("--strategy", STRATEGY, *NODES)
+    stopped = start("--strategy", STRATEGY)
     wait_for_steps(out, 3, before)
     stopped.send_signal(signal.SIGTERM)
     _, log = stopped.communicate(timeout=ENDED_S)
@@ -202,7 +260,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     before = steps(out)
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        last = start("--strategy", STRATEGY, *NODES)
+        last = start("--strategy", STRATEGY)
     finally:
         signal.signal(signal.SIGHUP, handler)
     wait_for_steps(out, 2, before)

@@ -7,6 +7,7 @@ import random as random_module
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,10 +180,24 @@ def check_borders(plan: Plan, expected: BruteForce, newest: int, first: int, ran
     return last if begin <= last else newest
 
 
-def test_rounds_that_nobody_trained_get_the_batches_that_nobody_has() -> None:
-    """Of their epochs, whichever rounds those had; of an epoch that was forgotten, too."""
-    plan = BruteForce([3, 4, 2, 2, 2, 2], 1, BatchNumber(0, 0), set()).plan(1)
-    assert plan.round(15) is None
-    trained = {BatchNumber(0, 1), BatchNumber(0, 2), BatchNumber(1, 0), BatchNumber(1, 2)}
-    found = list(plan.left_of([2, 3, 6, 8], trained))
-    assert found == [(2, (0, 0)), (3, (1, 1)), (6, (1, 3)), (8, (2, 0))]
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("left", [set(), {BatchNumber(0, 2), BatchNumber(1, 0), BatchNumber(1, 3)}])
+def test_batches_that_nobody_trained_are_found_with_their_rounds(size: int, left: set[BatchNumber]) -> None:
+    """Of epochs that were forgotten, too; those of an earlier epoch in the round that they come in."""
+    lengths = [3, 5, 2, 4, 2, 2]
+    begin = BatchNumber(1, 4) if left else BatchNumber(0, 0)
+    expected = BruteForce(lengths, size, begin, left)
+    plan = expected.plan(size)
+    assert plan.round(40) is None
+    plan.forget(4)
+    in_rounds = [
+        (number, batch)
+        for number, (epoch, slots) in enumerate(expected.rounds)
+        for batch in plan.batches(epoch, list(slots))
+    ]
+    assert len(in_rounds) == (sum(lengths) if not left else sum(lengths) - 7 + 3)
+    for seed in range(20):
+        random = random_module.Random(seed)
+        missing = [one for one in in_rounds if random.random() < seed / 20]
+        trained = {batch for number, batch in in_rounds if (number, batch) not in missing}
+        assert list(plan.missing(trained)) == missing

@@ -11,6 +11,7 @@ from typing import Any
 from torch.distributed import HashStore
 
 from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.work_queue import BatchNumber
 from asrtool.train.assigned import Assigned, examine_lost
 from asrtool.train.checkpoint import State
 from asrtool.train.testimony import Trained, find_missing, records_path
@@ -32,11 +33,11 @@ def write(out: Path, rank: int, lines: Sequence[dict[str, Any]], torn: str = "")
 def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path) -> None:
     """A batch that was dealt again has the step of its place, and may have been trained behind the cut."""
     begin = len(json.dumps(line(1)) + "\n")
-    end = write(tmp_path, 1, [line(1), line(2), line(4), line(5), line(9), line(3)])
+    end = write(tmp_path, 1, [line(1), line(2), line(4), line(6), line(9), line(3)])
     before = Trained(begin, samples=2, frames=10, padded_frames=100)
     found = before.extended(tmp_path, 1, end, last_step=6)
-    assert found.trained == [(0, 1, 2), (0, 3, 5)]
-    assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 50, 400)
+    assert found.trained == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
+    assert (found.samples, found.frames, found.padded_frames) == (8, 10 + 20 + 40 + 60, 400)
     found.trained = []
     rest = found.extended(tmp_path, 1, end, last_step=10**9)
     assert rest.trained == [(0, 8, 9), (0, 2, 3)]
@@ -51,20 +52,20 @@ def test_what_was_written_after_a_loss_was_noted_does_not_count(tmp_path: Path) 
     assert Trained(0).extended(tmp_path, 2, 10, 10) == Trained(0)
 
 
-def test_rounds_in_nobodys_records_are_missing(tmp_path: Path) -> None:
+def test_batches_in_nobodys_records_are_missing(tmp_path: Path) -> None:
     store, members = HashStore(), Members(3)
     begin = write(tmp_path, 0, [line(1)])
     write(tmp_path, 0, [line(1), line(12), line(14)])
     end = write(tmp_path, 1, [line(11)])
     write(tmp_path, 1, [line(11), line(13)])
     write(tmp_path, 2, [line(16)], torn='{"step": 15')
-    plan: Any = SimpleNamespace(
-        end=SimpleNamespace(step=17), left_of=lambda rounds, trained: [(number, (0, number + 10)) for number in rounds]
-    )
+    found: list[set[BatchNumber]] = []
+    plan: Any = SimpleNamespace(missing=lambda trained: (found.append(trained), [(2, BatchNumber(0, 12))])[1])
     state = State(step=10, record_bytes=[begin])
     assert find_missing(tmp_path, state, plan, members) == []  # nobody was lost
     members.lose(store, Loss(1, "was ended by SIGKILL", end))
-    assert find_missing(tmp_path, state, plan, members) == [(2, 0, 12), (4, 0, 14), (6, 0, 16)]
+    assert find_missing(tmp_path, state, plan, members) == [(2, 0, 12)]
+    assert found == [{BatchNumber(0, position) for position in (10, 11, 13, 15)}]
 
 
 def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: Path) -> None:
