@@ -136,7 +136,7 @@ def start_learner(work: Path) -> subprocess.Popen[str]:
 
 
 def be_learner(work: Path) -> None:
-    """Open the set and plan an epoch; print what that took, and end when told to."""
+    """Open the set and plan an epoch; print what that took, and end when asked to."""
     before, begin = memory(), time.monotonic()
     source = open_set(work)
     opened = time.monotonic()

@@ -57,6 +57,6 @@ def _map(path: str, num_values: int, message_type: torch.dtype) -> tuple[Tensor,
 
 
 def _identified(file: str) -> str:
-    """`file` with what tells it from another one of that name."""
+    """`file` with what distinguishes it from another one of that name."""
     found = os.stat(file)
     return f"{file}:{found.st_dev}-{found.st_ino}"
