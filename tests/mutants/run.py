@@ -64,7 +64,12 @@ def try_all(patches: Sequence[Patch], copies: SimpleQueue[Path], num_jobs: int) 
             code = run_tests(patch.tests, copies, patch)
             return OUTCOMES.get(code, f"pytest ends with {code}")
 
-        return dict(zip((patch.name for patch in patches), pool.map(attempt, patches), strict=True))
+        def attempt_and_print(patch: Patch) -> str:
+            outcome = attempt(patch)
+            print(f"{patch.name}: {outcome}", flush=True)  # as soon as it is known: all of them take half an hour
+            return outcome
+
+        return dict(zip((patch.name for patch in patches), pool.map(attempt_and_print, patches), strict=True))
 
 
 def run_tests(tests: Sequence[str], copies: SimpleQueue[Path], patch: Patch | None = None) -> int:
@@ -121,9 +126,10 @@ def copied_tree() -> Iterator[Path]:
 
 
 def report(found: dict[str, str]) -> int:
-    """Print what became of each patch, by name; 1 where any was not noticed."""
+    """Print which patches were not noticed, and how many were; 1 where any was not."""
     for name in sorted(found):
-        print(f"{name}: {found[name]}")
+        if not found[name].startswith("noticed"):
+            print(f"not noticed: {name}")
     num_noticed = sum(outcome.startswith("noticed") for outcome in found.values())
     print(f"{num_noticed} of {len(found)} noticed")
     return int(num_noticed < len(found))

@@ -1,0 +1,115 @@
+"""Trainings that the command starts, with learners to look for and to kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from learners import MANY_BATCHES, learners_of, processes_of
+
+from asrtool.train.assigned import read_assigned
+
+NUM_LEARNERS = 3
+NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
+ENDED_S = 120  # bounds a hang, however slow the machine
+LOOKS_FOR_LEARNERS = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def write_config(folder: Path) -> Path:
+    """As ever, with small batches and more epochs."""
+    path = folder / "toy.toml"
+    path.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
+    return path
+
+
+def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
+    """Start a training in `folder`/train by the command line, with emulated computation so that it takes a while."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_with(*options: str) -> subprocess.Popen[str]:
+        asrtool = Path(sys.executable).with_name("asrtool")
+        paths = [toy / "features", toy / "tokenizer", folder / "train", "--config", config]
+        patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
+        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
+        process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start_with
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        assert process.stderr
+        process.stderr.close()
+
+
+@pytest.fixture
+def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start a training in `tmp_path`/train by the command line, with emulated computation so that it takes a while."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_with(*options: str) -> subprocess.Popen[str]:
+        asrtool = Path(sys.executable).with_name("asrtool")
+        paths = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
+        patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
+        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
+        process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start_with
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        assert process.stderr
+        process.stderr.close()
+
+
+def steps(out: Path) -> dict[str, set[str]]:
+    """What each learner has recorded, by name of its file: whole lines, no two of which are the same."""
+    files = (out / "learners").glob("*.jsonl")
+    return {path.name: {line for line in path.read_text().splitlines(True) if line.endswith("\n")} for path in files}
+
+
+def wait_for_steps(
+    out: Path, num: int, before: dict[str, set[str]] | None = None, num_learners: int = NUM_LEARNERS
+) -> None:
+    """Until each learner has done so many that were not there `before`."""
+    until = time.monotonic() + ENDED_S
+    while time.monotonic() < until:
+        new = [found - (before or {}).get(name, set()) for name, found in steps(out).items()]
+        if len(new) == num_learners and min(map(len, new)) >= num:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {num} steps within {ENDED_S} s")
+
+
+def wait_for_the_end(out: Path) -> None:
+    """Until no learner is left, and no supervisor; AssertionError where that takes too long."""
+    until = time.monotonic() + ENDED_S
+    while processes_of(out):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def stop_with_a_batch(out: Path, rank: int) -> int:
+    """Stop learner `rank` where it has drawn a batch and not trained it; its process number."""
+    process = learners_of(out)[rank]
+    until = time.monotonic() + ENDED_S
+    while time.monotonic() < until:
+        os.kill(process, signal.SIGSTOP)
+        while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "T":
+            time.sleep(0.001)
+        drawn = read_assigned(out, rank)
+        if drawn and drawn["batches"]:
+            return process
+        os.kill(process, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError(f"learner {rank} drew no batch within {ENDED_S} s")
