@@ -50,28 +50,6 @@ def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
         process.stderr.close()
 
 
-@pytest.fixture
-def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start a training in `tmp_path`/train by the command line, with emulated computation so that it takes a while."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_with(*options: str) -> subprocess.Popen[str]:
-        asrtool = Path(sys.executable).with_name("asrtool")
-        paths = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
-        patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
-        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
-        process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start_with
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        assert process.stderr
-        process.stderr.close()
-
-
 def steps(out: Path) -> dict[str, set[str]]:
     """What each learner has recorded, by name of its file: whole lines, no two of which are the same."""
     files = (out / "learners").glob("*.jsonl")

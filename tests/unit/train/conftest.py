@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command import Start, starting, write_config
 from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts, write_set
 
 from asrtool.config_file import load_config
@@ -54,3 +55,15 @@ def train_toy(toy: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tens
         return last_weights(out)
 
     return train_there
+
+
+@pytest.fixture
+def many_epochs(tmp_path: Path) -> Path:
+    """Settings of a training of small batches that takes seconds."""
+    return write_config(tmp_path)
+
+
+@pytest.fixture
+def start(toy: Path, many_epochs: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start a training of `many_epochs` in `tmp_path`/train by the command line."""
+    yield from starting(toy, many_epochs, tmp_path)

@@ -8,7 +8,6 @@ import os
 import random as random_module
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,28 +17,16 @@ from command import (
     NUM_EPOCHS,
     NUM_LEARNERS,
     Start,
-    starting,
     steps,
     stop_with_a_batch,
     wait_for_steps,
     wait_for_the_end,
-    write_config,
 )
 from learners import batches_trained, learners_of, planned, processes_of
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "adpsgd-pairs"
 pytestmark = LOOKS_FOR_LEARNERS
-
-
-@pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    return write_config(tmp_path)
-
-
-@pytest.fixture
-def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
-    yield from starting(toy, toy_config, tmp_path)
 
 
 def kill_one(start: Start, out: Path, strategy: str, *options: str) -> None:
@@ -75,7 +62,7 @@ def test_a_killed_learner_ends_those_that_wait_for_it_and_is_named_with_batches_
 
 
 def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_command_resumes(
-    start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """The last time under nohup, where a terminal that is closed ends nothing."""
     out = tmp_path / "train"
@@ -102,7 +89,7 @@ def test_a_killed_learner_ends_those_that_do_not_wait_for_it_and_the_same_comman
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
     assert "resuming after step" in log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * NUM_EPOCHS
 
 
@@ -149,7 +136,7 @@ def test_what_is_wrong_is_reported_before_learners_are_started(start: Start) -> 
 
 
 def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice(
-    start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """Three times, at moments that differ by run; the same command resumes each time."""
     out = tmp_path / "train"
@@ -169,7 +156,7 @@ def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice
     last = start(*options)
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     drifts = [entry["drift"] for entry in entries if entry["kind"] == "learners" and "drift" in entry]
     assert len(drifts) >= NUM_EPOCHS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,8 @@ from command import (
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
     Start,
-    starting,
     stop_with_a_batch,
     wait_for_steps,
-    write_config,
 )
 from learners import batches_trained, planned, processes_of
 
@@ -28,19 +25,9 @@ SILENT = f"has given no sign of life for {TIMEOUT_S:g} s"
 pytestmark = LOOKS_FOR_LEARNERS
 
 
-@pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    return write_config(tmp_path)
-
-
-@pytest.fixture
-def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
-    yield from starting(toy, toy_config, tmp_path)
-
-
 @pytest.mark.parametrize(("killed", "num", "node_size"), [(0, 4, 2), (3, 4, 2), (1, 3, 1)])
 def test_nodes_that_are_left_train_what_another_had_left(
-    killed: int, num: int, node_size: int, start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    killed: int, num: int, node_size: int, start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """A killed learner takes the other of its node with it, who waits for it; with learner 0 its duties pass on."""
     out = tmp_path / "train"
@@ -54,7 +41,7 @@ def test_nodes_that_are_left_train_what_another_had_left(
     why[killed] = "was ended by SIGKILL"
     for rank, reason in why.items():
         assert f"WARNING learner {rank} {reason}: {num - node_size} train without it" in log, log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     summary = json.loads((out / "train.json").read_text(encoding="utf-8"))
     assert summary["lost"].keys() == {str(rank) for rank in why}
     assert summary["num_learners"] == num - node_size
@@ -71,7 +58,7 @@ def test_nodes_that_are_left_train_what_another_had_left(
     ],
 )
 def test_others_train_without_a_learner_that_is_silent(
-    strategy: str, num: int, why: dict[int, str], start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    strategy: str, num: int, why: dict[int, str], start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """By the default timeout. Its batches are dealt again however soon the others have trained theirs."""
     out = tmp_path / "train"
@@ -83,7 +70,7 @@ def test_others_train_without_a_learner_that_is_silent(
     assert process.returncode == 0, log
     for rank, reason in why.items():
         assert f"WARNING learner {rank} {reason}: {num - len(why)} train without it" in log, log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["lost"] == {
         str(rank): reason for rank, reason in why.items()
     }

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,30 +16,18 @@ from command import (
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
     Start,
-    starting,
     stop_with_a_batch,
     wait_for_steps,
     wait_for_the_end,
-    write_config,
 )
 from learners import batches_trained, planned, processes_of, saved_learners
 
 pytestmark = LOOKS_FOR_LEARNERS
 
 
-@pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    return write_config(tmp_path)
-
-
-@pytest.fixture
-def start(toy: Path, toy_config: Path, tmp_path: Path) -> Iterator[Start]:
-    yield from starting(toy, toy_config, tmp_path)
-
-
 @pytest.mark.parametrize("lost", [(1, 2), (0, 1)])
 def test_others_train_without_a_killed_learner_and_what_it_had_left(
-    lost: tuple[int, int], start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    lost: tuple[int, int], start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """Twice, one after the other; the last one alone ends the training."""
     out = tmp_path / "train"
@@ -52,7 +39,7 @@ def test_others_train_without_a_killed_learner_and_what_it_had_left(
     assert process.returncode == 0, log
     for rank in lost:
         assert re.search(f"WARNING learner {rank} was ended by SIGKILL: [12] train without it", log), log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     summary = json.loads((out / "train.json").read_text(encoding="utf-8"))
     assert summary["lost"] == {str(rank): "was ended by SIGKILL" for rank in lost}
     assert summary["num_learners"] == 1
@@ -62,10 +49,10 @@ def test_others_train_without_a_killed_learner_and_what_it_had_left(
 
 @pytest.mark.parametrize("lost", [1, 0])
 def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
-    lost: int, start: Start, toy: Path, toy_config: Path, tmp_path: Path
+    lost: int, start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
     """From checkpoints of which one learner is lost; long before the end, on any machine."""
-    toy_config.write_text(toy_config.read_text().replace(f"num_epochs = {NUM_EPOCHS}", "num_epochs = 40"))
+    many_epochs.write_text(many_epochs.read_text().replace(f"num_epochs = {NUM_EPOCHS}", "num_epochs = 40"))
     out = tmp_path / "train"
     options = ("--strategy", "adpsgd-fixed", "--compute-ms", "40", "--set", "train.save_every_steps=3")
     process = start(*options)
@@ -84,5 +71,5 @@ def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
     last = start(*options)
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
-    assert batches_trained(out) == planned(toy, toy_config)
+    assert batches_trained(out) == planned(toy, many_epochs)
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_samples"] == 24 * 40
