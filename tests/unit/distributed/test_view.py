@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -282,8 +283,10 @@ def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() ->
     exchangers[1].close()
 
 
-@pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", __file__, ""])
-def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: str) -> None:
+@pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", "FILE", ""])
+def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: str, tmp_path: Path) -> None:
+    (tmp_path / "FILE").touch()
+    seen_as = seen_as.replace("FILE", str(tmp_path / "FILE"))
     views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
     first, second = connected(views)
     own, first.messages.path = first.messages.path, seen_as and f"{seen_as}:0-0"
@@ -299,7 +302,7 @@ def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: s
     second.close()
 
 
-def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_taken_for_it() -> None:
+def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
     messages = Messages(1000, torch.float32)
     if not messages.path:
         pytest.skip("not on Linux")
@@ -311,7 +314,7 @@ def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_t
     path, number = messages.path, messages.file
     messages.close()
     assert map_messages(path, 1000, torch.float32) is None
-    other = os.open(__file__, os.O_RDWR)
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     if other != number:
         os.dup2(other, number)
         os.close(other)
