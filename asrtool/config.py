@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asrtool.config_value import format_key, format_value
+from asrtool.config_value import flatten, format_key, format_value
 from asrtool.corpus.settings import Data, Features, Mini
 from asrtool.decode.settings import Decode
 from asrtool.distributed.settings import Distributed
@@ -76,17 +76,6 @@ def format_toml(config: Config, names: Iterable[str] = SECTIONS) -> str:
             if isinstance(inner, Mapping):
                 lines += [f"[{section}.{format_key(name)}]", *_lines(inner), ""]
     return "\n".join(lines)
-
-
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``section.key`` or ``section.table.key`` -> value as JSON gives it back."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
-    return flat
 
 
 def defaults_of(config: Config, names: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,17 @@ def format_value(value: Any) -> str:
 def format_key(name: str) -> str:
     """A key as TOML wants it: quoted where it is more than letters, digits, hyphens and underscores."""
     return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else format_value(name)
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``section.key`` or ``section.table.key`` -> value as JSON gives it back."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return flat
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, flatten, select
+from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, select
 from asrtool.config_file import used_paths
+from asrtool.config_value import flatten
 from asrtool.files import write_text
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests

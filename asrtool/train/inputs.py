@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asrtool.config import Config, defaults_of, flatten, select
+from asrtool.config import Config, defaults_of, select
+from asrtool.config_value import flatten
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file

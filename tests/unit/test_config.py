@@ -19,13 +19,12 @@ from asrtool.config import (
     check_conflicts,
     chosen_components,
     defaults_of,
-    flatten,
     format_toml,
     select,
     to_table,
 )
 from asrtool.config_file import CLASSES, known_keys, known_paths, load_config, load_section
-from asrtool.config_value import format_value
+from asrtool.config_value import flatten, format_value
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, changed_key, field_types, kinds_of
 

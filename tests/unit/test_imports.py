@@ -101,6 +101,11 @@ def test_settings_of_a_room_import_the_bottom_and_settings_only() -> None:
     assert not wrong
 
 
+def test_what_composes_the_settings_of_the_rooms_stays_short() -> None:
+    """What a component or a room needs belongs beside its settings."""
+    assert len((ROOT / "asrtool" / "config.py").read_text(encoding="utf-8").splitlines()) < 150
+
+
 def test_no_modules_import_each_other_in_a_cycle() -> None:
     files = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in ALL}
     graph = {}
