@@ -71,7 +71,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
     },
 }
-# kind -> the class whose abstract methods an own one must have; of other kinds anything that can be called will do
+# kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do
 PROTOCOLS = {
     "features": "asrtool.corpus.feature_type:FeatureType",
     "corpus": "local.corpus:Corpus",
@@ -101,6 +101,9 @@ def load(kind: str, name: str) -> Any:
         raise AsrtoolError(f"{name} cannot be loaded: {type(error).__name__}: {reason}", hint) from error
     if missing := _missing(kind, found):
         raise AsrtoolError(f"{name}: no {kind}, it lacks {', '.join(missing)}", "see docs/guide/extending.md")
+    if base := _missing_base(kind, found):
+        hint = "name it as the base of the class, see docs/guide/extending.md"
+        raise AsrtoolError(f"{name}: no {kind}, it does not derive from {base}", hint)
     return found
 
 
@@ -112,6 +115,13 @@ def _missing(kind: str, found: Any) -> list[str]:
     wanted = sorted(protocol.__abstractmethods__)
     left = {part: [getattr(base, part, None) for base in protocol.__mro__] for part in wanted}
     return [part for part in wanted if getattr(found, part, None) in left[part]]
+
+
+def _missing_base(kind: str, found: Any) -> str:
+    """The class that `found` does not derive from and should: what it inherits of the protocol is called as well."""
+    base = PROTOCOLS.get(kind, "")
+    fits = not base or (isinstance(found, type) and issubclass(found, pkgutil.resolve_name(base)))
+    return "" if fits else base
 
 
 def settings_class(kind: str, name: str) -> type[Any]:

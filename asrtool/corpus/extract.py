@@ -54,7 +54,8 @@ class ShardResult:
 def compute_shard(job: ShardJob, directory: Path, features: Features) -> ShardResult:
     """Compute and write one shard below `directory`.
 
-    Raises AsrtoolError for a wrong sampling rate and for features that are not finite; OSError when the disk is full.
+    Raises AsrtoolError for a wrong sampling rate, and for features of another shape or that are not finite; OSError
+    when the disk is full.
     """
     result = ShardResult()
     with _one_thread():
@@ -82,6 +83,7 @@ def _extract(job: ShardJob, features: Features, result: ShardResult) -> Iterator
                 result.drops.append(drop)
                 continue
             feats_TF = extractor.extract(samples)
+            _check_shape(feats_TF, features)
             utterance = _describe(segment, job, len(samples) / features.sampling_rate_hz, len(feats_TF))
             if not np.isfinite(feats_TF).all():
                 raise AsrtoolError(
@@ -89,6 +91,16 @@ def _extract(job: ShardJob, features: Features, result: ShardResult) -> Iterator
                 )
             add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
             yield utterance, feats_TF
+
+
+def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
+    """A feature type keeps what its settings say of it: models are built by that."""
+    if feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features:
+        raise AsrtoolError(
+            f"features.type = {features.type.name} gave an array of shape {feats_TF.shape},"
+            f" expected (frames, {features.num_features}), the num_features of its settings",
+            "correct `extract` or `num_features`, see docs/guide/extending.md",
+        )
 
 
 def _load_audio(source: Source, features: Features) -> np.ndarray:

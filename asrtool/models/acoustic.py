@@ -102,11 +102,20 @@ def build_model(model: Model, num_features: int, num_tokens: int) -> AcousticMod
     """The model of these settings with random weights drawn from torch's generator.
 
     `num_features` is F, values a frame; `num_tokens` is V, all of the tokenizer. Raises AsrtoolError for a component
-    that cannot be loaded.
+    that cannot be loaded, and for an encoder that does not say what it makes of frames.
     """
     encoder: Encoder = model.encoder.load()(model.encoder.settings, num_features)
+    check_encoder(encoder, model.encoder.name)
     objective: Objective = model.objective.load()(model.objective.settings, encoder.output_size, num_tokens)
     return AcousticModel(encoder, objective)
+
+
+def check_encoder(encoder: Encoder, name: str) -> None:
+    """Raises AsrtoolError where the encoder of this name has not set what all encoders say of their rows."""
+    for part in ("subsampling", "output_size"):
+        if not isinstance(getattr(encoder, part, None), int):
+            hint = "set it to a whole number in __init__, see docs/guide/extending.md"
+            raise AsrtoolError(f"{name}: no encoder, it lacks {part}", hint)
 
 
 def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:

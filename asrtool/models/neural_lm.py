@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective
+from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, check_encoder
 from asrtool.models.settings import WordLstm as WordLstmSettings
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.settings import Choice
@@ -127,7 +127,9 @@ def pad_sentences(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, T
 
 def build_neural_lm(encoder: Choice, words: Sequence[str]) -> NeuralLm:
     """A model with random weights drawn from torch's generator; AsrtoolError where the encoder cannot be loaded."""
-    return NeuralLm(encoder.load()(encoder.settings, len(words)), words)
+    built: WordEncoder = encoder.load()(encoder.settings, len(words))
+    check_encoder(built, encoder.name)
+    return NeuralLm(built, words)
 
 
 def save_neural_lm(path: Path, info: dict[str, Any], weights: dict[str, Tensor]) -> None:

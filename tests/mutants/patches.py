@@ -868,4 +868,25 @@ PATCHES = (
         "total = score + log_prob",
         ("tests/unit/decode/test_word_parse.py",),
     ),
+    Patch(
+        "own-class-without-its-base",
+        "asrtool/registry.py",
+        "fits = not base or",
+        "fits = True or",
+        ("tests/unit/test_registry.py",),
+    ),
+    Patch(
+        "encoder-not-asked-for-its-rows",
+        "asrtool/models/acoustic.py",
+        'for part in ("subsampling", "output_size"):',
+        "for part in ():",
+        ("tests/unit/models/test_own_encoder.py",),
+    ),
+    Patch(
+        "features-of-any-width",
+        "asrtool/corpus/extract.py",
+        "feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features",
+        "feats_TF.ndim != 2",
+        ("tests/unit/corpus/test_features.py",),
+    ),
 )

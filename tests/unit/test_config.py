@@ -31,6 +31,7 @@ from asrtool.settings import Choice, changed_key, field_types, kinds_of
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
 import dataclasses
+from asrtool.models.acoustic import Encoder
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -38,7 +39,7 @@ class Settings:
     rates: tuple[float, ...] = (0.5,)
     name: str = "x"
 
-class Net:
+class Net(Encoder):
     Settings = Settings
     def forward(self, feats_NTF, feat_lens_N): ...
 
@@ -268,8 +269,8 @@ def test_two_components_that_would_share_a_table_are_refused(
 
 def test_what_own_settings_refuse_is_reported_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"strict_{tmp_path.name}"
-    refusing = '    def __post_init__(self): raise ValueError("too small")\n\nclass Net:'
-    written(tmp_path, OWN.replace("class Net:", refusing), f"{module}.py")
+    refusing = '    def __post_init__(self): raise ValueError("too small")\n\nclass Net(Encoder):'
+    written(tmp_path, OWN.replace("class Net(Encoder):", refusing), f"{module}.py")
     monkeypatch.syspath_prepend(tmp_path)
     assert message(f"model.encoder={module}:Net").startswith("model.Net: too small")
 

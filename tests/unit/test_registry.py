@@ -91,15 +91,19 @@ def message(kind: str, name: str) -> str:
     return str(caught.value)
 
 
-def test_an_own_class_needs_the_methods_of_the_protocol_not_its_base(own: str) -> None:
-    for name in ("Whole", "Unrelated"):
-        assert registry.load("objective", f"{own}:{name}").__name__ == name
+def test_an_own_class_is_loaded(own: str) -> None:
+    assert registry.load("objective", f"{own}:Whole").__name__ == "Whole"
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
     [
         ("objective", "{own}:Half", "{own}:Half: no objective, it lacks loss; see docs/guide/extending.md"),
+        (
+            "objective",
+            "{own}:Unrelated",
+            "it does not derive from asrtool.models.acoustic:Objective; name it",
+        ),
         ("encoder", "{own}:Half", "{own}:Half: no encoder, it lacks forward"),
         ("encoder", "{own}:NUMBER", "{own}:NUMBER: no encoder, it lacks forward"),
         ("optimizer", "{own}:NUMBER", "{own}:NUMBER: no optimizer, it lacks __call__"),

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from lhotse import CutSet, Fbank, FbankConfig
 
 from asrtool.cli.features import features as features_command
 from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
+from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
 from asrtool.corpus.manifest import read_manifests
@@ -328,3 +330,34 @@ def test_the_command_takes_settings_and_says_what_it_did(
     assert result.exit_code == 0, result.output
     assert "24 utterances, 0 left out" in caplog.text
     assert FeatureReader(tmp_path / "test", "speaker").num_bins == 30
+
+
+class Flat(FeatureType):
+    """Says nothing of time."""
+
+    @dataclass(frozen=True)
+    class Settings:
+        num_features: int = 7
+
+    def __init__(self, features: Features) -> None:
+        self.num_features = features.num_features
+
+    def extract(self, samples_S: np.ndarray) -> np.ndarray:
+        return samples_S[: self.num_features]
+
+
+class Narrow(Flat):
+    """One value less than its settings say."""
+
+    def extract(self, samples_S: np.ndarray) -> np.ndarray:
+        return np.zeros((3, self.num_features - 1), np.float32)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Flat", "(7,)"), ("Narrow", "(3, 6)")])
+def test_features_of_another_shape_than_their_settings_say_are_refused(
+    name: str, shape: str, corpus: Path, tmp_path: Path
+) -> None:
+    settings = Features(type=Choice.of("features", f"{__name__}:{name}"), speeds=(1.0,), num_jobs=1)
+    with pytest.raises(AsrtoolError) as caught:
+        compute_features(corpus / "manifests", tmp_path / "features", settings)
+    assert f"{name} gave an array of shape {shape}, expected (frames, 7), the num_features of its" in str(caught.value)

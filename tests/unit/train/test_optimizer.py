@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
@@ -27,3 +30,13 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) ->
     for key, value in model.named_parameters():
         expected = before[key] * (1.0 if value.ndim == 1 else 1 - 0.1 * 0.5)
         torch.testing.assert_close(value.detach(), expected)
+
+
+def forgetful(named_parameters: Any, settings: Any, learning_rate: float) -> None:
+    """Makes an optimizer and does not return it."""
+
+
+def test_a_function_that_returns_no_optimizer_is_refused() -> None:
+    settings = Train(optimizer=Choice.of("optimizer", f"{__name__}:forgetful"))
+    with pytest.raises(AsrtoolError, match=r"forgetful returned NoneType, expected a torch\.optim\.Optimizer; r"):
+        build_optimizer([("weight", torch.nn.Parameter(torch.zeros(2)))], settings)
