@@ -59,16 +59,16 @@ NUM_SENTENCES = 40_000
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "er", "is", "on", "ut")]
 
 
-Found = list[str] | list[int] | None  # words, or a path of one token a frame
+Output = list[str] | list[int] | None  # words, or a path of one token a frame
 
 
 @dataclass
 class Measured:
     """What one method took in each round, and found in the last one."""
 
-    run: Callable[[Scored], Found]
+    run: Callable[[Scored], Output]
     seconds: list[float] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    found: list[Output] = field(default_factory=list)
 
 
 def main() -> None:
@@ -142,12 +142,12 @@ def run_method(method: SearchMethod, parameters: DecodingParameters) -> Callable
     return run
 
 
-def find_path(method: SearchMethod) -> Callable[[Scored], Found]:
+def find_path(method: SearchMethod) -> Callable[[Scored], Output]:
     """Method graph up to the best path: a token a frame."""
     assert isinstance(method, Graph)
     graph = method.searches[0.0]
 
-    def run(scored: Scored) -> Found:
+    def run(scored: Scored) -> Output:
         return graph.search(scored.scores_TV, LM_WEIGHT, GRAPH_BEAM)
 
     return run
@@ -177,13 +177,13 @@ def k2_methods(graph_dir: Path) -> dict[str, Measured]:
 
     search = K2Search(graph_dir, MAX_ACTIVE)
 
-    def run(scored: Scored) -> Found:
+    def run(scored: Scored) -> Output:
         return search.search(scored.scores_TV, LM_WEIGHT, GRAPH_BEAM)
 
     return {"k2, path alone": Measured(run)}
 
 
-def to_words(found: Found, scored: Scored, resources: Resources) -> list[str]:
+def to_words(found: Output, scored: Scored, resources: Resources) -> list[str]:
     """What a method found as words."""
     if not found or isinstance(found[0], str):
         return [str(word) for word in found or []]

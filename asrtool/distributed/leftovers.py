@@ -1,8 +1,9 @@
-"""The batches that learners left untrained when they were lost: they are dealt again, each once.
+"""The batches that learners left untrained when they were lost: they are assigned again, each once.
 
 Each is claimed by a key of its own, before the next round of the counter. A learner that has none left waits for the
 others, who may be lost as well. The first of them ends the training once all have nothing to do and every batch is in
-somebody's records: one that was dealt to a learner in the moment of its death is in no list, and is found missing then.
+somebody's records: one that was assigned to a learner in the moment of its death is in no list, and is found missing
+then.
 Learners of a sync group claim one for each of them, and train these in one step.
 """
 

@@ -29,7 +29,7 @@ class TakenForLost(ConnectionError):
     """The others train without this learner."""
 
 
-Left = tuple[int, int, int]  # a batch that is dealt again: round, epoch and position, each from 0
+Left = tuple[int, int, int]  # a batch that is assigned again: round, epoch and position, each from 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Members:
         self.live = tuple(range(size))  # in the order of their entries, so the first of those left is known to all
         self.joined: dict[int, int] = {}  # learner -> the last cut that it has no part in
         self.losses: dict[int, Loss] = {}
-        self.again: list[Left] = []  # batches that are dealt again
+        self.again: list[Left] = []  # batches that are assigned again
         self.closed = False  # whether the training ends
         self._num_read = self._num_logged = 0
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Work beside the stream or thread that computes: on the host in a thread, on a GPU on a stream of its own.
 
 What a strategy exchanges lies where its model computes. On the host a thread takes means beside the computing one. On a
-GPU a side stream does, and copies to and from pinned memory of the host, for which the GPU needs no processor.
+GPU a side stream does, and copies to and from pinned memory of the host, for which the GPU needs no core.
 """
 
 from __future__ import annotations

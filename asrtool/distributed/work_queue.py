@@ -80,7 +80,7 @@ class Assignment:
     batch: BatchNumber | None  # None when the last round of an epoch has none left for this learner
     group: tuple[BatchNumber, ...]  # those of its sync group
     number: int  # of the round
-    num_cuts: int | None  # before it, those at the ends of epochs not among them; None where it is dealt again, as a
+    num_cuts: int | None  # before it, those at the ends of epochs not among them; None where it is assigned again, as a
     # round that a lost learner left: then it is trained on the same side of cuts as that of the step before
 
 

@@ -111,14 +111,14 @@ PATCHES = (
     ),
     # Learners that are lost
     Patch(
-        "leftovers-dealt-to-all",
+        "leftovers-assigned-to-all",
         LEFTOVERS,
         'compare_set(key, "", rank).decode() == rank',
         'compare_set(key, "", rank).decode() != ""',
         (TEST_LEFTOVERS,),
     ),
     Patch(
-        "batches-of-lost-learners-not-dealt",
+        "batches-of-lost-learners-not-assigned",
         MEMBERS,
         "        self.again += itertools.chain(*(loss.left for loss in losses))\n",
         "",
@@ -156,7 +156,7 @@ PATCHES = (
         (TEST_LEFTOVERS,),
     ),
     Patch(
-        "training-ends-while-some-are-dealt-again",
+        "training-ends-while-some-are-assigned-again",
         LEFTOVERS,
         "if not states <= {STOPPED, str(len(self.members.again))}:",
         'if "" in states:',

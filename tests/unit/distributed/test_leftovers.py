@@ -1,4 +1,4 @@
-"""What lost learners left is dealt again: every batch is trained once, with or without word of what they had."""
+"""What lost learners left is assigned again: every batch is trained once, with or without word of what they had."""
 
 from __future__ import annotations
 

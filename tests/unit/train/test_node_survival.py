@@ -60,7 +60,7 @@ def test_nodes_that_are_left_train_what_another_had_left(
 def test_others_train_without_a_learner_that_is_silent(
     strategy: str, num: int, why: dict[int, str], start: Start, toy: Path, many_epochs: Path, tmp_path: Path
 ) -> None:
-    """By the default timeout. Its batches are dealt again however soon the others have trained theirs."""
+    """By the default timeout. Its batches are assigned again however soon the others have trained theirs."""
     out = tmp_path / "train"
     options = ("--num-learners", str(num), "--set", "distributed.h-adpsgd.node_size=2")
     process = start("--strategy", strategy, *options, "--set", f"distributed.timeout_s={TIMEOUT_S:g}")

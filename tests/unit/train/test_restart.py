@@ -38,7 +38,7 @@ ELASTIC = "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_ma
 def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """Start an agent, which stands for a machine with one learner, and writes to a log of this name.
 
-    They meet in a store of this process, which outlives them.
+    They synchronise by a store of this process, which outlives them.
     """
     torchrun, asrtool = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
     agents: list[subprocess.Popen[bytes]] = []

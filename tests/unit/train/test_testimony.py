@@ -31,7 +31,7 @@ def write(out: Path, rank: int, lines: Sequence[dict[str, Any]], torn: str = "")
 
 
 def test_what_lies_before_a_cut_ends_at_the_first_step_behind_it(tmp_path: Path) -> None:
-    """A batch that was dealt again has the step of its place, and may have been trained behind the cut."""
+    """A batch that was assigned again has the step of its place, and may have been trained behind the cut."""
     begin = len(json.dumps(line(1)) + "\n")
     end = write(tmp_path, 1, [line(1), line(2), line(4), line(6), line(9), line(3)])
     before = Trained(begin, samples=2, frames=10, padded_frames=100)
