@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them."""
+"""Processes that end with the one that started them, and the signals by which both are asked to stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,29 @@ import signal
 import sys
 from collections.abc import Callable
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # prctl(2)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def fork_child() -> int:
+    """Fork: the child, in which it returns 0 and which ends with this process. Here STOPS wait until `on_stop`."""
+    sys.stdout.flush()
+    parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # here, until it is known what to do with the child
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        end_with(parent)
+    return child
+
+
+def on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
+    """What this process does when it is asked to stop by a signal of that number; not by one that it ignores."""
+    handler = (lambda number, _: act(number)) if callable(act) else act
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def ending_with_parent() -> Callable[[], None] | None:
@@ -35,6 +57,12 @@ def end_with(parent: int) -> None:
         ask()
     if os.getppid() != parent:
         sys.exit(128 + signal.SIGTERM)
+
+
+def name_process(name: str) -> None:
+    """Have `ps -o comm` and `top` show this process by a name of up to 15 characters, on Linux."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 
 
 def _asking_the_kernel() -> Callable[[], object] | None:

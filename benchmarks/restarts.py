@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -142,11 +143,12 @@ def learners_of(out: Path) -> dict[int, int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
-            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
-            ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
+            # The launcher of the command names its learners, torchrun has them in their environment.
+            place = (folder / "comm").read_text() + "\0" + os.fsdecode((folder / "environ").read_bytes())
+            ranks = re.findall(r"^learner (\d+)|\0RANK=(\d+)", place)
             if str(out) in words and ranks:
                 parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
-                found[int(folder.name)] = (parent, int(ranks[0]))
+                found[int(folder.name)] = (parent, int("".join(ranks[0])))
     parents = {parent for parent, _ in found.values()}
     return {rank: process for process, (_, rank) in found.items() if process not in parents}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -29,4 +28,4 @@ def nnlm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> 
     from asrtool.train.nnlm import start_neural_lm
 
     code = code_of(Entry(__name__, "nnlm"), config, NEURAL_LM)
-    start_neural_lm(text, dev_text, words, out, config, sys.argv[1:], code)
+    start_neural_lm(text, dev_text, words, out, config, code)

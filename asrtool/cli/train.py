@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 
 import click
@@ -55,7 +54,7 @@ def train(
 
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
-    start_training(features, tokenizer, out, config, injection, sys.argv[1:], code, join)
+    start_training(features, tokenizer, out, config, injection, code, join)
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -1,73 +1,82 @@
-"""Starting the learners of a training on this machine, by torch's elastic launcher, and reporting how they ended."""
+"""Starting the learners of a training on this machine, and reporting how they ended.
+
+They are forked from this process, once it has loaded what they need and before it has a second thread. Then torch's
+elastic agent chooses where they find each other, and ends all once one has failed.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NoReturn
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+import torch
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+from asrtool.distributed.agent import Agent
 from asrtool.distributed.environment import LOST
+from asrtool.distributed.forked import Forked, fork_learners
 from asrtool.errors import AsrtoolError
+from asrtool.parent import on_stop
 
-# Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
-# Ctrl-C before it trains ends a learner without a traceback; the launcher reports it.
-START = (
-    "import signal; signal.getsignal(2) == signal.SIG_IGN or signal.signal(2, signal.SIG_DFL);"
-    " import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.parent import end_with; end_with({parent});"
-    " from asrtool.cli.main import main; main()"
-)
+RUN_ID = "asrtool"
 STOPPED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-SAVING_S = 30  # for a checkpoint after a signal to stop; then SIGKILL
 
 
-def launch_learners(words: Sequence[str], num_learners: int, describe_untrained: Callable[[int], str]) -> None:
-    """Run ``asrtool`` with the arguments `words` in `num_learners` processes, the learners of a training.
+def launch_learners(num_learners: int, describe_untrained: Callable[[int], str]) -> bool:
+    """Fork `num_learners` processes, the learners of a training: True in each of these, which has its environment.
 
-    Raises AsrtoolError naming the learner that failed first, and what it had not trained, by
-    `describe_untrained`(rank). A signal that stopped all is raised again here, once they have saved a checkpoint and
-    exited.
+    In this process False, once all have ended well. Here it raises AsrtoolError naming the learner that failed first,
+    and what it had not trained, by `describe_untrained`(rank). A signal that stopped all is raised again here, once
+    they have saved a checkpoint and exited. In a learner, AsrtoolError where this process had begun to use CUDA.
     """
-    # It logs how it starts and kills processes; what matters of that is reported below.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a learner chooses; saves a line of the launcher, too
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num_learners,
-        run_id="asrtool",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(),
-        shutdown_timeout=SAVING_S,
-        **_signals(),
-    )
+    learners = fork_learners(num_learners)
+    if not learners:
+        _check_cuda()
+        return True
     try:
-        elastic_launch(config, sys.executable)("-c", START.format(parent=os.getpid()), *words)
+        failures = _watch(learners)
     except SignalException as stopped:
         signal.signal(stopped.sigval, signal.SIG_DFL)
         signal.raise_signal(stopped.sigval)
-    except ChildFailedError as error:
-        raise _describe_failure(error.failures, num_learners, describe_untrained) from None
+    else:
+        if failures:
+            raise _describe_failure(failures, num_learners, describe_untrained)
+    return False
 
 
-def _signals() -> dict[str, Any]:
-    """Those that the launcher handles: without SIGHUP under nohup, which ignores it."""
-    if "signals_to_handle" not in LaunchConfig.__dataclass_fields__:  # an older torch
-        return {}
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    handled = [number.name for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    return {"signals_to_handle": ",".join(handled)}
+def _check_cuda() -> None:
+    if torch.cuda._is_in_bad_fork():
+        raise AsrtoolError(
+            "CUDA was in use before learners were forked, expected that no module uses it when it is imported",
+            "have your own components ask for a GPU in a function, or set PYTORCH_NVML_BASED_CUDA_CHECK=1",
+        )
+
+
+def _watch(learners: Sequence[Forked]) -> dict[int, ProcessFailure]:
+    """Have them train, until all have ended; those that failed. SignalException where this process is to stop."""
+    # It logs how it starts and kills processes; what matters of that is reported here.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    on_stop(_raise_stop)
+    rendezvous = get_rendezvous_handler(
+        RendezvousParameters("c10d", "localhost:0", RUN_ID, min_nodes=1, max_nodes=1, local_addr="localhost")
+    )
+    spec = WorkerSpec("learner", len(learners), rendezvous, entrypoint=RUN_ID, max_restarts=0, local_addr="localhost")
+    failures = Agent(spec, learners).run().failures
+    rendezvous.shutdown()
+    return failures
+
+
+def _raise_stop(number: int) -> NoReturn:
+    raise SignalException(f"got signal {number}", signal.Signals(number))
 
 
 def _describe_failure(

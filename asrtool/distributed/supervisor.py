@@ -6,7 +6,7 @@ and it watches. When the child is killed, the supervisor leaves `learners/R.lost
 learner that gave no sign of life for too long; its supervisor, where there still is one, then kills it, so that it
 does not wake up later and train batches that others have got.
 
-Needs no torch, and loads none before it forks.
+Needs no torch, and loads none before it forks; where a launcher has loaded it, no thread of it runs yet.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from pathlib import Path
 from asrtool.distributed.environment import LOST
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.parent import end_with
+from asrtool.parent import STOPS, end_with, fork_child, on_stop
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # passed on to the learner
 POLL_S = 0.5
 END_S = 60.0  # for a supervisor to end its learner
 NONE = -1  # in place of a number, where a learner ended before it had one
@@ -90,13 +89,13 @@ def supervise(out: Path, rank: int, final: Path, node: Sequence[int] = ()) -> No
     forget_lost(out, rank)
     launcher = os.getppid()
     end_with(launcher)
-    child = _fork()
+    child = fork_child()
     if child == 0:
         return
-    _on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
+    on_stop(lambda number: _send(child, _signal_for_child(number, launcher)))
     code = _wait(out, rank, child)
     if _is_survived(out, rank, code, len(node) > 1):
-        _on_stop(signal.SIG_DFL)
+        on_stop(signal.SIG_DFL)
         _report_end(out, rank, code)
         if code < 0:
             report_node(out, rank, node)
@@ -114,7 +113,7 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
     stop, the child leaves the others, which do not stop.
     """
     reading, writing = os.pipe()
-    child = _fork()
+    child = fork_child()
     if child == 0:
         os.close(reading)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of a terminal is for its supervisor
@@ -130,7 +129,7 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
         stopped.append(number)
         _send(child, signal.SIGKILL)
 
-    _on_stop(leave)
+    on_stop(leave)
     with open(reading, "rb") as pipe:
         number = pipe.read()
     rank = int(number or NONE)
@@ -138,27 +137,6 @@ def supervise_joining(out: Path, draw_number: Callable[[], int], final: Path) ->
     if rank != NONE and _is_survived(out, rank, code, in_node=False):
         _report_end(out, rank, code, "left" if stopped else "")
     _exit(128 + stopped[0] if stopped else 0 if code == LOST and final.exists() else code)
-
-
-def _fork() -> int:
-    """The child, in which it returns 0 and which ends with this process."""
-    sys.stdout.flush()
-    parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # here, until it is known what to do with the child
-    child = os.fork()
-    if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        end_with(parent)
-    return child
-
-
-def _on_stop(act: Callable[[int], object] | signal.Handlers) -> None:
-    """What this process does when it is asked to stop by a signal of that number."""
-    handler = (lambda number, _: act(number)) if callable(act) else act
-    for number in STOPS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def _wait(out: Path, rank: int, child: int) -> int:

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +27,13 @@ MODEL = "model.pt"
 MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 
 
-def start_neural_lm(
-    text: Path, dev_text: Path, words: Path, out: Path, config: Config, command: Sequence[str], code: str = ""
-) -> None:
+def start_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> None:
     """Train on the sentences of `text` over the vocabulary `words` (words.txt), evaluate on `dev_text`, write to `out`.
 
-    Several learners run ``asrtool`` with the arguments `command`; `code` is the digest of the code that trains, which
-    train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
+    `code` is the digest of the code that trains, which train.json records. Raises AsrtoolError as
+    `asrtool.train.run.start` does.
     """
-    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code)), command)
+    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code)))
 
 
 def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> Job:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
 import logging
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asrtool.distributed.environment import check_environment, is_learner
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from asrtool.distributed.world import World
     from asrtool.train.loop import Training
 
+# What learners need that takes long to load. torch._dynamo is imported by an optimizer at its first step.
+PRELOADED = ("torch._dynamo", "asrtool.distributed.learner", "asrtool.train.loop", "asrtool.train.shards")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
 
@@ -71,10 +74,10 @@ def _check_joinable(job: Job) -> None:
         )
 
 
-def start(job: Job, words: Sequence[str]) -> None:
-    """Train here where there is one learner, else start learners that run ``asrtool`` with the arguments `words`.
+def start(job: Job) -> None:
+    """Train here where there is one learner, else in children of this process, which return as it does.
 
-    Raises AsrtoolError as `train` does, and when a learner ends before its time.
+    Raises AsrtoolError as `train` does, and here when a learner ends before its time.
     """
     if is_learner():
         check_environment()
@@ -82,21 +85,30 @@ def start(job: Job, words: Sequence[str]) -> None:
     for rank in job.injection.slow:
         if rank >= num_learners:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
-    if num_learners == 1 or is_learner():
-        if num_learners > 1 and job.distributed.survives:
-            rank = int(os.environ["RANK"])
-            supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)))
-        train(job)
+    if num_learners > 1 and not (is_learner() or _launch(job, num_learners)):
         return
+    if num_learners > 1 and job.distributed.survives:
+        rank = int(os.environ["RANK"])
+        supervise(job.out, rank, job.out / FINAL, node_of(rank, _node_size(job.distributed)))
+    train(job)
+
+
+def _launch(job: Job, num_learners: int) -> bool:
+    """Have learners train: True in each of them, False here once they have."""
     with open_training(job.out, job.inputs, num_learners) as finished:
         pass  # learner 0 opens it again
     if finished:
         logging.info(FINISHED, job.out)
-    else:
-        from asrtool.distributed.launch import launch_learners
+        return False
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch heeds it as it is loaded; a learner then chooses
+    if sys.path[:1] == [""]:
+        sys.path.pop(0)  # a person's own `local` or `utils` in the current directory would be taken for ours
+    for name in PRELOADED:
+        importlib.import_module(name)
+    from asrtool.distributed.launch import launch_learners
 
-        forget_assigned(job.out)
-        launch_learners(words, num_learners, functools.partial(describe_assigned, job.out))
+    forget_assigned(job.out)
+    return launch_learners(num_learners, functools.partial(describe_assigned, job.out))
 
 
 def train(job: Job) -> None:
@@ -126,11 +138,13 @@ def count_learners(distributed: Distributed) -> int:
                 "choose another --strategy, for example adpsgd-random",
             )
         return 1
-    if distributed.num_learners:
-        return distributed.num_learners
-    import torch
+    return distributed.num_learners or _count_gpus() or os.cpu_count() or 1
 
-    return torch.cuda.device_count() or os.cpu_count() or 1
+
+def _count_gpus() -> int:
+    """Asked in a process of its own: learners are to be forked from this one before it uses CUDA."""
+    ask = "import sys; sys.path[:1] == [''] and sys.path.pop(0); import torch; print(torch.cuda.device_count())"
+    return int(subprocess.run([sys.executable, "-c", ask], stdout=subprocess.PIPE, check=True).stdout)
 
 
 def prepare(job: Job, world: World) -> Training:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.config import Config, to_table
@@ -22,18 +21,16 @@ def start_training(
     out: Path,
     config: Config,
     injection: InjectionOptions,
-    words: Sequence[str],
     code: str = "",
     joins: bool = False,
 ) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
 
-    Several learners run ``asrtool`` with the arguments `words`; `code` is the digest of the code that trains, which
-    train.json records. As one learner more where it `joins` a training that runs there. Raises AsrtoolError as
-    `asrtool.train.run.start` and `join` do.
+    `code` is the digest of the code that trains, which train.json records. As one learner more where it `joins` a
+    training that runs there. Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
     """
     job = acoustic_job(features, tokenizer, out, config, injection, code)
-    join(job) if joins else start(job, words)
+    join(job) if joins else start(job)
 
 
 def acoustic_job(

@@ -11,6 +11,7 @@ WINDOWS = "asrtool/distributed/windows.py"
 MEMBERS = "asrtool/distributed/members.py"
 LEFTOVERS = "asrtool/distributed/leftovers.py"
 SUPERVISOR = "asrtool/distributed/supervisor.py"
+FORKED = "asrtool/distributed/forked.py"
 HEARTBEAT = "asrtool/distributed/heartbeat.py"
 TESTIMONY = "asrtool/train/testimony.py"
 PLAN = "asrtool/train/plan.py"
@@ -19,6 +20,7 @@ BMUF = "asrtool/distributed/bmuf.py"
 SERVER = "asrtool/distributed/parameter_server.py"
 STRATEGY = "asrtool/distributed/strategy.py"
 ASSEMBLY = "asrtool/train/assembly.py"
+RUN = "asrtool/train/run.py"
 LOOP = "asrtool/train/loop.py"
 CUTS = "asrtool/train/cuts.py"
 CHECKPOINT = "asrtool/train/checkpoint.py"
@@ -41,6 +43,8 @@ TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
 TEST_MEMBERS = "tests/unit/distributed/test_members.py"
 TEST_LEFTOVERS = "tests/unit/distributed/test_leftovers.py"
+TEST_START = "tests/unit/distributed/test_start.py"
+TEST_PRELOAD = "tests/unit/train/test_preload.py"
 TEST_SUPERVISOR = "tests/unit/distributed/test_supervisor.py"
 TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
 TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
@@ -211,6 +215,15 @@ PATCHES = (
         "time.sleep(POLL_S)\n    _send(child, signal.SIGTERM)",
         (TEST_SUPERVISOR,),
     ),
+    Patch(
+        "learner-keeps-pipes-of-others-open",
+        FORKED,
+        "for other in (writing, *(learner.pipe for learner in learners)):",
+        "for other in (writing,):",
+        (TEST_START,),
+    ),
+    Patch("learners-import-for-themselves", RUN, '("torch._dynamo", "asrtool.dis', '("asrtool.dis', (TEST_PRELOAD,)),
+    Patch("current-directory-searched", RUN, "        sys.path.pop(0)  # a", "        pass  # a", (TEST_PRELOAD,)),
     Patch(
         "rest-of-a-node-not-ended",
         SUPERVISOR,

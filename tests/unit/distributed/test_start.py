@@ -1,24 +1,121 @@
-"""How a learner starts."""
+"""How learners start and end: forked from a launcher, which gives them their environment."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from asrtool.distributed.launch import START
+WAIT_S = 60
+BEGIN = """
+import json, os, signal, sys, time
+from asrtool.distributed.forked import fork_learners
+learners = fork_learners({num})
+if not learners:
+    {act}
+    sys.exit()
+{launcher}
+for learner in learners:
+    learner.begin({{"PLACE": str(learner.process)}})
+while not all([learner.has_ended() for learner in learners]):
+    time.sleep(0.01)
+print([learner.code for learner in learners])
+"""
+LAUNCH = """
+import json, os, signal, sys, time
+from asrtool.distributed import agent, launch
+from asrtool.errors import AsrtoolError
+agent.SAVING_S = 1
+try:
+    is_learner = launch.launch_learners(2, lambda rank: ", untrained")
+except AsrtoolError as error:
+    sys.exit(f"error: {{error}}")
+if is_learner:
+    {act}
+"""
 
 
-@pytest.mark.parametrize(("ignored", "code"), [(False, -signal.SIGINT), (True, 0)])
-def test_ctrl_c_while_a_learner_starts_ends_it_without_a_traceback(ignored: bool, code: int) -> None:
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT_S)
+
+
+@pytest.mark.parametrize(("ignored", "codes"), [(False, "[-2]\n"), (True, "[0]\n")])
+def test_ctrl_c_while_a_learner_starts_ends_it_without_a_traceback(ignored: bool, codes: str) -> None:
     """Unless it is to be ignored, as a shell has it for what runs in the background."""
-    interrupted = START.format(parent=os.getpid()).replace("main()", "signal.raise_signal(signal.SIGINT)")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else signal.getsignal(signal.SIGINT)
     try:
-        ended = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True)
+        ended = run(BEGIN.format(num=1, act="signal.raise_signal(signal.SIGINT)", launcher=""))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (ended.returncode, ended.stderr) == (code, "")
+    assert (ended.stdout, ended.stderr) == (codes, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="looks at processes in /proc")
+def test_a_learner_has_its_environment_a_name_and_no_pipe_of_another() -> None:
+    """The first ends as its pipe is closed, while the others wait."""
+    act = "os.write(1, f\"{os.environ['PLACE'] == str(os.getpid())} {open('/proc/self/comm').read()}\".encode())"
+    close_first = (
+        "os.close(learners[0].pipe)\nwhile not learners[0].has_ended(): time.sleep(0.01)\nprint(learners.pop(0).code)"
+    )
+    ended = run(BEGIN.format(num=3, act=act, launcher=close_first))
+    assert sorted(ended.stdout.splitlines()) == ["143", "True learner 1", "True learner 2", "[0, 0]"], ended.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
+def test_learners_end_with_a_launcher_that_is_killed_before_it_lets_them_begin() -> None:
+    shows = "print(*[learner.process for learner in learners], flush=True)\ntime.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN.format(num=2, act="pass", launcher=shows)], stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout
+        processes = launcher.stdout.readline().split()
+        launcher.kill()
+    until = time.monotonic() + WAIT_S
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(processes) == 2
+
+
+def test_learners_have_the_variables_that_torchrun_gives(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if "TORCH" not in name}
+    torchrun = [
+        Path(sys.executable).with_name("torchrun"),
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "0",
+    ]
+    show = "import json, os; open(os.environ['RANK'], 'w').write(json.dumps(dict(os.environ)))"
+    subprocess.run([*torchrun, "--no-python", sys.executable, "-c", show], cwd=tmp_path, env=env, check=True)
+    expected = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    subprocess.run([sys.executable, "-c", LAUNCH.format(act=show)], cwd=tmp_path, env=env, check=True)
+    found = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    of_torchrun = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}  # between it and its agent
+    differ = {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR", "ROLE_NAME"}
+    for rank in range(2):
+        for name in expected[rank].keys() - env.keys() - of_torchrun:
+            assert name in found[rank]
+            assert name in differ or found[rank][name] == expected[rank][name], name
+        assert found[rank]["MASTER_ADDR"] == "localhost"
+
+
+def test_the_learner_that_failed_is_named_and_the_others_are_ended_also_where_they_do_not_stop() -> None:
+    fails = 'os.environ["RANK"] == "1" and sys.exit(3)'
+    ended = run(LAUNCH.format(act=f"signal.signal(15, signal.SIG_IGN); {fails}; time.sleep(600)"))
+    assert ended.stderr.startswith(f"error: learner 1 of 2 on {os.uname().nodename} ended with code 3, untrained")
+    assert ended.returncode == 1
+
+
+def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None:
+    bad = LAUNCH.replace("\ntry:", "\nimport torch; torch.cuda._is_in_bad_fork = lambda: True\ntry:")
+    ended = run(bad.format(act="pass"))
+    assert ended.stderr.count("error: CUDA was in use before learners were forked") == 2
+    assert "see its message above" in ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -109,15 +110,19 @@ def processes_of(out: Path) -> dict[int, tuple[int, int]]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            environment = os.fsdecode((folder / "environ").read_bytes()).split("\0")
+            ranks = re.findall(r"^learner (\d+)|\0RANK=(\d+)", _name_and_environment(folder))
             ours = str(out) in os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
             parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
         except OSError:
             continue
-        ranks = [entry.removeprefix("RANK=") for entry in environment if entry.startswith("RANK=")]
         if ours and ranks:
-            found[int(folder.name)] = (parent, int(ranks[0]))
+            found[int(folder.name)] = (parent, int("".join(ranks[0])))
     return found
+
+
+def _name_and_environment(folder: Path) -> str:
+    """Of a process: the launcher of the command names its learners, torchrun has them in their environment."""
+    return (folder / "comm").read_text() + "\0" + os.fsdecode((folder / "environ").read_bytes())
 
 
 def learners_of(out: Path) -> dict[int, int]:

@@ -61,7 +61,7 @@ def texts(tmp_path: Path) -> Texts:
 
 def train(texts: Texts, out: Path, *overrides: str) -> dict[str, torch.Tensor]:
     """The last weights."""
-    start_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides), [])
+    start_neural_lm(*texts, out, load_config([texts[0].with_name("nnlm.toml")], overrides))
     return last_weights(out)
 
 

@@ -1,0 +1,74 @@
+"""Learners are forked from a launcher that has loaded what they need, has one thread, and has left CUDA alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from asrtool.config_file import load_config
+from asrtool.train.run import count_learners
+
+# Prints which modules are loaded, how many threads a process has as it forks, and if the launcher asks CUDA for GPUs.
+LAUNCHER = r"""
+import os, sys
+
+def note(text):
+    os.write(2, f"{text}\n".encode())
+
+def fork(fork=os.fork):
+    note(f"{len(os.listdir('/proc/self/task'))} threads as it forks")
+    return fork()
+
+def ask(launcher=os.getpid()):
+    note("the launcher asks for GPUs" if os.getpid() == launcher else "a learner asks for GPUs")
+    return False
+
+class Notes:
+    def find_spec(self, name, *_):
+        note(f"loads {name}")
+        if name == "torch._dynamo":
+            sys.modules["torch"].cuda.is_available = ask
+
+os.fork = fork
+sys.meta_path.insert(0, Notes())
+from asrtool.cli.main import main
+main()
+"""
+NUM_LEARNERS = 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
+    toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """Under a strategy whose learners have supervisors, which fork as well."""
+    (tmp_path / "sympy.py").write_text("raise SystemExit('loaded from the current directory')")
+    train = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
+    words = ["train", *map(str, train), "--num-learners", str(NUM_LEARNERS), "--strategy", "adpsgd-fixed"]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, *words],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines = Counter(done.stderr.splitlines())
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "train" / "train.json").exists()
+    for name in ("torch", "torch._dynamo", "sympy", "asrtool.train.loop", "asrtool.train.shards"):
+        assert lines[f"loads {name}"] == 1, name
+    assert lines["1 threads as it forks"] == 2 * NUM_LEARNERS
+    assert lines["a learner asks for GPUs"]
+    assert not lines["the launcher asks for GPUs"]
+
+
+def test_there_is_one_learner_a_gpu_else_one_a_core() -> None:
+    distributed = load_config([], ["distributed.strategy=bmuf"]).distributed
+    assert count_learners(distributed) == (torch.cuda.device_count() or os.cpu_count())
