@@ -9,18 +9,16 @@ that has its work, or so much time of Python, as of a thread that launches kerne
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.batches import load_ahead
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_index
 from asrtool.corpus.settings import Features
@@ -28,12 +26,9 @@ from asrtool.corpus.shard import write_shard
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
-from asrtool.train.batch import TrainingBatch
-from asrtool.train.checkpoint import State
-from asrtool.train.plan import Plan
 from asrtool.train.settings import Shards as ShardsSettings
 from asrtool.train.shards import Shards
-from asrtool.train.source import Planned, SourceContext
+from asrtool.train.source import SourceContext
 
 FEATURES = Features()
 BATCH_S = 120
@@ -93,8 +88,7 @@ def measure(directory: Path, num: int, step: Callable[[float], None], step_s: fl
             ShardsSettings(cache_gib=0), directory, FEATURES, lambda text: [2], model, 100 * BATCH_S, 1, None, num
         )
     )
-    plan = Plan(source, 1, 1, State())
-    with closing(source), closing(load_ahead(functools.partial(read, source), in_order(plan), prefetch=1)) as batches:
+    with closing(source), closing(source.load(source.plan(0, 0, {}), prefetch=1)) as batches:
         next(batches)  # processes have started then
         begin, cpu_s, waited_s, num_frames = time.monotonic(), cpu_seconds(source), 0.0, 0
         while True:
@@ -107,25 +101,6 @@ def measure(directory: Path, num: int, step: Callable[[float], None], step_s: fl
             step(step_s)
         seconds, cpu_s = time.monotonic() - begin, cpu_seconds(source) - cpu_s
     return f"{num_frames / seconds:,.0f} | {waited_s / seconds:.0%} | {cpu_s:.1f}"
-
-
-def in_order(plan: Plan) -> Iterator[tuple[Planned, Planned | None]]:
-    """Batches of an epoch, as the loop asks for them: each with one of the next window at the first of a window."""
-    last = None
-    for number in itertools.count():
-        if (found := plan.round(number)) is None:
-            return
-        slot = found.slots.start
-        window = plan.window(0, slot)
-        yield plan.planned(0, *plan.batches(0, [slot])), plan.behind_window(0, slot) if window != last else None
-        last = window
-
-
-def read(source: Shards, item: tuple[Planned, Planned | None]) -> TrainingBatch:
-    batch = source.read(item[0])
-    if item[1]:
-        source.expect(item[1])
-    return batch
 
 
 def cpu_seconds(source: Shards) -> float:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from asrtool.corpus.index import WINDOW_SHARDS, Utterance
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
 Item = TypeVar("Item")
@@ -139,7 +139,7 @@ def load_batch(
     reader: FeatureReader, batch: Batch, zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF
 ) -> LoadedBatch:
     """One batch, with its features, which `zeros` makes room for: float32."""
-    feats = [reader.read(i) for i in batch.indices]
+    feats = reader.read_several(batch.indices)
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
     feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_bins))
     for n, feats_TF in enumerate(feats):

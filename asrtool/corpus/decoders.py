@@ -1,53 +1,65 @@
-"""Processes that read shards beside the one that trains. They hand over the features in memory that both map.
+"""Processes that decode utterances beside the one that trains. They hand over the features in memory that both map.
 
-What each does is a shard, not a batch: a batch has utterances of eight shards, so processes that made whole batches
-would each decode nearly all shards.
+The utterances of a batch are dealt to all of them, so a batch takes a fraction of the time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import signal
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import util
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from asrtool.corpus.cmvn import Cmvn
+from asrtool.corpus.index import Utterance
 from asrtool.corpus.processes import process_context
-from asrtool.corpus.shard import ShardContent, read_normalised
+from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
-END_S = 10.0  # that a process may take for the shard that it is at
+NOTHING = np.empty((0, 0), np.float32)
+END_S = 10.0  # that a process may take for the utterances that it is at
 
 
 class Decoders:
-    """`num` processes, which are started when the first shard is asked for.
+    """`num` processes for one set, which are started when the first utterances are asked for.
 
     A process ends when its pipe does, so with the one that started it, however that ends. Signals are left to that one,
     which may have a checkpoint to save: a cluster signals all processes of a job.
     """
 
-    def __init__(self, num: int, cmvn: str) -> None:
-        """`cmvn` is that of the features, as a FeatureReader takes it. Raises AsrtoolError where this is not Linux."""
+    def __init__(self, num: int, directory: Path, cmvn: str, index: Sequence[Utterance]) -> None:
+        """The set as a FeatureReader takes it. Raises AsrtoolError where this is not Linux."""
         if not hasattr(os, "memfd_create"):
             raise AsrtoolError(f"train.loader_processes is {num}: this needs Linux", "set it to 0")
         self._num = num
-        self._cmvn = cmvn
+        self._set = (directory, cmvn, 0, index)
         self._decoders: list[_Decoder] = []
 
-    def begin(self, shard: ShardContent, num_bins: int) -> Loading:
-        """Have `shard` read by the process that has least to do; AsrtoolError where that was killed."""
+    def read(self, positions: Sequence[int], lengths: Sequence[int], num_bins: int) -> list[np.ndarray]:
+        """The features of the utterances at `positions` in the index, as FeatureReader.read, of `lengths` frames.
+
+        Raises AsrtoolError as that does, and where a process was killed.
+        """
         if not self._decoders:
             self._end = util.Finalize(self, _end_all, (self._decoders,), exitpriority=1)  # before they are waited for
-            self._decoders += [_Decoder(self._cmvn) for _ in range(self._num)]
-        return min(self._decoders, key=lambda decoder: len(decoder.pending)).begin(shard, num_bins)
+            self._decoders += [_Decoder(self._set) for _ in range(self._num)]
+        busy = self._decoders[: len(positions)]
+        for k, decoder in enumerate(busy):
+            decoder.begin(positions[k :: len(busy)], lengths[k :: len(busy)], num_bins)
+        answers = [decoder.result() for decoder in busy]  # all are taken before the error of one is raised
+        feats: list[np.ndarray] = [NOTHING] * len(positions)
+        for k, answer in enumerate(answers):
+            if isinstance(answer, Exception):
+                raise answer
+            feats[k :: len(busy)] = answer
+        return feats
 
     def close(self) -> None:
         """End the processes."""
@@ -55,60 +67,33 @@ class Decoders:
             self._end()
 
 
-class Loading:
-    """A shard on its way."""
-
-    def __init__(self, decoder: _Decoder, shard: ShardContent, num_bins: int) -> None:
-        self._decoder = decoder
-        self._ends = list(itertools.accumulate(shard.num_frames))
-        self._shape = (self._ends[-1], num_bins)
-        # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
-        self._file: int | None = os.memfd_create("asrtool")
-        self.path = f"/proc/{os.getpid()}/fd/{self._file}"
-        self._found: np.ndarray | Exception | None = None
-
-    def arrived(self, error: Exception | None) -> None:
-        """The process has answered."""
-        assert self._file is not None
-        self._found = error or map_shared(self.path, self._shape)
-        os.close(self._file)
-        self._file = None
-
-    def result(self) -> list[np.ndarray]:
-        """Features of its utterances, (T, F) float32; waits for them.
-
-        Raises AsrtoolError as read_normalised does, and where the process was killed.
-        """
-        while self._found is None:
-            self._decoder.wait()
-        if isinstance(self._found, Exception):
-            raise self._found
-        return np.split(self._found, self._ends[:-1])
-
-
 class _Decoder:
-    """A process, seen from the one that started it. It answers in the order in which it is asked."""
+    """A process, seen from the one that started it."""
 
-    def __init__(self, cmvn: str) -> None:
+    def __init__(self, of_set: tuple[Any, ...]) -> None:
         context = process_context(__name__)
         self._pipe, other = context.Pipe()
-        self.process = context.Process(target=_decode, args=(other, cmvn), name="decoder")
+        self.process = context.Process(target=_decode, args=(other, of_set), name="decoder")
         self.process.start()
         other.close()  # or it would not be at its end when the process is
-        self.pending: deque[Loading] = deque()
 
-    def begin(self, shard: ShardContent, num_bins: int) -> Loading:
-        loading = Loading(self, shard, num_bins)
-        self.pending.append(loading)
+    def begin(self, positions: Sequence[int], lengths: Sequence[int], num_bins: int) -> None:
+        """Have it decode the utterances at `positions`, of `lengths` frames; `result` is to follow."""
+        # A file without a name: the system frees it with the last process that maps it, and /dev/shm may be small.
+        self._file = os.memfd_create("asrtool")
+        self._path = f"/proc/{os.getpid()}/fd/{self._file}"
+        self._ends = list(itertools.accumulate(lengths))
+        self._shape = (self._ends[-1], num_bins)
         with self._killed():
-            self._pipe.send((loading.path, shard))
-        return loading
+            self._pipe.send((self._path, self._shape, positions))
 
-    def wait(self) -> None:
-        """For its next answer."""
+    def result(self) -> list[np.ndarray] | Exception:
+        """The features, each (T, F) float32, or what has gone wrong; AsrtoolError where the process was killed."""
         with self._killed():
-            error = self._pipe.recv()
-        self.pending.popleft().arrived(error)
+            error: Exception | None = self._pipe.recv()
+        found = error or np.split(map_shared(self._path, self._shape), self._ends[:-1])
+        os.close(self._file)
+        return found
 
     def end(self) -> None:
         """Have the process end, whatever it waits for."""
@@ -133,18 +118,18 @@ def _end_all(decoders: list[_Decoder]) -> None:
         decoders.pop().end()
 
 
-def _decode(pipe: Connection, cmvn: str) -> None:
-    """Be a process: read shards into the files asked for, and answer with the error, if there is one."""
+def _decode(pipe: Connection, of_set: tuple[Any, ...]) -> None:
+    """Be a process: decode utterances into the files asked for, and answer with the error, if there is one."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    cmvn_of = functools.lru_cache(functools.partial(Cmvn, cmvn=cmvn))
+    reader = None
     with contextlib.suppress(EOFError, OSError):  # the other end is closed, or its process was killed
         while True:
-            path, shard = pipe.recv()
+            path, shape, positions = pipe.recv()
             answer = None
             try:
-                feats = read_normalised(shard, cmvn_of(shard.directory))
-                np.concatenate(feats, out=map_shared(path, (sum(shard.num_frames), feats[0].shape[1])))
+                reader = reader or FeatureReader(*of_set)
+                np.concatenate([reader.read(i) for i in positions], out=map_shared(path, shape))
             except Exception as error:  # belongs to the one that asked
                 answer = error
             pipe.send(answer)

@@ -22,7 +22,7 @@ from asrtool.files import write_text
 
 INDEX = "index.jsonl"
 SETTINGS = "features.json"
-WINDOW_SHARDS = 8  # shards held in memory at a time: what a batch plan mixes is what a reader keeps
+WINDOW_SHARDS = 8  # whose utterances a batch plan mixes
 RERUN = "run the features stage again"
 
 

@@ -1,4 +1,4 @@
-"""Features on disk, in shards of some hundred utterances: a shard is written once and read whole.
+"""Features on disk, in shards of some hundred utterances: a shard is written once, and read an utterance at a time.
 
 `cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
 Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32.
@@ -6,32 +6,24 @@ Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lil
 
 from __future__ import annotations
 
-import bisect
 import gzip
 import json
 import tarfile
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, BinaryIO
 
 import numpy as np
-from lhotse import CutSet, Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
-from lhotse.shar.readers.tar import iterate_tarfile_pairwise
+from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
+from lhotse.features.io import LilcomChunkyReader
 from lhotse.shar.utils import fill_shar_placeholder
 from lhotse.shar.writers.array import ArrayTarWriter
 
-from asrtool.corpus.cmvn import Cmvn
-from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
+from asrtool.corpus.index import RERUN, Utterance
 from asrtool.corpus.settings import Features as FeatureSettings
-from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
-
-if TYPE_CHECKING:
-    from asrtool.corpus.decoders import Decoders, Loading
 
 CHANNELS = ("A", "B")
 Store = Callable[[str, np.ndarray, Features], None]
@@ -71,130 +63,89 @@ def write_shard(
     return utterances
 
 
-def read_shard(directory: Path, number: int) -> list[np.ndarray]:
-    """The features of all utterances of shard `number`, each (T, F) float32, in storage order.
+class Shard:
+    """An open shard: where each of its utterances is in its files. What is read is decoded then, and no more.
 
-    Raises AsrtoolError naming the shard's files when they are missing or broken.
-    """
-    tar_path = _tar_path(directory, number)
-    try:
-        if tar_path.exists():
-            return list(_read_tar(tar_path))
-        cuts = CutSet.from_jsonl_lazy(_cuts_path(directory, number)).with_features_path_prefix(directory)
-        return [cut.load_features() for cut in cuts]
-    except (OSError, EOFError, ValueError, AssertionError, RuntimeError, tarfile.TarError, zlib.error) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
-        raise AsrtoolError(f"{directory}: shard {number:06d} cannot be read: {reason}", RERUN) from error
-
-
-@dataclass(frozen=True)
-class ShardContent:
-    """A shard as the index describes it."""
-
-    directory: Path
-    number: int
-    speakers: Sequence[str]  # of its utterances
-    num_frames: Sequence[int]
-
-
-def read_normalised(shard: ShardContent, cmvn: Cmvn) -> list[np.ndarray]:
-    """The features of all utterances of `shard`, as read_shard, normalised.
-
-    Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
-    """
-    feats = read_shard(shard.directory, shard.number)
-    if [feats_TF.shape for feats_TF in feats] != [(num_frames, cmvn.num_bins) for num_frames in shard.num_frames]:
-        raise AsrtoolError(f"{shard.directory}: shard {shard.number:06d} is not the one index.jsonl describes", RERUN)
-    return [cmvn.normalise(speaker, feats_TF) for speaker, feats_TF in zip(shard.speakers, feats, strict=True)]
-
-
-class FeatureReader:
-    """Reads the features of one set, for example `features/train`.
-
-    `cmvn` is `speaker`, `global` or `none`. The last WINDOW_SHARDS shards stay in memory, and all of them when the set
-    fits `cache_bytes`; so reading in the order of a batch plan decodes each shard once an epoch, or once at all.
+    A learner trains a part of the utterances of a shard, others the rest; each decodes what it trains.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        cmvn: str,
-        cache_bytes: int = 0,
-        index: ShardIndex | None = None,
-        decoders: Decoders | None = None,
-    ) -> None:
-        """`index` is that of the directory where it is known; without, it is read, and held in memory.
+    def __init__(self, directory: Path, number: int) -> None:
+        """Raises AsrtoolError naming the shard when a file of it is missing, broken or cut off; so does `read`."""
+        self.name = f"{directory}: shard {number:06d}"
+        tar_path = _tar_path(directory, number)
+        with self._broken():
+            with gzip.open(_cuts_path(directory, number)) as file:
+                cuts = list(map(json.loads, file))
+            if not cuts:
+                raise ValueError("it lists no utterance")
+            self.ids = [cut["id"] for cut in cuts]
+            self.num_frames = [cut["features"]["num_frames"] for cut in cuts]
+            self._archive: _Tar | _Lilcom = _Tar(tar_path) if tar_path.exists() else _Lilcom(directory, cuts)
+            if self._archive.num_utterances != len(cuts):
+                raise ValueError(f"{tar_path.name} has {self._archive.num_utterances} of {len(cuts)} utterances")
 
-        Shards are read by `decoders`, where there are some. Raises AsrtoolError when the index or the normalisation is
-        missing or broken.
-        """
-        self.directory = Path(directory)
-        self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
-        self._cmvn = Cmvn(self.directory, cmvn)
-        self.num_bins = self._cmvn.num_bins
-        self._decoders = decoders
-        self._first, num_frames = _places(self.index)
-        window = 2 * WINDOW_SHARDS if decoders else WINDOW_SHARDS  # the next one is read while this one is trained
-        self._kept_shards = len(self._first) if num_frames * self.num_bins * 4 <= cache_bytes else window
-        self._shards: OrderedDict[int, list[np.ndarray] | Loading] = OrderedDict()
+    def read(self, place: int) -> np.ndarray:
+        """The features of the utterance at `place` in storage order, (T, F) float32."""
+        with self._broken():
+            return self._archive.read(place)
 
-    def fetch(self, positions: Iterable[int]) -> None:
-        """Have the decoders, where there are some, begin with the shards of utterances that are read next."""
-        if self._decoders:
-            for place in dict.fromkeys(map(self._place, positions)):
-                self._touch(place)
-
-    def read(self, i: int) -> np.ndarray:
-        """Features of utterance `i` of the index, (num_frames, num_bins) float32; shared, so not to be changed.
-
-        Raises AsrtoolError naming the shard when it is missing, broken, or not the one the index describes.
-        """
-        place = self._place(i)
-        self._touch(place)
-        found = self._shards[place]
-        if not isinstance(found, list):
-            found = self._shards[place] = found.result()
-        return found[i - self._first[place]]
-
-    def _place(self, i: int) -> int:
-        """That of the shard of an utterance, in the order of shards."""
-        return bisect.bisect_right(self._first, i) - 1
-
-    def _touch(self, place: int) -> None:
-        """Have a shard among the last ones."""
-        if place not in self._shards:
-            self._shards[place] = self._load(place)
-            if len(self._shards) > self._kept_shards:
-                self._shards.popitem(last=False)
-        self._shards.move_to_end(place)
-
-    def _load(self, place: int) -> list[np.ndarray] | Loading:
-        behind = self._first[place + 1] if place + 1 < len(self._first) else len(self.index)
-        utterances = self.index[self._first[place] : behind]
-        shard = ShardContent(
-            self.directory,
-            utterances[0].shard,
-            [utterance.speaker for utterance in utterances],
-            [utterance.num_frames for utterance in utterances],
-        )
-        return self._decoders.begin(shard, self.num_bins) if self._decoders else read_normalised(shard, self._cmvn)
+    @contextmanager
+    def _broken(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
+            raise AsrtoolError(f"{self.name} cannot be read: {reason}", RERUN) from error
 
 
-def _places(index: Sequence[Utterance]) -> tuple[list[int], int]:
-    """Where the shards of a set begin in its index, and the frames of all."""
-    if isinstance(index, ShardIndex):
-        return index.first[:-1].tolist(), index.num_frames
-    changes = (i for i, utterance in enumerate(index) if not i or utterance.shard != index[i - 1].shard)
-    return list(changes), sum(utterance.num_frames for utterance in index)
+_ERRORS = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, tarfile.TarError, zlib.error,
+)  # fmt: skip
 
 
-def _read_tar(path: Path) -> Iterator[np.ndarray]:
-    # CutSet.from_shar does the same but leaves the file open.
-    with tarfile.open(path, "r:") as tar:
-        for (data, name), (manifest, _) in iterate_tarfile_pairwise(tar):
-            features = Features.from_dict(json.loads(manifest))
-            fill_shar_placeholder(features, data, name)
-            yield features.load()
+class _Lilcom:
+    """One file of compressed arrays, one behind the other."""
+
+    def __init__(self, directory: Path, cuts: Sequence[Mapping[str, Any]]) -> None:
+        features = [cut["features"] for cut in cuts]
+        path = directory / features[0]["storage_path"]
+        self._keys = [of_one["storage_key"] for of_one in features]
+        self._reader = LilcomChunkyReader(path)
+        self.num_utterances = len(self._keys)
+        expected, found = sum(map(int, self._keys[-1].split(","))), path.stat().st_size
+        if found < expected:
+            raise ValueError(f"{path.name} has {found} bytes, expected {expected}")
+
+    def read(self, place: int) -> np.ndarray:
+        feats_TF: np.ndarray = self._reader.read(self._keys[place])
+        return feats_TF
+
+
+class _Tar:
+    """Of each utterance two members: the compressed array, and the manifest of its features."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with tarfile.open(path, "r:") as tar:
+            members = [(member.name, member.offset_data, member.size) for member in tar]
+        if len(members) % 2:
+            raise ValueError(f"{path.name} has {len(members)} members, expected two an utterance")
+        self._pairs = list(zip(members[::2], members[1::2], strict=True))
+        self.num_utterances = len(self._pairs)
+
+    def read(self, place: int) -> np.ndarray:
+        data, manifest = self._pairs[place]
+        with open(self._path, "rb") as file:
+            found = [_read_at(file, begin, size) for _, begin, size in (data, manifest)]
+        features = Features.from_dict(json.loads(found[1]))
+        fill_shar_placeholder(features, found[0], data[0])
+        feats_TF: np.ndarray = features.load()
+        return feats_TF
+
+
+def _read_at(file: BinaryIO, begin: int, size: int) -> bytes:
+    file.seek(begin)
+    return file.read(size)
 
 
 @contextmanager

@@ -38,10 +38,15 @@ class ShardIndex(Sequence[Utterance]):
 
     def __init__(self, directory: Path, table: np.ndarray) -> None:
         """`table` is that of a ShardTable, made of this file."""
+        self._made_of = (directory, table)
         self._path = directory / INDEX
         self.numbers, self.first, self._begin, frames = table.T
         self.num_frames = int(frames.sum())
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(self._read_shard)
+
+    def __reduce__(self) -> tuple[type[ShardIndex], tuple[Path, np.ndarray]]:
+        """For other processes; lines that are kept are not sent along."""
+        return ShardIndex, self._made_of
 
     def __len__(self) -> int:
         return int(self.first[-1])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.forward import AcousticModel, Scored, compute_scores, torch_threads
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parallel import num_cores, process_pool

@@ -19,7 +19,7 @@ import torch
 from asrtool.config_file import load_section
 from asrtool.corpus.batches import Lengths, LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule

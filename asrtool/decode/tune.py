@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.decoder import Decoder, start_decoder
 from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods

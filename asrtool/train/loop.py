@@ -47,7 +47,7 @@ from asrtool.train.records import Records, Step
 from asrtool.train.schedule import learning_rate, scaled_learning_rate
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
-from asrtool.train.source import BatchSource, DevSet, Planned
+from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.straggler import InjectionOptions, StragglerInjection
 from asrtool.train.testimony import find_missing
@@ -271,7 +271,7 @@ class Training:
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead; at the end, while others may leave some, none."""
-        assignments = self._foresee(self.records.follow(self.queue.assign()))
+        assignments = self.records.follow(self.queue.assign())
         with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
             while True:
                 begin = time.perf_counter()
@@ -283,26 +283,12 @@ class Training:
                     batch.wait_s = time.perf_counter() - begin
                 yield assignment, batch
         leftovers = self.records.follow(self.queue.assign_leftovers())
-        yield from (self._read((assignment, None)) for assignment in leftovers)
+        yield from map(self._read, leftovers)
 
-    def _foresee(self, assignments: Iterator[Assignment]) -> Iterator[tuple[Assignment, Planned | None]]:
-        """Each, at the first of a window, with a batch of the next one, where batches come in the order of the plan."""
-        last = None
-        for assignment in assignments:
-            epoch, slots = assignment.round.epoch, assignment.round.slots
-            window, coming = self.plan.window(epoch, slots.start) if self.steps_together else None, None
-            if window != last:
-                last, coming = window, self.plan.behind_window(epoch, slots.start)
-            yield assignment, coming
-
-    def _read(self, foreseen: tuple[Assignment, Planned | None]) -> tuple[Assignment, TrainingBatch | None]:
-        assignment, coming = foreseen
+    def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
         if assignment.batch is None:
             return assignment, None
-        batch = self.train_set.read(self.plan.planned(assignment.round.epoch, assignment.batch))
-        if coming:
-            self.train_set.expect(coming)
-        return assignment, batch
+        return assignment, self.train_set.read(self.plan.planned(assignment.round.epoch, assignment.batch))
 
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""

@@ -133,20 +133,6 @@ class Plan:
             part.windows = list(self._windows(part))
         return part.windows
 
-    def window(self, epoch: int, slot: int) -> tuple[int, int] | None:
-        """The epoch and the window of the batch of a known slot in the order of `epoch`; None where there are none."""
-        return self._of_epoch(epoch).window(slot)
-
-    def behind_window(self, epoch: int, slot: int) -> Planned | None:
-        """The first batch behind the window of a known slot; None where the epoch ends there."""
-        part = self._of_epoch(epoch)
-        window = part.window(slot)
-        while self._extend(part, slot + 1) > slot:
-            if part.window(slot) != window:
-                return part.planned(part.batch(slot))
-            slot += 1
-        return None
-
     def place(self, epoch: int, slot: int) -> Place:
         """The place before a known slot in the order of `epoch`."""
         return self._of_epoch(epoch).place(slot)

@@ -67,7 +67,7 @@ class Train(Optimisation):
 
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
-    loader_processes: int = 0  # that read shards for a learner; 0: a thread of the learner does
+    loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
 
     def __post_init__(self) -> None:
         super().__post_init__()

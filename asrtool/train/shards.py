@@ -13,7 +13,7 @@ import torch
 
 from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, zeros_NTF
 from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
@@ -38,7 +38,7 @@ class Shards(BatchSource):
         cache_bytes = int(context.settings.cache_gib * 2**30)
         self.decoders = None
         if context.loader_processes:
-            self.decoders = Decoders(context.loader_processes, context.features.cmvn)
+            self.decoders = Decoders(context.loader_processes, context.directory, context.features.cmvn, self.index)
         self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index, self.decoders)
         self.max_frames = context.max_frames
         self.seed = context.seed
@@ -69,8 +69,7 @@ class Shards(BatchSource):
         return list(self._planned(plan_eval(self.lengths, self.max_frames)))
 
     def read(self, batch: Planned) -> TrainingBatch:
-        positions = self._positions(batch)
-        self.reader.fetch(positions)
+        positions: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
         loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
         targets = [torch.from_numpy(self.columns.targets(row)) for row in batch.content]
         return TrainingBatch(
@@ -82,9 +81,6 @@ class Shards(BatchSource):
             target_lens_N=torch.tensor([len(numbers) for numbers in targets]),
             normaliser=batch.normaliser,
         )
-
-    def expect(self, batch: Planned) -> None:
-        self.reader.fetch(self._positions(batch))
 
     def close(self) -> None:
         if self.decoders:
@@ -100,11 +96,6 @@ class Shards(BatchSource):
             normalisers = np.add.reduceat(self.columns.normalisers[rows], begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
                 yield Planned(batch.indices, len(batch.indices), normaliser, window=batch.window)
-
-    def _positions(self, batch: Planned) -> list[int]:
-        """In the index, of its utterances."""
-        found: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
-        return found
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id

@@ -57,7 +57,7 @@ class SourceContext:
     max_frames: int  # of a batch, padding included
     seed: int
     columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
-    loader_processes: int = 0  # that read shards, or 0: a thread does
+    loader_processes: int = 0  # that decode utterances, or 0: a thread does
 
 
 class BatchSource(ABC):
@@ -83,10 +83,6 @@ class BatchSource(ABC):
     @abstractmethod
     def read(self, batch: Planned) -> TrainingBatch:
         """The batch itself; called in a thread."""
-
-    def expect(self, batch: Planned) -> None:
-        """Batches of the window of `batch` come soon; called as `read` is, which need not wait for what this begins."""
-        return
 
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
         """`batches`, read up to `prefetch` ahead."""

@@ -51,6 +51,7 @@ TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
 TEST_PLAN = "tests/unit/train/test_plan.py"
 TEST_COLUMNS = "tests/unit/train/test_columns.py"
 TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
+TEST_READER = "tests/unit/corpus/test_reader.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
@@ -809,25 +810,46 @@ PATCHES = (
         ("tests/unit/corpus/test_batches.py",),
     ),
     Patch(
-        "error-of-a-shard-swallowed",
+        "error-of-a-process-swallowed",
         "asrtool/corpus/decoders.py",
-        "self._found = error or map_shared(self.path, self._shape)",
-        "self._found = map_shared(self.path, self._shape)",
+        "found = error or np.split(",
+        "found = np.split(",
         (TEST_DECODERS,),
     ),
     Patch(
-        "all-shards-to-the-busiest-process",
+        "all-utterances-to-the-first-process",
         "asrtool/corpus/decoders.py",
-        "min(self._decoders, key",
-        "max(self._decoders, key",
+        "busy = self._decoders[: len(positions)]",
+        "busy = self._decoders[:1]",
         (TEST_DECODERS,),
     ),
     Patch(
-        "window-behind-is-the-same-one",
-        "asrtool/train/plan.py",
-        "if part.window(slot) != window:",
-        "if part.window(slot) == window:",
-        (TEST_PLAN,),
+        "nothing-kept-of-a-set-that-fits",
+        "asrtool/corpus/reader.py",
+        "if self._keeps:",
+        "if not self._keeps:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "shard-of-another-index-taken",
+        "asrtool/corpus/reader.py",
+        "!= list(zip(shard.ids, shard.num_frames, strict=True)):",
+        "!= list(zip(shard.ids, shard.num_frames, strict=True)) and not shard.ids:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "archive-that-is-cut-off-taken",
+        "asrtool/corpus/shard.py",
+        "if found < expected:",
+        "if found > expected:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "manifest-of-the-next-member",
+        "asrtool/corpus/shard.py",
+        "zip(members[::2], members[1::2], strict=True)",
+        "zip(members[::2], members[-1::-2], strict=True)",
+        (TEST_READER,),
     ),
     # Language models
     Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),

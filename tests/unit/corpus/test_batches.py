@@ -22,7 +22,7 @@ from asrtool.corpus.batches import (
 from asrtool.corpus.batches import plan_epoch as plan_lengths
 from asrtool.corpus.batches import plan_eval as plan_eval_lengths
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
 MAX_FRAMES = 3000
@@ -63,6 +63,9 @@ class Features:
             raise AsrtoolError(f"utterance {i} cannot be read")
         self.num_read += 1
         return np.full((self.index[i].num_frames, self.num_bins), i + 1, dtype=np.float32)
+
+    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
+        return list(map(self.read, positions))
 
 
 def load(features: Features, batches: Sequence[Batch], first: int = 0, prefetch: int = 4) -> Iterator[LoadedBatch]:

@@ -1,4 +1,4 @@
-"""Shards read by other processes: the same features, the same errors, and nothing left behind."""
+"""Utterances decoded by other processes: the same features, the same errors, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asrtool.corpus import shard as shard_module
 from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
-from asrtool.corpus.decoders import Decoders
+from asrtool.corpus.decoders import Decoders, _Decoder
 from asrtool.corpus.index import read_index, write_index
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.errors import AsrtoolError
 
 NUMBERS = (1, 3)
@@ -29,37 +28,35 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on
 
 @contextmanager
 def reading(directory: Path, num: int, cache_bytes: int = 0) -> Iterator[tuple[FeatureReader, Decoders]]:
-    decoders = Decoders(num, "speaker")
+    index = read_index(directory)
+    decoders = Decoders(num, directory, "speaker", index)
     try:
-        yield FeatureReader(directory, "speaker", cache_bytes, decoders=decoders), decoders
+        yield FeatureReader(directory, "speaker", cache_bytes, index, decoders), decoders
     finally:
         decoders.close()
 
 
-def read_all(reader: FeatureReader) -> None:
-    reader.fetch(range(len(reader.index)))
-    for i in range(len(reader.index)):
-        reader.read(i)
+def read(reader: FeatureReader, *positions: int) -> list[np.ndarray]:
+    return reader.read_several(positions)
 
 
 def files_open() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("storage", ["lilcom", "shar"])
-@pytest.mark.parametrize("num", NUMBERS)
-def test_processes_read_the_same_features_in_any_order(
-    corpus: Path, storage: str, num: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("storage", "num", "cache_bytes"), [("lilcom", 1, 0), ("lilcom", 3, 2**30), ("shar", 3, 0)])
+def test_processes_decode_the_same_features_in_any_order(
+    corpus: Path, storage: str, num: int, cache_bytes: int
 ) -> None:
-    """Also where they were asked for long before, and more of them than stay in memory."""
+    """Several at a time, also fewer than there are processes, and some twice; what is kept is not decoded again."""
     reference = FeatureReader(corpus / storage / "train", "speaker", 2**30)
-    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
     order = np.random.default_rng(0).permutation(len(reference.index)).tolist()
-    with reading(corpus / storage / "train", num) as (reader, _):
-        reader.fetch(order)
-        for i in order:
-            np.testing.assert_array_equal(reader.read(i), reference.read(i))
-            assert reader.read(i).dtype == np.float32
+    with reading(corpus / storage / "train", num, cache_bytes) as (reader, _):
+        for positions in (order[:1], order[:2], order[:30], order[1:]):
+            found = read(reader, *positions)
+            for i, feats_TF in zip(positions, found, strict=True):
+                np.testing.assert_array_equal(feats_TF, reference.read(i))
+                assert feats_TF.dtype == np.float32
 
 
 @pytest.mark.parametrize("num", NUMBERS)
@@ -68,7 +65,7 @@ def test_an_epoch_of_batches_is_the_same_and_leaves_no_file_open(corpus: Path, n
     reference = FeatureReader(directory, "speaker")
     plan = list(plan_epoch(Lengths.of(reference.index), 2000, 1, 0))
     with reading(directory, 1) as (reader, _):
-        reader.read(0)  # the server that starts processes stays
+        read(reader, 0)  # the server that starts processes stays
     before = files_open()
     with reading(directory, num) as (reader, decoders):
         found = list(load_batches(reader, plan))
@@ -79,14 +76,24 @@ def test_an_epoch_of_batches_is_the_same_and_leaves_no_file_open(corpus: Path, n
     assert files_open() == before
 
 
-def test_a_shard_is_read_by_one_process_alone(corpus: Path) -> None:
-    """Whichever has least to do."""
-    with reading(corpus / "lilcom" / "train", 3, 2**30) as (reader, decoders):
-        reader.fetch(range(len(reader.index)))
-        assert sorted(len(decoder.pending) for decoder in decoders._decoders) == [2, 2, 2]
-        for i in range(len(reader.index)):
-            reader.read(i)
-        assert [len(decoder.pending) for decoder in decoders._decoders] == [0, 0, 0]
+def test_what_a_batch_needs_is_dealt_to_all_and_what_is_kept_to_none(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealt: list[list[int]] = []
+    begin = _Decoder.begin
+
+    def noted(self: _Decoder, positions: list[int], lengths: list[int], num_bins: int) -> None:
+        dealt.append(list(positions))
+        begin(self, positions, lengths, num_bins)
+
+    monkeypatch.setattr(_Decoder, "begin", noted)
+    with reading(corpus / "lilcom" / "train", 3, 2**30) as (reader, _):
+        read(reader, *range(7))
+        assert dealt == [[0, 3, 6], [1, 4], [2, 5]]
+        read(reader, *range(8))
+        assert dealt[3:] == [[7]]
+        read(reader, *range(8))
+        assert len(dealt) == 4
 
 
 @pytest.mark.parametrize("num", NUMBERS)
@@ -100,13 +107,12 @@ def test_a_broken_shard_is_the_same_error_and_the_others_are_read(corpus: Path, 
     with pytest.raises(AsrtoolError, match=r"shard 000001 cannot be read.*run the features stage again") as expected:
         here.read(broken)
     with reading(copy, num) as (reader, _):
-        reader.fetch(range(len(reader.index)))
-        np.testing.assert_array_equal(reader.read(0), here.read(0))
+        np.testing.assert_array_equal(read(reader, 0)[0], here.read(0))
         for _ in range(2):
             with pytest.raises(AsrtoolError) as found:
-                reader.read(broken)
+                read(reader, 0, broken, len(reader.index) - 1)
             assert str(found.value) == str(expected.value)
-        np.testing.assert_array_equal(reader.read(len(reader.index) - 1), here.read(len(reader.index) - 1))
+        np.testing.assert_array_equal(read(reader, len(reader.index) - 1)[0], here.read(len(reader.index) - 1))
 
 
 def test_a_shard_other_than_the_index_says_is_the_same_error(corpus: Path, tmp_path: Path) -> None:
@@ -115,51 +121,52 @@ def test_a_shard_other_than_the_index_says_is_the_same_error(corpus: Path, tmp_p
     first, *others = read_index(copy)
     write_index(copy, [replace(first, num_frames=first.num_frames + 1), *others])
     with reading(copy, 1) as (reader, _), pytest.raises(AsrtoolError, match="shard 000000 is not the one"):
-        reader.read(0)
+        read(reader, 0)
 
 
 @pytest.mark.parametrize("num", NUMBERS)
 def test_a_killed_process_is_one_line_and_no_hang(corpus: Path, num: int) -> None:
     with reading(corpus / "lilcom" / "train", num) as (reader, decoders):
-        reader.read(0)
+        read(reader, *range(num))
         for decoder in decoders._decoders:
             decoder.process.kill()
             decoder.process.join()
         message = r"a process that loads batches was killed.*want of memory; lower train\.loader_processes"
         for _ in range(2):
             with pytest.raises(AsrtoolError, match=message):
-                read_all(reader)
+                read(reader, *range(len(reader.index)))
 
 
 def test_a_process_that_is_killed_at_work_is_noticed(corpus: Path) -> None:
     """Stopped before it can answer, and then killed."""
     with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
-        reader.read(0)
+        read(reader, 0)
         process = decoders._decoders[0].process
         assert process.pid
         os.kill(process.pid, signal.SIGSTOP)
-        reader.fetch([len(reader.index) - 1])
+        decoders._decoders[0].begin([1], [reader.index[1].num_frames], reader.num_bins)
         process.kill()
         with pytest.raises(AsrtoolError, match="a process that loads batches was killed"):
-            reader.read(len(reader.index) - 1)
+            decoders._decoders[0].result()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpus: Path, number: int) -> None:
     with reading(corpus / "lilcom" / "train", 1) as (reader, decoders):
-        reader.read(0)
+        read(reader, 0)
         process = decoders._decoders[0].process
         assert process.pid
         os.kill(process.pid, number)
         last = len(reader.index) - 1
-        assert len(reader.read(last)) == reader.index[last].num_frames
+        assert len(read(reader, last)[0]) == reader.index[last].num_frames
         assert process.is_alive()
 
 
 def test_processes_end_when_their_reader_is_no_longer_used(corpus: Path) -> None:
-    decoders = Decoders(1, "speaker")
-    reader = FeatureReader(corpus / "lilcom" / "train", "speaker", decoders=decoders)
-    reader.read(0)
+    directory = corpus / "lilcom" / "train"
+    decoders = Decoders(1, directory, "speaker", read_index(directory))
+    reader = FeatureReader(directory, "speaker", decoders=decoders)
+    read(reader, 0)
     process = decoders._decoders[0].process
     del reader, decoders
     process.join(60)
@@ -170,12 +177,12 @@ LEARNER = """
 import os, sys, time
 from pathlib import Path
 from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.index import read_index
+from asrtool.corpus.reader import FeatureReader
 if __name__ == "__main__":
-    decoders = Decoders(2, "speaker")
-    reader = FeatureReader(Path(sys.argv[1]), "speaker", decoders=decoders)
-    reader.fetch(range(len(reader.index)))
-    reader.read(0)
+    directory = Path(sys.argv[1])
+    decoders = Decoders(2, directory, "speaker", read_index(directory))
+    FeatureReader(directory, "speaker", decoders=decoders).read_several([0, 1])
     os.write(1, b"reads\\n")
     if sys.argv[2] == "waits":
         time.sleep(600)

@@ -26,9 +26,9 @@ from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
 from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import FeatureReader
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 

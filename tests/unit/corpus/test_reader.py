@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import shutil
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 from lhotse import CutSet, Fbank, FbankConfig
 
-from asrtool.corpus import shard as shard_module
+from asrtool.corpus import reader as reader_module
 from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
 from asrtool.corpus.manifest import read_manifests
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.shard import Shard
 from asrtool.errors import AsrtoolError
 
 LILCOM_TICK = 2**-5
@@ -66,32 +68,54 @@ def test_any_order_of_reading_gives_the_same_values(
     corpus: Path, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = FeatureReader(corpus / "lilcom" / "train", "global", 2**30)
-    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
+    monkeypatch.setattr(reader_module, "WINDOW_SHARDS", 1)  # few stay open
     reader = FeatureReader(corpus / "lilcom" / "train", "global", cache_bytes)
     for i in np.random.default_rng(0).permutation(len(reader.index)):
         np.testing.assert_array_equal(reader.read(int(i)), reference.read(int(i)))
 
 
-@pytest.mark.parametrize(("cache_bytes", "fewest", "most"), [(2**30, 6, 6), (0, 13, 18)])
-def test_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, fewest: int, most: int
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize(("cache_bytes", "times"), [(2**30, 1), (0, 3)])
+def test_an_utterance_of_a_set_that_fits_is_decoded_once_and_else_once_an_epoch(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, storage: str, cache_bytes: int, times: int
 ) -> None:
-    decoded: list[int] = []
-    read_shard = shard_module.read_shard
+    decoded: Counter[str] = Counter()
+    opened: list[str] = []
 
-    def counting(directory: Path, number: int) -> list[np.ndarray]:
-        decoded.append(number)
-        return read_shard(directory, number)
+    class Counted(Shard):
+        def __init__(self, directory: Path, number: int) -> None:
+            super().__init__(directory, number)
+            opened.append(self.name)
 
-    monkeypatch.setattr(shard_module, "read_shard", counting)
-    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 2)
-    reader = FeatureReader(corpus / "lilcom" / "train", "speaker", cache_bytes)
+        def read(self, place: int) -> np.ndarray:
+            decoded[self.ids[place]] += 1
+            return super().read(place)
+
+    monkeypatch.setattr(reader_module, "Shard", Counted)
+    reader = FeatureReader(corpus / storage / "train", "speaker", cache_bytes)
     for epoch in range(3):
         plan = plan_epoch(Lengths.of(reader.index), 2000, 1, epoch, window_shards=2)
         assert sum(len(batch.indices) for batch in load_batches(reader, plan)) == 72
-    assert set(decoded) == set(range(6))
-    # An epoch may begin with shards the last one ended with.
-    assert fewest <= len(decoded) <= most
+    assert decoded == dict.fromkeys((utterance.id for utterance in reader.index), times)
+    assert len(opened) == len(set(opened)) == 6
+
+
+def test_learners_that_share_a_window_decode_what_they_train_and_no_more(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+    read = Shard.read
+
+    def counted(self: Shard, place: int) -> np.ndarray:
+        decoded.append(self.ids[place])
+        return read(self, place)
+
+    monkeypatch.setattr(Shard, "read", counted)
+    readers = [FeatureReader(corpus / "lilcom" / "train", "speaker") for _ in range(3)]
+    plan = list(plan_epoch(Lengths.of(readers[0].index), 2000, 1, 0))
+    for learner, reader in enumerate(readers):
+        list(load_batches(reader, plan[learner::3]))
+    assert sorted(decoded) == sorted(utterance.id for utterance in readers[0].index)
 
 
 def test_loading_from_a_batch_on_is_the_tail_of_loading_all(corpus: Path) -> None:
@@ -145,6 +169,33 @@ def test_a_truncated_shard_is_named(copy: Path, storage: str, name: str, fractio
     reader = FeatureReader(copy / storage, "speaker")
     with pytest.raises(AsrtoolError, match=r"shard 000000 (cannot be read|is not the one).*; run the features stage"):
         reader.read(0)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_damage_within_an_archive_is_named_where_it_is_met_and_other_utterances_are_read(
+    copy: Path, storage: str
+) -> None:
+    whole = FeatureReader(copy / storage, "speaker")
+    expected = [whole.read(i) for i in range(len(whole.index))]
+    path = copy / storage / ("feats.000000.lca" if storage == "lilcom" else "features.000000.tar")
+    content = bytearray(path.read_bytes())
+    first = content.index(_compressed(copy / storage, 0))
+    content[first : first + 8] = bytes(8)
+    path.write_bytes(content)
+    reader = FeatureReader(copy / storage, "speaker")
+    for _ in range(2):
+        with pytest.raises(AsrtoolError, match="shard 000000 cannot be read"):
+            reader.read(0)
+    for i in range(1, len(reader.index)):
+        np.testing.assert_array_equal(reader.read(i), expected[i])
+
+
+def _compressed(directory: Path, place: int) -> bytes:
+    """The bytes of an utterance of the first shard, which both storages have."""
+    with gzip.open(directory.parent / "lilcom" / "cuts.000000.jsonl.gz") as file:
+        cut = list(map(json.loads, file))[place]
+    begin, size, *_ = map(int, cut["features"]["storage_key"].split(","))
+    return (directory.parent / "lilcom" / "feats.000000.lca").read_bytes()[begin : begin + size]
 
 
 @pytest.mark.parametrize(("storage", "name"), BREAKABLE)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.models.acoustic import Loss
 from asrtool.models.ctc import Ctc
 from asrtool.train.batch import TrainingBatch

@@ -1,14 +1,11 @@
-"""Processes that read shards for a learner change nothing that is trained, and leave nothing behind."""
+"""Processes that decode features for a learner change nothing that is trained, and leave nothing behind."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +14,11 @@ import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.config_file import load_config
-from asrtool.corpus import shard as shard_module
-from asrtool.corpus.batches import plan_epoch
-from asrtool.corpus.decoders import Decoders, Loading
-from asrtool.corpus.shard import ShardContent
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
-from asrtool.train import shards as shards_module
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.run import train
 from asrtool.train.settings import Shards as ShardsSettings
@@ -72,49 +64,6 @@ def test_a_training_ends_in_the_same_bits_and_its_processes_with_it(train_toy, t
     assert not decoders()
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-def test_shards_of_the_next_window_are_asked_for_once_before_its_batches(
-    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
-    """Of one learner; each shard is read once an epoch though few stay in memory. A window is a shard here."""
-    events: list[tuple[str, int | None]] = []
-    asked: list[int] = []
-    monkeypatch.setattr(shards_module, "plan_epoch", functools.partial(plan_epoch, window_shards=1))
-    monkeypatch.setattr(shard_module, "WINDOW_SHARDS", 1)
-
-    def noting(name: str) -> Callable[[Shards, Planned], object]:
-        method = getattr(Shards, name)
-
-        def note(self: Shards, batch: Planned) -> object:
-            if batch.window is not None and self.reader.directory.name == "train":
-                events.append((name, batch.window))
-            return method(self, batch)
-
-        return note
-
-    def begin(self: Decoders, shard: ShardContent, num_bins: int) -> Loading:
-        asked.append(shard.number)
-        return begin_there(self, shard, num_bins)
-
-    begin_there = Decoders.begin
-    for name in ("read", "expect"):
-        monkeypatch.setattr(Shards, name, noting(name))
-    monkeypatch.setattr(Decoders, "begin", begin)
-    options = (f"train.loader_processes={processes}", "train.num_epochs=2", "train.shards.cache_gib=0")
-    train_toy(tmp_path / "train", *options)
-    of_epoch = [("read", 0), ("expect", 1), ("read", 0), ("read", 1), ("expect", 2), ("read", 1), ("read", 2)]
-    assert merged(events) == merged(of_epoch * 2)
-    if processes:
-        # An epoch may begin with the shard that the last one ended with.
-        assert sorted(set(asked)) == [0, 1, 2]
-        assert 5 <= len(asked) <= 6
-
-
-def merged(events: list[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
-    """Reads of one window behind each other are one."""
-    return [event for event, _ in itertools.groupby(events)]
-
-
 def test_a_training_is_resumed_with_any_number_of_processes(train_toy, tmp_path: Path) -> None:
     train_toy(tmp_path / "train", "train.num_epochs=1")
     train_toy(tmp_path / "train", "train.num_epochs=1", "train.loader_processes=2")
@@ -133,12 +82,11 @@ def test_a_process_that_is_killed_ends_the_training_in_one_line_and_it_can_be_re
             for decoder in self.decoders._decoders:
                 decoder.process.kill()
                 decoder.process.join()
-            self.reader._shards.clear()  # as at the border of two windows, which the toy set is too small for
         return read(self, batch)
 
     monkeypatch.setattr(Shards, "read", read_or_kill)
     with pytest.raises(AsrtoolError, match="a process that loads batches was killed"):
-        train_toy(tmp_path / "train", "train.loader_processes=2")
+        train_toy(tmp_path / "train", "train.loader_processes=2", "train.shards.cache_gib=0")
     assert not decoders()
     assert_same_bits(train_toy(tmp_path / "train", "train.loader_processes=2"), expected)
 

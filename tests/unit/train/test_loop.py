@@ -18,7 +18,7 @@ from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits, last_weig
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Lengths, plan_epoch
 from asrtool.corpus.index import write_feature_settings
-from asrtool.corpus.shard import FeatureReader
+from asrtool.corpus.reader import FeatureReader
 from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer

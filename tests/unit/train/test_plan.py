@@ -57,9 +57,6 @@ def test_windows_are_those_of_the_source_and_of_batches_left_from_before() -> No
     assert plan.windows(1) == [range(1), range(1, 3), range(3, 6), range(6, 7)]
     assert plan.batches(1, plan.windows(1)[2]) == ((1, 3), (1, 4), (1, 5))
     assert plan.windows(2) == [range(3), range(3, 4)]
-    behind = [plan.behind_window(1, slot) for slot in range(7)]
-    assert [found and found.content for found in behind] == [(1, 0), (1, 3), (1, 3), *[(1, 6)] * 3, None]
-    assert [plan.window(1, slot) for slot in range(7)] == [(0, 1), *[(1, 0)] * 2, *[(1, 1)] * 3, (1, 2)]
     assert Plan(Lengths([6]), 1, 1, State(source={"count": 0})).windows(0) == []
 
     other = Plan(Windows([6]), 1, 1, State(source={"count": 0}))
