@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -10,13 +14,14 @@ import torch
 from torch import Tensor
 
 Content = TypeVar("Content")
+NICE = 10  # steps of priority that a thread here is below the training: a core gives it a tenth where both want it
 
 
 class Background:
     """Calls functions in a thread, one after the other. What one raises is raised by the next `check` or `drain`."""
 
     def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=_yield_to_training)
         self._pending: list[Future[None]] = []
 
     def submit(self, function: Callable[..., None], *args: Any) -> None:
@@ -43,6 +48,14 @@ class Background:
     def close(self) -> None:
         """Drop what waits, and end the thread after what is under way."""
         self._executor.shutdown(cancel_futures=True)
+
+
+def _yield_to_training() -> None:
+    """Let this thread have what the training leaves of the cores; on Linux alone, where threads have priorities."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
 
 
 class Staging:

@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +39,15 @@ Loaded = TypeVar("Loaded")
 Memory = list[Tensor]
 
 
+@dataclass
+class Begun:
+    """A checkpoint whose parts are being written."""
+
+    step: int
+    part: dict[str, Any]  # of this learner
+    memory: Memory  # of that
+
+
 class Checkpointer:
     """Those in `directory`; `info` is that of a model file."""
 
@@ -47,6 +57,7 @@ class Checkpointer:
         self.world = world
         self.background = Background("checkpoint")
         self.staging = Staging()
+        self.begun: Begun | None = None
         self.closing = threading.Event()
         self.run = ""  # of this training, from its start or resumption to its end
 
@@ -111,20 +122,34 @@ class Checkpointer:
             raise AsrtoolError(errors[0])
         return loaded
 
+    def begin(self, strategy: Strategy, step: int) -> None:
+        """Write the parts of the checkpoint that `save` completes, before what else is in it is known.
+
+        All learners call this, after they have synchronised. Raises AsrtoolError when the disk was full.
+        """
+        self.drain()
+        mark = f"{self.run}-{step}"
+        part, memory = self.stage(strategy.snapshot(0), mark, {})
+        self.begun = Begun(step, part, memory)
+        if self.world.place:
+            self.background.submit(self._write_part, step, part, memory, f"parts/{mark}")
+
     def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved) -> None:
         """Write that of `state` in the background; only those that `state` or `new` name stay.
 
         All learners call this, after they have synchronised. Raises AsrtoolError when the disk was full.
         """
-        self.drain()
-        state.mark = f"{self.run}-{state.step}"
-        part, memory = self.stage(strategy.snapshot(0), state.mark, {})
+        if self.begun is None:
+            self.begin(strategy, state.step)
+        begun, self.begun = self.begun, None
+        assert begun and begun.step == state.step, "learners trained between the parts of a checkpoint and the rest"
+        state.mark = begun.part["mark"]
         if self.world.place:
-            self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
             return
         with strategy.consensus():
             weights, more = self.staging.copy(model.state_dict())
-        self.background.submit(self._write, weights, part, copy.deepcopy(state), [*state.saved, new], [memory, more])
+        memories = [begun.memory, more]
+        self.background.submit(self._write, weights, begun.part, copy.deepcopy(state), [*state.saved, new], memories)
 
     def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
         """The part of this learner: copies of `snapshot` and of `more`, in memory that is returned as well."""

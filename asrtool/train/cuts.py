@@ -266,6 +266,7 @@ class Cuts:
 
     def _end_epoch(self, behind: Place) -> None:
         """Evaluate together, and save the state of `behind`, where the next epoch begins."""
+        self.checkpointer.begin(self.strategy, behind.step)  # a disk takes as long as the evaluation
         with self.strategy.consensus():
             losses = self.evaluation.together(self.model)
         self.reports.lap_s()

@@ -851,6 +851,20 @@ PATCHES = (
         "zip(members[::2], members[-1::-2], strict=True)",
         (TEST_READER,),
     ),
+    Patch(
+        "parts-written-after-the-evaluation",
+        "asrtool/train/cuts.py",
+        "        self.checkpointer.begin(self.strategy, behind.step)",
+        "        self.checkpointer.check()",
+        ("tests/unit/train/test_loop.py",),
+    ),
+    Patch(
+        "writer-as-urgent-as-the-training",
+        "asrtool/train/background.py",
+        "os.getpriority(os.PRIO_PROCESS, thread) + NICE",
+        "os.getpriority(os.PRIO_PROCESS, thread)",
+        ("tests/unit/train/test_background.py",),
+    ),
     # Language models
     Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),
     Patch(

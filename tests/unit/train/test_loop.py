@@ -8,6 +8,7 @@ import signal
 import unittest.mock
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train.checkpoint import load_checkpoint
+from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts
+from asrtool.train.evaluation import Evaluation
 from asrtool.train.loop import Training
 from asrtool.train.plan import Place
 from asrtool.train.run import train
@@ -265,3 +268,24 @@ def test_without_a_figure_lines_have_the_loss_alone(train_toy, tmp_path: Path) -
     assert keys["dev"] == ["kind", "step", "epoch", "samples", "loss"]
     rates = ["lr", "loss", "grad_norm", "frames_per_s", "padding_fraction", "data_wait_fraction"]
     assert keys["train"] == ["kind", "step", "epoch", "samples", *rates, "seconds"]
+
+
+def test_parts_of_learners_are_written_while_all_evaluate(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    def noting(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+
+        def note(*args: Any) -> Any:
+            events.append(name)
+            return method(*args)
+
+        monkeypatch.setattr(kind, name, note)
+
+    noting(Checkpointer, "begin")
+    noting(Evaluation, "together")
+    noting(Checkpointer, "save")
+    train_toy(tmp_path / "train", "train.num_epochs=2", "train.save_every_steps=0")
+    assert events == ["begin", "together", "save"] * 2
