@@ -142,7 +142,8 @@ class Checkpointer:
         if self.begun is None:
             self.begin(strategy, state.step)
         begun, self.begun = self.begun, None
-        assert begun and begun.step == state.step, "learners trained between the parts of a checkpoint and the rest"
+        assert begun is not None
+        assert begun.step == state.step, "learners trained between the parts of a checkpoint and the rest"
         state.mark = begun.part["mark"]
         if self.world.place:
             return
