@@ -13,12 +13,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
-from lhotse.features.io import LilcomChunkyReader
-from lhotse.shar.utils import fill_shar_placeholder
+from lhotse.features.io import LilcomChunkyReader, MemoryLilcomReader
 from lhotse.shar.writers.array import ArrayTarWriter
 
 from asrtool.corpus.index import RERUN, Utterance
@@ -122,30 +121,23 @@ class _Lilcom:
 
 
 class _Tar:
-    """Of each utterance two members: the compressed array, and the manifest of its features."""
+    """Of each utterance two members: the compressed array, and a manifest, which says nothing new."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with tarfile.open(path, "r:") as tar:
-            members = [(member.name, member.offset_data, member.size) for member in tar]
+            members = [(member.offset_data, member.size) for member in tar]
         if len(members) % 2:
             raise ValueError(f"{path.name} has {len(members)} members, expected two an utterance")
-        self._pairs = list(zip(members[::2], members[1::2], strict=True))
-        self.num_utterances = len(self._pairs)
+        self._places = members[::2]
+        self.num_utterances = len(self._places)
 
     def read(self, place: int) -> np.ndarray:
-        data, manifest = self._pairs[place]
+        begin, size = self._places[place]
         with open(self._path, "rb") as file:
-            found = [_read_at(file, begin, size) for _, begin, size in (data, manifest)]
-        features = Features.from_dict(json.loads(found[1]))
-        fill_shar_placeholder(features, found[0], data[0])
-        feats_TF: np.ndarray = features.load()
+            file.seek(begin)
+            feats_TF: np.ndarray = MemoryLilcomReader().read(file.read(size))
         return feats_TF
-
-
-def _read_at(file: BinaryIO, begin: int, size: int) -> bytes:
-    file.seek(begin)
-    return file.read(size)
 
 
 @contextmanager

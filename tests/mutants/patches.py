@@ -845,10 +845,10 @@ PATCHES = (
         (TEST_READER,),
     ),
     Patch(
-        "manifest-of-the-next-member",
+        "array-of-the-utterance-behind",
         "asrtool/corpus/shard.py",
-        "zip(members[::2], members[1::2], strict=True)",
-        "zip(members[::2], members[-1::-2], strict=True)",
+        "self._places = members[::2]",
+        "self._places = [*members[2::2], members[0]]",
         (TEST_READER,),
     ),
     Patch(
