@@ -134,9 +134,9 @@ class Server(ABC):
         out_P.copy_(self.slice.weights_P)
         self.answered = []
         for rank in ranks:
+            self.num_bytes += out_P.nbytes  # before the one who asked has the answer
             self.socket.send_multipart((name_of(rank), COUNT.pack(self.slice.num_steps)), zmq.SNDMORE)
             self.answered.append(self.socket.send(as_bytes(out_P), copy=False, track=True))
-            self.num_bytes += out_P.nbytes
 
     def _send(self, rank: int, answer: bytes) -> None:
         """Answer learner `rank` with something else than weights."""

@@ -22,6 +22,7 @@ STRATEGY = "asrtool/distributed/strategy.py"
 ASSEMBLY = "asrtool/train/assembly.py"
 RUN = "asrtool/train/run.py"
 LOOP = "asrtool/train/loop.py"
+RUN = "asrtool/train/run.py"
 CUTS = "asrtool/train/cuts.py"
 CHECKPOINT = "asrtool/train/checkpoint.py"
 GLM = "asrtool/score/glm.py"
@@ -54,6 +55,11 @@ TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
 TEST_READER = "tests/unit/corpus/test_reader.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
+TEST_JOIN = "tests/unit/train/test_join.py"
+TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_left_train_what_another_had_left"
+TEST_SILENT = "tests/unit/train/test_node_survival.py::test_others_train_without_a_learner_that_is_silent"
+TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
+TEST_SWAP = "tests/unit/distributed/test_swap.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
 TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
 TEST_NGRAM_LM = "tests/unit/lang/test_ngram_lm.py"
@@ -181,6 +187,93 @@ PATCHES = (
         "        if self.member and False:\n            return",
         (TEST_LEFTOVERS,),
     ),
+    # Losses and joins through the command
+    Patch(
+        "silent-learner-ends-its-watcher",
+        HEARTBEAT,
+        'report_lost(out, self.next, f"has given',
+        'self._give_up(f"has given',
+        (TEST_SILENT,),
+    ),
+    Patch(
+        "supervisor-knows-no-node",
+        RUN,
+        "job.out / FINAL, node_of(rank, _node_size(job.distributed)))",
+        "job.out / FINAL)",
+        (TEST_LOST_NODE,),
+    ),
+    Patch(
+        "loss-of-single-learners-of-a-node",
+        RUN,
+        "Survival(job.out, examine_lost, _node_size(distributed))",
+        "Survival(job.out, examine_lost)",
+        (TEST_LOST_NODE,),
+    ),
+    Patch(
+        "joins-with-a-plan-of-its-own",
+        "asrtool/train/joining.py",
+        'state_of(begin["state"])',
+        'state_of({**begin["state"], "epoch": begin["state"]["epoch"] + 1})',
+        (TEST_JOIN,),
+    ),
+    Patch(
+        "joined-not-in-the-summary",
+        RUN,
+        "list(members.joined) if members else []",
+        "[]",
+        (TEST_JOIN,),
+    ),
+    # What lost learners have left
+    Patch(
+        "groups-share-what-each-finds",
+        "asrtool/distributed/together.py",
+        'f"group{self.number}/{next(self._counts)}"',
+        'f"group/{next(self._counts)}"',
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "one-left-batch-a-step-of-a-group",
+        LEFTOVERS,
+        "lambda: self._claim(group.size)",
+        "lambda: self._claim(1)",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "one-that-stops-takes-what-is-left",
+        LEFTOVERS,
+        "self._look(0 if stopped else group.size)",
+        "self._look(group.size)",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "rest-of-a-group-does-not-see-the-end",
+        LEFTOVERS,
+        "                self.members.look(self.world.store)  # what",
+        "                pass  # what",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch("idle-before-all-is-trained", LEFTOVERS, "elif self.is_idle():", "else:", (TEST_LEFTOVERS,)),
+    Patch(
+        "dealt-again-after-the-end",
+        MEMBERS,
+        '{"again": left}, lambda: self.closed',
+        '{"again": left}, lambda: False',
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "unevaluated-checkpoints-of-the-first-before-forgotten",
+        "asrtool/train/snapshots.py",
+        "        self.assembler.submit(self.assembly.evaluate_left)\n",
+        "",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "cuts-of-the-first-before-stay-open",
+        "asrtool/train/snapshots.py",
+        'self.world.store.compare_set(f"cut/{number}", "", str(NONE))',
+        "pass",
+        (TEST_TAKE_OVER,),
+    ),
     Patch(
         "locks-of-others-not-seen",
         SUPERVISOR,
@@ -261,6 +354,14 @@ PATCHES = (
         (TEST_TESTIMONY,),
     ),
     Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(ranks)", "scale = 1.0", (TEST_ASSEMBLY,)),
+    Patch(
+        "distance-without-the-weights-of-learners",
+        ASSEMBLY,
+        "square += weight * float(",
+        "square += float(",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch("counters-become-the-smallest", ASSEMBLY, ".amax(0)", ".amin(0)", (TEST_ASSEMBLY,)),
     Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_ASSEMBLY,)),
     Patch(
         "checkpoint-waits-for-a-lost-learner",
@@ -443,6 +544,20 @@ PATCHES = (
         "                v.copy_(weights)\n                base.copy_(weights)\n",
         "                v.copy_(weights)\n",
         (TEST_VIEW,),
+    ),
+    Patch(
+        "staleness-of-all-steps-before",
+        VIEW,
+        "                base.copy_(weights)\n            self.num_pulls = 0\n",
+        "                base.copy_(weights)\n",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "staleness-of-all-steps-before-on-a-gpu",
+        "asrtool/distributed/swap.py",
+        "num_pulls, self.num_pulls = self.num_pulls, 0",
+        "num_pulls = self.num_pulls",
+        (TEST_SWAP,),
     ),
     Patch("own-update-not-added", VIEW, "                v.copy_(weights)\n", "", (TEST_VIEW,)),
     Patch("not-refused-across-a-cut", VIEW, "if cut != self.cut:", "if cut > self.cut:", (TEST_VIEW,)),
@@ -670,6 +785,13 @@ PATCHES = (
         "        with self.shared.step() as records:\n",
         "        with self.shared.step() as records:\n            pass\n        if True:\n",
         (f"{TEST_HOGWILD}::test_nothing_is_recorded_while_a_learner_steps",),
+    ),
+    Patch(
+        "bytes-of-servers-not-counted",
+        "asrtool/distributed/served.py",
+        "return self.num_answered - before",
+        "return 0",
+        (TEST_SERVER,),
     ),
     Patch(
         "gradients-added-as-they-come",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +16,49 @@ from learner_threads import InRounds, Wishes
 from torch.distributed import HashStore
 
 from asrtool.distributed import leftovers
-from asrtool.distributed.leftovers import Leftovers
+from asrtool.distributed.leftovers import STOPPED, Leftovers
 from asrtool.distributed.members import Left, Loss, Members, node_of
+from asrtool.distributed.together import Together
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
 NUM_BATCHES = 23
 WAIT_S = 120
+
+
+class Watch:
+    """Ends all threads once one has failed, or once none can come any further, however fast they are.
+
+    A thread polls wherever it waits for others. What it does between two polls depends on what all have done alone. So
+    where each has polled again and again, and none has done anything, none ever will.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.running = set(range(size))
+        self.errors: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._done: object = None
+        self._polls: Counter[int] = Counter()
+        self._num_vain = 0  # times that each has polled twice
+
+    def poll(self, rank: int, done: object) -> None:
+        """Where `rank` waits; `done` is what all have done so far."""
+        with self._lock:
+            if done != self._done:
+                self._done, self._num_vain = done, 0
+                self._polls.clear()
+            self._polls[rank] += 1
+            if all(self._polls[other] >= 2 for other in self.running):
+                self._num_vain += 1
+                self._polls.clear()
+            assert self._num_vain < 5, "all wait for one another"
+        assert not self.errors, "another one has failed"
+
+    def end(self, rank: int, error: BaseException | None) -> None:
+        """`rank` runs no more."""
+        with self._lock:
+            self.running.remove(rank)
+            self.errors += [error] if error else []
 
 
 class Crew:
@@ -38,30 +77,50 @@ class Crew:
         self.trained: list[list[int]] = [[] for _ in range(size)]
         self.assigned: list[list[int]] = [[] for _ in range(size)]
         self.num_got = [0] * size
+        self.num_searches = 0  # that have found any missing
         self.ended: set[int] = set()
+        self.watch = Watch(size)
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self.learn, args=(rank,), daemon=True) for rank in range(self.size)]
+        threads = [threading.Thread(target=self.learn_watched, args=(rank,), daemon=True) for rank in range(self.size)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(timeout=WAIT_S)
             assert not thread.is_alive()
+        for error in self.watch.errors:
+            raise error
+
+    def poll(self, rank: int) -> None:
+        sums = (sum(self.num_got), sum(map(len, self.trained)), len(self.losses), len(self.ended), self.num_searches)
+        self.watch.poll(rank, sums)
 
     def find_missing(self) -> Sequence[Left]:
         found = {number for mine in self.trained for number in mine}
-        return [(position // self.node_size, 0, position) for position in range(NUM_BATCHES) if position not in found]
+        missing = [position for position in range(NUM_BATCHES) if position not in found]
+        self.num_searches += bool(missing)
+        assert self.num_searches <= len(self.dies), "what was missing is missing again, though nobody has died"
+        return [(position // self.node_size, 0, position) for position in missing]
 
-    def stops(self) -> bool:
+    def stops(self, rank: int) -> bool:
+        self.poll(rank)
         return self.stop_after is not None and sum(map(len, self.trained)) >= self.stop_after
 
+    def learn_watched(self, rank: int) -> None:
+        error = None
+        try:
+            self.learn(rank)
+        except BaseException as found:
+            error = found
+        self.watch.end(rank, error)
+
     def learn(self, rank: int) -> None:
-        world = World(rank, self.size, self.size, self.store, members=Members(self.size))
+        world = World(rank, self.size, self.size, PolledStore(self, rank), members=Members(self.size))
         assert world.members
-        idle = lambda: not self.assigned[rank]  # noqa: E731
-        left = Leftovers(world, world.members, self.stops, idle, self.find_missing)
+        stops = functools.partial(self.stops, rank)
+        left = Leftovers(world, world.members, stops, lambda: not self.assigned[rank], self.find_missing)
         rounds = InRounds([NUM_BATCHES], self.node_size)
-        queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(self.stops), left)
+        queue = WorkQueue(world, AssignmentRule(self.node_size), rounds, Wishes(stops), left)
         ahead = None
         for assignment in queue.assign():  # one before the one before it is trained
             if not self.gets(rank, assignment):
@@ -74,6 +133,7 @@ class Crew:
             if not self.gets(rank, assignment):
                 return
             self.train(rank, assignment)
+        assert world.members.closed
         self.ended.add(rank)
 
     def gets(self, rank: int, assignment: Assignment) -> bool:
@@ -99,6 +159,23 @@ class Crew:
             self.losses[rank] = Loss(rank, "was ended by SIGKILL", 0, left)
             if self.losses.keys() >= set(node):
                 Members(self.size).lose(self.store, *(self.losses[other] for other in node))
+
+
+class PolledStore:
+    """That of a crew as a learner sees it, who polls while it waits for a key."""
+
+    def __init__(self, crew: Crew, rank: int) -> None:
+        self.crew, self.rank = crew, rank
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.crew.store, name)
+
+    def get(self, key: str) -> bytes:
+        while not self.crew.store.check([key]):
+            self.crew.poll(self.rank)
+            time.sleep(0.001)
+        found: bytes = self.crew.store.get(key)
+        return found
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +227,44 @@ def test_when_all_are_to_stop_what_is_left_stays_left() -> None:
     numbers = [number for mine in crew.trained for number in mine]
     assert len(numbers) == len(set(numbers)) < NUM_BATCHES
     assert crew.ended | {1} == {0, 1, 2}
+
+
+def lost_one(left: Sequence[Left]) -> World:
+    """What learner 0 sees after learner 2 of three is lost, with batches that it had `left`."""
+    store, members = HashStore(), Members(3)
+    members.lose(store, Loss(2, "was ended by SIGKILL", 0, left))
+    return World(0, 3, 3, store, members=members)
+
+
+def test_one_that_was_asked_to_stop_takes_nothing_that_is_left() -> None:
+    world = lost_one([(0, 0, 0)])
+    assert world.members
+    world.store.set("idle/1", STOPPED)
+    left = Leftovers(world, world.members, lambda: True, lambda: True, list)
+    assert list(left.wait(False, Together(world, 1))) == []
+    assert world.members.closed
+
+
+def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
+    lost = [(number, 0, number) for number in range(5)]
+    world = lost_one(lost)
+    assert world.members
+    left = Leftovers(world, world.members, lambda: False, lambda: True, list)
+    assert list(left.take(Together(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
+
+
+def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got() -> None:
+    world = lost_one([])
+    members = world.members
+    assert members
+    world.store.set("idle/1", "0")
+    idle = iter([False, False, True])
+
+    def is_idle() -> bool:
+        assert not members.closed
+        assert not world.store.check(["idle/0"])
+        return next(idle)
+
+    assert list(Leftovers(world, members, lambda: False, is_idle, list).wait(False, Together(world, 1))) == []
+    assert members.closed
+    assert list(idle) == []

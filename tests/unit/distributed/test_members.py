@@ -36,6 +36,8 @@ def test_a_training_ends_only_with_the_members_that_it_was_to_end_with() -> None
     Members(3).lose(store, loss(1))
     members.look(store)
     assert members.live == (0, 1)
+    members.deal_again(store, [(0, 0, 7)])
+    assert members.again == [(2, 0, 102)]
 
 
 @settings(max_examples=30, deadline=None)

@@ -33,7 +33,7 @@ def test_a_server_steps_on_each_gradient_in_the_order_of_arrival(num_servers: in
     weights = weights_of(models[0])
     pulled = [weights] * 3
     momentum = np.zeros_like(weights)
-    last = [0] * 3
+    last, num_bytes = [0] * 3, 0
     for number, learner in enumerate(TURNS):
         rate = RATE / (number + 1)
         set_learning_rate(learners[learner].optimizer, rate)
@@ -44,8 +44,11 @@ def test_a_server_steps_on_each_gradient_in_the_order_of_arrival(num_servers: in
         pulled[learner] = weights
         np.testing.assert_allclose(weights_of(models[learner]), weights, atol=1e-6)
         assert cost.staleness == number - last[learner]
-        assert cost.num_bytes >= 4 * len(weights)
+        num_bytes += cost.num_bytes
         last[learner] = number + 1
+    num_bytes += sum(learner._num_answered() for learner in learners)  # type: ignore[attr-defined]
+    # Each gradient and its answer, and what the learners pulled before the first step.
+    assert num_bytes == (2 * len(TURNS) + 3) * learners[0].gradients_P.nbytes  # type: ignore[attr-defined]
     synchronise(learners)
     for model in models:
         np.testing.assert_allclose(weights_of(model), weights, atol=1e-6)

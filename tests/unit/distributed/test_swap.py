@@ -120,6 +120,9 @@ def test_the_computing_thread_waits_for_no_copy() -> None:
     assert learner.swap() == 1
     np.testing.assert_allclose(learner.weights_P, weights_P + (other_P - weights_P) / 3, rtol=1e-5)
     assert (learner.stream.to_host, learner.stream.to_gpu) == (4 * NUM_VALUES, 4 * NUM_VALUES)
+    assert learner.begin(1)
+    learner.drain()
+    assert learner.swap() == 1  # the first exchange counts no more
     for each in (learner, other):
         each.close()
 

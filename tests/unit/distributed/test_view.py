@@ -55,7 +55,9 @@ def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
     weights = torch.zeros(3)
     view.pull(torch.zeros(3), torch.tensor([3.0, 0.0, 0.0]), EDGE_WEIGHT)
     weights += torch.tensor([0.0, 5.0, 0.0])
+    assert view.num_pulls == 1
     view.update(weights)
+    assert view.num_pulls == 0  # since then, which is how stale the next gradient is
     assert weights.tolist() == view.v_P.tolist() == [1.0, 5.0, 0.0]
     view.update(weights)
     assert weights.tolist() == [1.0, 5.0, 0.0]

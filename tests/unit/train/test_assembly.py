@@ -16,6 +16,7 @@ from torch.distributed import HashStore
 
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.strategy import ConsensusMetrics
 from asrtool.distributed.world import World
 from asrtool.train.assembly import Assembly, Cut, announced
 from asrtool.train.checkpoint import Origin, Saved, State
@@ -23,8 +24,10 @@ from asrtool.train.ledger import Ledger
 from asrtool.train.testimony import Trained
 
 
-def mean_of(node_size: int, num_nodes: int, live: list[int], weights_LP: torch.Tensor) -> torch.Tensor:
-    """What a checkpoint has as mean, where each learner has written its slice of the weights of its node."""
+def mean_of(
+    node_size: int, num_nodes: int, live: list[int], weights_LP: torch.Tensor
+) -> tuple[torch.Tensor, ConsensusMetrics]:
+    """What a checkpoint has as mean, and how far learners are from it; each has its slice of that of its node."""
     assembly = object.__new__(Assembly)
     assembly.twin = nn.Linear(5, 3, bias=False)  # type: ignore[assignment]
     assembly.flat = FlatWeights(assembly.twin, node_size)
@@ -39,8 +42,8 @@ def mean_of(node_size: int, num_nodes: int, live: list[int], weights_LP: torch.T
         own_P = padded_P.chunk(node_size)[rank % node_size]
         learner = {"values_P": own_P, "offset": int(own_P.storage_offset())}
         parts.append({"learner": learner, "weight": 1 / num_nodes, "updates_S": None, "counters": []})
-    assembly._average(parts, live)
-    return assembly.twin.weight.detach().flatten()  # type: ignore[union-attr]
+    metrics = assembly._average(parts, live)
+    return assembly.twin.weight.detach().flatten(), metrics  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,18 @@ def mean_of(node_size: int, num_nodes: int, live: list[int], weights_LP: torch.T
 def test_the_mean_is_that_of_the_nodes_that_are_left(node_size: int, num_nodes: int, live: list[int]) -> None:
     weights_LP = torch.randn(num_nodes, 15, generator=torch.Generator().manual_seed(1))
     left = sorted({rank // node_size for rank in live})
-    found_P = mean_of(node_size, num_nodes, live, weights_LP)
-    torch.testing.assert_close(found_P, weights_LP[left].mean(0))
+    found_P, metrics = mean_of(node_size, num_nodes, live, weights_LP)
+    mean_P = weights_LP[left].mean(0)
+    torch.testing.assert_close(found_P, mean_P)
+    distance = (weights_LP[left] - mean_P).norm(dim=1).square().mean().sqrt() / mean_P.norm()
+    assert metrics.distance == pytest.approx(float(distance), rel=1e-5)
+
+
+def test_counters_become_the_largest_of_any_learner() -> None:
+    assembly: Any = object.__new__(Assembly)
+    assembly.twin = nn.BatchNorm1d(2)
+    assembly._count([{"counters": [number]} for number in (3, 7, 5)])
+    assert assembly.twin.num_batches_tracked == 7
 
 
 def drift(before: list[int], now: list[int]) -> float | None:
