@@ -55,6 +55,7 @@ TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
 TEST_READER = "tests/unit/corpus/test_reader.py"
 TEST_LEDGER = "tests/unit/train/test_ledger.py"
 TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
+TEST_ASSIGNED = "tests/unit/train/test_assigned.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
 TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_left_train_what_another_had_left"
 TEST_SILENT = "tests/unit/train/test_node_survival.py::test_others_train_without_a_learner_that_is_silent"
@@ -225,6 +226,13 @@ PATCHES = (
     ),
     # What lost learners have left
     Patch(
+        "batch-with-a-line-is-left",
+        "asrtool/train/assigned.py",
+        " if (epoch, batch) not in trained]",
+        "]",
+        (TEST_ASSIGNED,),
+    ),
+    Patch(
         "groups-share-what-each-finds",
         "asrtool/distributed/together.py",
         'f"group{self.number}/{next(self._counts)}"',
@@ -359,6 +367,13 @@ PATCHES = (
         ASSEMBLY,
         "square += weight * float(",
         "square += float(",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "statistics-of-learners-of-servers-forgotten",
+        ASSEMBLY,
+        '        average_statistics(self.twin, [part["learner"] for part in parts])\n',
+        "",
         (TEST_ASSEMBLY,),
     ),
     Patch("counters-become-the-smallest", ASSEMBLY, ".amax(0)", ".amin(0)", (TEST_ASSEMBLY,)),

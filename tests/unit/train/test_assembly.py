@@ -68,6 +68,23 @@ def test_the_mean_is_that_of_the_nodes_that_are_left(node_size: int, num_nodes: 
     assert metrics.distance == pytest.approx(float(distance), rel=1e-5)
 
 
+def test_statistics_that_learners_keep_for_themselves_are_averaged() -> None:
+    """Those of learners whose weights lie in servers, of which each part but one has none."""
+    assembly: Any = object.__new__(Assembly)
+    assembly.twin = nn.BatchNorm1d(2)
+    assembly.flat = FlatWeights(assembly.twin)
+    assembly.mean_P = torch.empty_like(assembly.flat.weights_P)
+    assembly.size, assembly.before, assembly.before_S = 2, ((0, 1), 0), None
+    assembly.world, assembly.strategy = World(), SimpleNamespace(mean_S=None)
+    own = [[torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])], [torch.tensor([3.0, 0.0]), torch.tensor([5.0, 0.0])]]
+    more = {"weight": 1.0, "updates_S": None, "counters": [0]}
+    parts: list[dict[str, Any]] = [{"learner": {"buffers": buffers}, **more} for buffers in own]
+    parts[0]["learner"] |= {"values_P": torch.ones(4), "offset": 0}
+    assembly._average(parts, (0, 1))
+    assert assembly.twin.running_mean.tolist() == [2.0, 1.0]
+    assert assembly.twin.running_var.tolist() == [4.0, 2.0]
+
+
 def test_counters_become_the_largest_of_any_learner() -> None:
     assembly: Any = object.__new__(Assembly)
     assembly.twin = nn.BatchNorm1d(2)
