@@ -98,7 +98,7 @@ class Gossip(MixingRule):
             0.0,
             self.num_bytes - before,
             staleness,
-            partners=self.exchanger.take_partners(),
+            partners=[self.world.rank_of(learner) for learner in self.exchanger.take_partners()],
             num_skipped=self.num_skipped - skipped,
         )
 

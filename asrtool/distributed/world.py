@@ -78,6 +78,10 @@ class World:
             raise TakenForLost(f"the others took it for lost: it {loss.why}")
         return live
 
+    def rank_of(self, learner: int) -> int:
+        """That of `learner` of this world among all, where this is a part of them."""
+        return self.in_whole[learner] if self.whole else learner
+
     @property
     def is_first(self) -> bool:
         """Whether this learner makes checkpoints and reports: the first one of those that train."""

@@ -457,6 +457,13 @@ PATCHES = (
         (TEST_EQUATIONS,),
     ),
     Patch(
+        "partners-of-a-node-by-number-of-the-node",
+        "asrtool/distributed/world.py",
+        "return self.in_whole[learner] if self.whole else learner",
+        "return learner",
+        (f"{TEST_ASYNCHRONOUS}::test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_once",),
+    ),
+    Patch(
         "random-ring-is-the-fixed-one",
         "asrtool/distributed/adpsgd.py",
         "return _on_ring(context, random_ring)",

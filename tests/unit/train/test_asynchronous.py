@@ -163,7 +163,8 @@ def test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_
     assert len(drifts) > NUM_EPOCHS
     assert max(drifts) < 1e-6
     assert batches_trained(out) == planned(large, large / "toy.toml")
-    assert sum(len(step["partners"]) for steps in steps_of(out, 4) for step in steps) > 0
+    partners = [{partner for step in steps for partner in step["partners"]} for steps in steps_of(out, 4)]
+    assert partners == [{2}, {3}, {0}, {1}]  # with the same slice, of the other node
 
 
 @every_number
