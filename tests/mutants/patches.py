@@ -428,6 +428,27 @@ PATCHES = (
         ("tests/unit/distributed/test_view.py",),
     ),
     Patch(
+        "messages-closed-twice",
+        "asrtool/distributed/messages.py",
+        '            os.close(self.file)\n            self.path = ""',
+        "            os.close(self.file)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "memory-of-an-answer-under-way-reused",
+        "asrtool/distributed/exchange.py",
+        "self.answer_P is None or (self.answered and not self._is_sent(self.answered))",
+        "self.answer_P is None",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "last-learner-exchanges-with-itself",
+        GOSSIP,
+        "partner is not None and partner != self.world.rank",
+        "partner is not None",
+        ("tests/unit/distributed/test_gossip.py",),
+    ),
+    Patch(
         "another-file-taken-for-messages",
         "asrtool/distributed/messages.py",
         "if _identified(file) != path:",
@@ -938,6 +959,13 @@ PATCHES = (
         'file.startswith("tokenizer/") or file == index',
         "file == index",
         (TEST_COLUMNS,),
+    ),
+    Patch(
+        "token-of-17-bits-in-16",
+        "asrtool/train/columns.py",
+        "tokens.max() < 2**16",
+        "tokens.max() <= 2**16",
+        (f"{TEST_COLUMNS}::test_tokens_are_of_16_bits_where_these_are_enough",),
     ),
     Patch(
         "columns-built-by-two-at-once",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -11,9 +12,13 @@ import pytest
 from fake_gpu import fake_gpu
 from learner_threads import Net, at_once, build, give_gradients, weights_of, worlds
 from torch import nn
+from torch.distributed import HashStore
 
 from asrtool.distributed import hierarchical
+from asrtool.distributed.gossip import Gossip
+from asrtool.distributed.members import Loss, Members
 from asrtool.distributed.strategy import StepCost, Strategy
+from asrtool.distributed.topology import fixed_ring, on_ring
 from asrtool.distributed.world import World
 
 NUM_STEPS = 5
@@ -99,3 +104,19 @@ def test_alone_a_learner_copies_all_and_the_mean_has_every_update_once() -> None
     start_S = sample_S(build("none", World(), Net()).flat.weights_P).numpy()
     np.testing.assert_allclose(means_S, start_S + np.mean(list(updates.values()), axis=0), atol=1e-6)
     assert np.abs(means_S - start_S).max() > 1e-3
+
+
+def test_the_last_learner_left_exchanges_with_nobody() -> None:
+    members = Members(2)
+    members.lose(HashStore(), Loss(1, "was ended by SIGKILL", 0))
+    begun: list[int] = []
+    gossip: Any = object.__new__(Gossip)
+    gossip.world, gossip.partner, gossip.num_steps, gossip.seed = (
+        World(0, 2, members=members),
+        on_ring(fixed_ring),
+        0,
+        0,
+    )
+    gossip.exchanger, gossip.swap = SimpleNamespace(addresses={0: "", 1: ""}), SimpleNamespace(begin=begun.append)
+    gossip.begin()
+    assert begun == []

@@ -315,6 +315,7 @@ def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_t
     assert messages.answer_P.tolist() == [0.0] * 1000
     path, number = messages.path, messages.file
     messages.close()
+    messages.close()  # a second time it is nothing: the number may be that of another file by then
     assert map_messages(path, 1000, torch.float32) is None
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     if other != number:
@@ -324,3 +325,18 @@ def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_t
     os.close(number)
     seen[1].fill_(3)  # who has mapped it may write late
     assert messages.answer_P.tolist() == [3.0] * 1000
+
+
+def test_an_answer_that_is_still_under_way_keeps_its_memory() -> None:
+    """Who asked may be lost, and not take it."""
+
+    class Untaken:
+        def wait(self, seconds: float) -> None:
+            raise zmq.NotDone
+
+    (exchanger,) = connected([View(torch.zeros(10), torch.float32)])
+    first_P = exchanger._answer_memory()
+    assert exchanger._answer_memory() is first_P
+    exchanger.answered = Untaken()  # type: ignore[assignment]
+    assert exchanger._answer_memory() is not first_P
+    exchanger.close()
