@@ -121,6 +121,28 @@ PATCHES = (
         "if members:",
         (TEST_PARTS,),
     ),
+    Patch(
+        "cut-looked-for-before-the-weights",
+        "asrtool/train/joining.py",
+        """    neighbour = strategy.adopt()
+    if neighbour is None and (newest := load_newest(checkpointer.directory)):
+        model.load_state_dict(newest[0]["weights"])
+    cut = cuts.join()
+""",
+        """    cut = cuts.join()
+    neighbour = strategy.adopt()
+    if neighbour is None and (newest := load_newest(checkpointer.directory)):
+        model.load_state_dict(newest[0]["weights"])
+""",
+        (TEST_PARTS,),
+    ),
+    Patch(
+        "seen-before-its-view-is-behind-its-cut",
+        "asrtool/train/joining.py",
+        "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
+        "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
+        (TEST_PARTS,),
+    ),
     # Learners that are lost
     Patch(
         "leftovers-assigned-to-all",

@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.joining import rendezvous_path
+from asrtool.distributed.members import Ended, Loss, Members
 from asrtool.train.assembly import Assembly, announced
+from asrtool.train.joining import join
 from asrtool.train.testimony import Trained, records_path
 
 
@@ -96,3 +98,23 @@ def test_the_drift_is_known_where_nobody_joined_or_was_lost_since_the_checkpoint
     members.lose(store, Loss(3, "was ended by SIGKILL", 0))
     assert drift(20.0) is None
     assert drift(22.0) == pytest.approx(1 / 22)
+
+
+def test_one_that_joins_looks_for_its_cut_behind_its_weights_and_is_seen_last(tmp_path: Path) -> None:
+    """Else what it adopts could be from behind the cut, or others exchange with a view that is not yet its own."""
+    done: list[object] = []
+
+    def doing(what: str, found: object) -> Any:
+        return lambda *cut: done.append((what, *cut[-1:])) or found  # type: ignore[func-returns-value]
+
+    members = SimpleNamespace(join=doing("is seen", True))
+    world = SimpleNamespace(members=members, store=None, rank=3, attempt="first")
+    checkpointer: Any = SimpleNamespace(world=world, directory=tmp_path / "checkpoints")
+    strategy: Any = SimpleNamespace(adopt=doing("weights", 1), join=doing("view", None))
+    cuts: Any = SimpleNamespace(join=doing("looks", 4))
+    rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "first"}))
+    join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]
+    assert done == [("weights",), ("looks",), ("view", 4), ("is seen", 4)]
+    rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "second"}))
+    with pytest.raises(Ended):
+        join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]
