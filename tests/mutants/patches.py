@@ -248,6 +248,13 @@ PATCHES = (
     ),
     # What lost learners have left
     Patch(
+        "what-a-lost-learner-wrote-later-stays",
+        "asrtool/train/records.py",
+        "os.truncate(path, min(loss.record_bytes, path.stat().st_size))",
+        "pass",
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
         "batch-with-a-line-is-left",
         "asrtool/train/assigned.py",
         " if (epoch, batch) not in trained]",

@@ -12,8 +12,10 @@ from torch.distributed import HashStore
 
 from asrtool.distributed.members import Loss, Members
 from asrtool.distributed.work_queue import BatchNumber
+from asrtool.distributed.world import World
 from asrtool.train.assigned import Assigned, examine_lost
 from asrtool.train.checkpoint import State
+from asrtool.train.records import Records
 from asrtool.train.testimony import Trained, find_missing, records_path
 
 
@@ -80,3 +82,17 @@ def test_a_lost_learner_left_what_it_was_assigned_and_did_not_record(tmp_path: P
     path.write_text(path.read_text() + ", 9]]}")  # killed before it cut off what was there before
     assert examine_lost(tmp_path, 1, "was ended by SIGKILL") == Loss(1, "was ended by SIGKILL", end, [(9, 0, 7)], 10)
     assert examine_lost(tmp_path, 2, "is silent") == Loss(2, "is silent", 0, [], 0)
+
+
+def test_what_lost_learners_wrote_after_that_is_dropped_by_the_first_one_left_alone(tmp_path: Path) -> None:
+    """One that was lost as it began has no file."""
+    end = write(tmp_path, 1, [line(1), line(2)])
+    write(tmp_path, 1, [line(1), line(2), line(3)], torn='{"ep')
+    before = records_path(tmp_path, 1).read_bytes()
+    losses = {1: Loss(1, "was silent", end), 3: Loss(3, "was silent", 0)}
+    Records(tmp_path, World(2, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
+    assert records_path(tmp_path, 1).read_bytes() == before
+    Records(tmp_path, World(0, 2, ranks=(0, 2)), [0] * 4).end_lost(losses)
+    assert records_path(tmp_path, 1).read_bytes() == before[:end]
+    Records(tmp_path, World(0, 2, ranks=(0, 2)), [0] * 4).end_lost({1: Loss(1, "was silent", 10 * end)})
+    assert records_path(tmp_path, 1).read_bytes() == before[:end]
