@@ -291,7 +291,7 @@ PATCHES = (
     ),
     Patch("idle-before-all-is-trained", LEFTOVERS, "elif self.is_idle():", "else:", (TEST_LEFTOVERS,)),
     Patch(
-        "dealt-again-after-the-end",
+        "assigned-again-after-the-end",
         MEMBERS,
         '{"again": left}, lambda: self.closed',
         '{"again": left}, lambda: False',
