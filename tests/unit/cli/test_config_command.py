@@ -127,6 +127,11 @@ def test_an_unknown_key_gets_the_nearest(name: str, nearest: str) -> None:
         config(name)
 
 
+def test_where_no_key_is_like_it_the_sections_are_listed() -> None:
+    with pytest.raises(AsrtoolError, match=r"^nope: no such section or setting; the sections are .*train, "):
+        config("nope")
+
+
 def test_a_person_own_component_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"shown_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(OWN)
