@@ -86,6 +86,11 @@ class Shards(BatchSource):
         if self.decoders:
             self.decoders.close()
 
+    @classmethod
+    def open_dev(cls, context: SourceContext) -> Shards:
+        """Those of dev, by the same settings."""
+        return Shards(context)
+
     def _planned(self, batches: Iterator[Batch]) -> Iterator[Planned]:
         while several := list(islice(batches, PIECE)):
             rows = array("I")

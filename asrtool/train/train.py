@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.run import join, start
 from asrtool.train.straggler import InjectionOptions
+
+if TYPE_CHECKING:
+    from asrtool.train.source import BatchSource, DevSet, SourceContext
 
 COLUMNS = "index"  # in the folder of a training
 
@@ -74,44 +80,41 @@ def build_components(
     from asrtool.corpus.index import read_feature_settings
     from asrtool.lang.tokenizer import Tokenizer
     from asrtool.models.acoustic import build_model
-    from asrtool.train.settings import Shards as ShardsSettings
-    from asrtool.train.shards import Shards
-    from asrtool.train.source import SourceContext, build_source
+    from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     model = build_model(config.model, settings.num_features, tokens.num_tokens)
-    context = functools.partial(
-        SourceContext,
+    context = SourceContext(
+        settings=config.train.source.settings,
+        directory=features / "train",
         features=settings,
         encode=tokens.encode,
         model=model,
         max_frames=int(batch_s * 1000 / settings.frame_shift_ms),
         seed=config.train.seed,
         columns=columns,
+        loader_processes=config.train.loader_processes,
     )
-    source = config.train.source
-    train_set = build_source(
-        source,
-        context(
-            settings=source.settings,
-            directory=features / "train",
-            loader_processes=config.train.loader_processes,
-        ),
-    )
-    own_dev = train_set.open_dev(context(settings=source.settings, directory=features / "dev"))
-    dev_settings = source.settings if source.name == "shards" else ShardsSettings()
-    return Components(
-        info={
-            "model": to_table(config.model),
-            "features": to_table(settings),
-            "num_features": settings.num_features,
-            "num_tokens": tokens.num_tokens,
-        },
-        model=model,
-        train_set=train_set,
-        dev_set=own_dev or Shards(context(settings=dev_settings, directory=features / "dev")),
-        augment=masking(config.specaugment),
-    )
+    train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
+    info = {
+        "model": to_table(config.model),
+        "features": to_table(settings),
+        "num_features": settings.num_features,
+        "num_tokens": tokens.num_tokens,
+    }
+    return Components(info, model, train_set, dev_set, masking(config.specaugment))
+
+
+def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:
+    """The training set of `context`, and what it is evaluated with: its own, else the shards of `dev`."""
+    from asrtool.train.settings import Shards as ShardsSettings
+    from asrtool.train.shards import Shards
+    from asrtool.train.source import build_source
+
+    train_set = build_source(source, context)
+    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0)
+    own_dev = train_set.open_dev(dev_context)
+    return train_set, own_dev or Shards(dataclasses.replace(dev_context, settings=ShardsSettings()))

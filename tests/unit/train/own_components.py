@@ -132,6 +132,14 @@ class OwnDev(Shards):
         return FirstBatch(context)
 
 
+class SmallCache(Shards):
+    """Shards that are held in less memory."""
+
+    @dataclass(frozen=True)
+    class Settings(ShardsSettings):
+        cache_gib: float = 0.25
+
+
 class FirstBatch(Shards):
     def plan_eval(self) -> list[Planned]:
         return super().plan_eval()[:1]

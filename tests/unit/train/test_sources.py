@@ -24,6 +24,7 @@ from asrtool.train.batch import TrainingBatch
 from asrtool.train.loop import Training
 from asrtool.train.run import train
 from asrtool.train.schedule import learning_rate
+from asrtool.train.shards import Shards
 from asrtool.train.source import Epoch, Planned
 from asrtool.train.train import acoustic_job, build_components
 
@@ -238,6 +239,15 @@ def test_a_source_may_bring_what_it_is_evaluated_with(train_toy, tmp_path: Path)
         losses.append(final["dev_loss"])
     assert losses[0] != losses[1]
     assert_same_bits(last_weights(tmp_path / "shards"), last_weights(tmp_path / "own_components"))
+
+
+def test_shards_of_ones_own_are_held_in_as_much_memory_on_dev(toy: Path, toy_config: Path) -> None:
+    config = load_config([toy_config], ["train.source=own_components:SmallCache"])
+    with patch.object(Shards, "__init__", autospec=True, side_effect=Shards.__init__) as opened:
+        build_components(toy / "features", toy / "tokenizer", config)
+    contexts = [call.args[1] for call in opened.call_args_list]
+    assert [context.directory.name for context in contexts] == ["train", "dev"]
+    assert [context.settings.cache_gib for context in contexts] == [0.25, 0.25]
 
 
 def test_an_unknown_source_is_one_line() -> None:
