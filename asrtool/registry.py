@@ -43,7 +43,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "halving": ("asrtool.train.schedule:halving", "asrtool.train.settings:Halving"),
     },
     "strategy": {
-        "single": ("asrtool.distributed.strategy:single", ""),
+        "single": ("asrtool.distributed.synchronous:single", ""),
         "allreduce": ("asrtool.distributed.allreduce:AllReduce", "asrtool.distributed.settings:AllReduce"),
         "adpsgd": ("asrtool.distributed.adpsgd:adpsgd", "asrtool.distributed.settings:AdPsgd"),
         "adpsgd-fixed": ("asrtool.distributed.adpsgd:adpsgd_fixed", "asrtool.distributed.settings:Gossip"),
@@ -122,6 +122,17 @@ def _missing_base(kind: str, found: Any) -> str:
     base = PROTOCOLS.get(kind, "")
     fits = not base or (isinstance(found, type) and issubclass(found, pkgutil.resolve_name(base)))
     return "" if fits else base
+
+
+def check_returned(what: str, found: object, expected: type) -> None:
+    """Raises AsrtoolError where `found`, which the own component `what` has returned, is not of the class `expected`.
+
+    For what is called seldom, or by its first call: nothing is checked in each step.
+    """
+    if not isinstance(found, expected):
+        path = f"{expected.__module__}:{expected.__qualname__}"
+        hint = "return one, see docs/guide/extending.md"
+        raise AsrtoolError(f"{what} returned {type(found).__name__}, expected {path}", hint)
 
 
 def settings_class(kind: str, name: str) -> type[Any]:

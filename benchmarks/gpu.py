@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from asrtool.distributed.learner import learner
-from asrtool.distributed.strategy import LocalReplica, StepCost, StrategyContext
+from asrtool.distributed.replica import LocalReplica
+from asrtool.distributed.strategy import StepCost, StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.world import World
 from asrtool.models.acoustic import build_model

@@ -19,6 +19,7 @@ from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word
 from asrtool.log import progress
+from asrtool.registry import check_returned
 
 Tried = Sequence[DecodingParameters]
 Item = tuple[np.ndarray, Tried]
@@ -46,6 +47,7 @@ class Searches:
         start_s = time.thread_time()
         method = self.methods[parameters.method]
         result = method.search(scores_TV, parameters) if len(scores_TV) else SearchResult(())
+        check_returned(f"decode.methods = {parameters.method}", result, SearchResult)
         return Timed(result, time.thread_time() - start_s)
 
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 from asrtool import registry
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
-from asrtool.distributed.strategy import LocalReplica, Strategy, StrategyContext
-from asrtool.distributed.topology import Ring, fixed_ring, on_ring, random_ring
+from asrtool.distributed.replica import LocalReplica
+from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.topology import Ring, check_ring, fixed_ring, on_ring, random_ring
 from asrtool.distributed.work_queue import AssignmentRule
 
 
 def adpsgd(context: StrategyContext) -> Strategy:
-    """On the ring that `distributed.adpsgd.ring` names."""
-    return _on_ring(context, registry.load("ring", context.settings.ring))
+    """On the ring that `distributed.adpsgd.ring` names. Raises AsrtoolError where a person's own is none."""
+    name = context.settings.ring
+    ring: Ring = registry.load("ring", name)
+    check_ring(name, ring, context.world.size, context.seed)
+    return _on_ring(context, ring)
 
 
 def adpsgd_fixed(context: StrategyContext) -> Strategy:

@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.clock import clock_of
-from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext, SynchronousStrategy
+from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, StrategyContext
+from asrtool.distributed.synchronous import SynchronousStrategy
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.replica import LocalReplica, MixingRule
 from asrtool.distributed.settings import Bmuf
-from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
+from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
+from asrtool.distributed.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.transfer import beside
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import MESSAGES, World, all_reduce_bytes

@@ -16,7 +16,8 @@ from torch import Tensor
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.exchange import Address, Exchanger, fetch
 from asrtool.distributed.members import Ended
-from asrtool.distributed.strategy import MixingRule, StepCost
+from asrtool.distributed.replica import MixingRule
+from asrtool.distributed.strategy import StepCost
 from asrtool.distributed.swap import swap_of
 from asrtool.distributed.topology import EDGE_WEIGHT, Partner
 from asrtool.distributed.view import Recorded, View

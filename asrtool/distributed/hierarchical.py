@@ -17,15 +17,9 @@ from asrtool.distributed.clock import clock_of
 from asrtool.distributed.delay_by_one import DelayByOne
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
+from asrtool.distributed.replica import LocalReplica, MixingRule
 from asrtool.distributed.settings import Hierarchical
-from asrtool.distributed.strategy import (
-    LocalReplica,
-    MixingRule,
-    Snapshot,
-    StepCost,
-    Strategy,
-    StrategyContext,
-)
+from asrtool.distributed.strategy import Snapshot, StepCost, Strategy, StrategyContext
 from asrtool.distributed.topology import on_ring
 from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule

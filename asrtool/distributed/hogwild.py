@@ -16,14 +16,8 @@ from torch import Tensor
 from asrtool.distributed.buffers import synchronise_counters
 from asrtool.distributed.flat import FlatWeights, are_on_host, views_of
 from asrtool.distributed.shared_weights import SharedWeights
-from asrtool.distributed.strategy import (
-    ConsensusMetrics,
-    Snapshot,
-    StepCost,
-    Strategy,
-    StrategyContext,
-    SynchronousStrategy,
-)
+from asrtool.distributed.strategy import ConsensusMetrics, Snapshot, StepCost, Strategy, StrategyContext
+from asrtool.distributed.synchronous import SynchronousStrategy
 from asrtool.distributed.update import Update
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.errors import AsrtoolError

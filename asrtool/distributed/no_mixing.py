@@ -8,7 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.strategy import LocalReplica, MixingRule, StepCost, Strategy, StrategyContext
+from asrtool.distributed.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.view import Recorded
 from asrtool.distributed.work_queue import AssignmentRule
 

@@ -18,7 +18,8 @@ import time
 
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
-from asrtool.distributed.strategy import LocalReplica, StepCost, Strategy, StrategyContext
+from asrtool.distributed.replica import LocalReplica
+from asrtool.distributed.strategy import StepCost, Strategy, StrategyContext
 from asrtool.distributed.topology import PAIR_WEIGHT, passive_partner
 from asrtool.distributed.work_queue import AssignmentRule
 

@@ -7,9 +7,12 @@ matrix T has T[i, j] = the weight of learner i in the next weights of learner j 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from asrtool.errors import AsrtoolError
 
 # Both ends of each edge move a third of the way, so that a round mixes by the matrix T_1 of a ring: weight 1/3 for the
 # learner itself and for each of its neighbours.
@@ -17,6 +20,7 @@ EDGE_WEIGHT = 1 / 3
 # In a pair both ends become their mean.
 PAIR_WEIGHT = 1 / 2
 
+CHECKED_STEPS = 16  # of a person's own ring: one that is drawn may be an order by chance
 Ring = Callable[[int, int, int], Sequence[int]]
 Partner = Callable[[int, int, int, int], int | None]  # the same, and a learner: with whom it begins an exchange
 
@@ -34,6 +38,16 @@ def random_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
 def right_neighbour(ring: Sequence[int], learner: int) -> int:
     """Who follows `learner` in `ring`; itself where it is alone."""
     return ring[(ring.index(learner) + 1) % len(ring)]
+
+
+def check_ring(name: str, ring: Ring, num_learners: int, seed: int) -> None:
+    """Raises AsrtoolError where the ring of this name gives no order of the learners at one of its first steps."""
+    for step in range(CHECKED_STEPS):
+        order = ring(num_learners, step, seed)
+        if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(map(str, range(num_learners))):
+            what = f"distributed.adpsgd.ring = {name} returned {reprlib.repr(order)} at step {step}"
+            expected = f"expected a list that has each of 0 to {num_learners - 1} once"
+            raise AsrtoolError(f"{what}, {expected}", "return one, see docs/guide/extending.md")
 
 
 def on_ring(ring: Ring) -> Partner:

@@ -9,6 +9,8 @@ V tokens.
 
 from __future__ import annotations
 
+import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
 from asrtool.models.settings import Model
 from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.registry import check_returned
 
 FORMAT = 2
 
@@ -86,11 +89,19 @@ class AcousticModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.objective = objective
+        self.is_checked = False  # whether a batch has shown what both parts return
 
     def loss(self, feats_NTF: Tensor, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """The loss of a batch."""
-        hidden_NTC, lens_N = self.encoder(feats_NTF, feat_lens_N)
-        return self.objective.loss(hidden_NTC, lens_N, targets_NU, target_lens_N)
+        """The loss of a batch. Raises AsrtoolError where, in the first one, a part returns what is not its protocol."""
+        is_first, self.is_checked = not self.is_checked, True
+        rows = self.encoder(feats_NTF, feat_lens_N)
+        if is_first:
+            check_rows(self.encoder, feats_NTF, feat_lens_N, rows)
+        hidden_NTC, lens_N = rows
+        loss = self.objective.loss(hidden_NTC, lens_N, targets_NU, target_lens_N)
+        if is_first:
+            check_loss(self.objective, loss)
+        return loss
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """The scores of the objective (N, T', V), float32, and the rows of each utterance (N,)."""
@@ -116,6 +127,35 @@ def check_encoder(encoder: Encoder, name: str) -> None:
         if not isinstance(getattr(encoder, part, None), int):
             hint = "set it to a whole number in __init__, see docs/guide/extending.md"
             raise AsrtoolError(f"{name}: no encoder, it lacks {part}", hint)
+
+
+def check_rows(encoder: Encoder, feats_NTF: Tensor, feat_lens_N: Tensor, rows: Any) -> None:
+    """Raises AsrtoolError where `rows`, what the encoder made of these frames, are not as many as it says of itself."""
+    name, by = _path_of(encoder), encoder.subsampling
+    check_returned(name, rows, tuple)
+    hidden_NTC, lens_N = rows
+    frames, found = feat_lens_N.tolist(), lens_N.tolist()
+    if found != (expected := [math.ceil(num / by) for num in frames]):
+        made = f"{name} made {reprlib.repr(found)} rows of {reprlib.repr(frames)} frames"
+        hint = "correct subsampling, or make a row of as many frames, the last one filled up"
+        raise AsrtoolError(f"{made}, expected {reprlib.repr(expected)} by its subsampling of {by}", hint)
+    shape, wanted = tuple(hidden_NTC.shape), (len(frames), max(expected), encoder.output_size)
+    if len(shape) != 3 or shape[::2] != wanted[::2] or shape[1] < wanted[1]:
+        what = f"{name} made rows of shape {shape}, expected {wanted}"
+        raise AsrtoolError(what, "return (utterances, rows, output_size), see docs/guide/extending.md")
+
+
+def check_loss(objective: Objective, loss: Any) -> None:
+    """Raises AsrtoolError where `loss`, what the objective made of a batch, is none that can be added up."""
+    name = _path_of(objective)
+    check_returned(name, loss, Loss)
+    if not (isinstance(loss.total, Tensor) and loss.total.ndim == 0):
+        found = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
+        raise AsrtoolError(f"{name} made a loss of {found}, expected a scalar tensor", "sum it over the utterances")
+
+
+def _path_of(part: nn.Module) -> str:
+    return f"{type(part).__module__}:{type(part).__qualname__}"
 
 
 def save_model(path: Path, model: AcousticModel, info: dict[str, Any]) -> None:

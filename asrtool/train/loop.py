@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from asrtool.corpus.batches import load_ahead
 from asrtool.distributed.clock import GpuClock, HostClock, clock_of
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.settings import Distributed
-from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.strategy import Strategy
 from asrtool.distributed.transfer import begin_copy
-from asrtool.distributed.work_queue import Assignment, WorkQueue
+from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
+from asrtool.train.beginning import fix_arithmetic, make_strategy, make_task, resume
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
@@ -39,17 +36,17 @@ from asrtool.train.joining import begin_of, join, let_join
 from asrtool.train.ledger import Ledger
 from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.metrics import Reports
-from asrtool.train.optimizer import build_optimizer, set_learning_rate
+from asrtool.train.optimizer import set_learning_rate
 from asrtool.train.pace import Pace
 from asrtool.train.plan import Plan
-from asrtool.train.precision import Precision, choose_precision
+from asrtool.train.precision import Precision
 from asrtool.train.records import Records, Step
-from asrtool.train.schedule import learning_rate, scaled_learning_rate
+from asrtool.train.schedule import LearningRates
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import BatchSource, DevSet
 from asrtool.train.stop import Stop, Stopped
-from asrtool.train.straggler import InjectionOptions, StragglerInjection
+from asrtool.train.straggler import StragglerInjection
 from asrtool.train.testimony import find_missing
 
 
@@ -65,7 +62,6 @@ class Training:
     distributed: Distributed
     code: str
     out: Path
-    rate_factor: float | None
     total_samples: int  # of the whole training, an estimate where the source cannot count
     # components
     world: World
@@ -78,6 +74,9 @@ class Training:
     augment: Augment | None
     task: Task | EmulatedCompute
     strategy: Strategy
+    rates: LearningRates
+    rule: AssignmentRule  # of the strategy
+    steps_together: bool  # all learners at each step, by that rule
     queue: WorkQueue
     straggler: StragglerInjection
     stop: Stop
@@ -105,23 +104,23 @@ class Training:
         self.out = job.out
         self.world = world
         world.interface = job.distributed.interface
-        self.rate_factor = rate_factor
         self.info = components.info
         self.train_set, self.dev_set = components.train_set, components.dev_set
         self.augment = components.augment
         self.total_samples = self.settings.num_epochs * self.train_set.size().num_samples
+        self.rates = LearningRates(self.settings, self.total_samples, self.distributed.lr_scale, rate_factor)
         self.checkpointer = Checkpointer(self.out / "checkpoints", self.info, world)
         loaded = None if world.joins else self.checkpointer.load()
         found, self.state = loaded or (None, begin_of(self.checkpointer) if world.joins else State())
-        self.precision = self._fix_arithmetic()
+        self.precision = fix_arithmetic(self.settings, self.state, world)
         self.model = components.model.to(self.precision.device)
         if found:
             self.model.load_state_dict(found["weights"])
         self.clock = clock_of(next(self.model.parameters()))
-        self.task = self._make_task(job.injection)
-        self.strategy = self._make_strategy()
+        self.task = make_task(self.model, self.precision, job.injection)
+        self.strategy = make_strategy(job, self.task, self.model, world)
         if found:
-            self._resume(found["learner"], found["shared"])
+            resume(self.strategy, self.state, world, found)
         self.rule = self.strategy.assignment_rule
         self.state.learners, self.state.group_size = list(range(world.size)), self.rule.group_size
         self.steps_together = self.rule.round_size(world.size) == world.size
@@ -177,53 +176,6 @@ class Training:
 
     def _is_saving(self) -> bool:
         return self.snapshots.busy if self.snapshots else self.checkpointer.busy
-
-    def _fix_arithmetic(self) -> Precision:
-        """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
-        part = max(1, (os.cpu_count() or 1) // self.world.local_size)
-        free = torch.get_num_threads() if self.world.size == 1 else part
-        self.state.num_threads = self.settings.num_threads or self.state.num_threads or free
-        torch.set_num_threads(self.state.num_threads)
-        wanted = self.settings.precision
-        precision = choose_precision(self.state.precision if wanted == "auto" else wanted)
-        self.state.precision = precision.name
-        logging.info("%d threads, %s on %s", self.state.num_threads, precision.name, precision.device)
-        return precision
-
-    def _make_task(self, injection: InjectionOptions) -> Task | EmulatedCompute:
-        if injection.compute_ms is None:
-            return Task(self.model, self.precision)
-        return EmulatedCompute(self.model, injection.compute_ms)
-
-    def _make_strategy(self) -> Strategy:
-        chosen = self.distributed.strategy
-        context = StrategyContext(
-            task=self.task,
-            model=self.model,
-            make_optimizer=functools.partial(build_optimizer, settings=self.settings),
-            clip_norm=self.settings.clip_norm,
-            settings=chosen.settings,
-            seed=self.settings.seed,
-            world=self.world,
-        )
-        strategy: Strategy = chosen.load()(context)
-        return strategy
-
-    def _resume(self, learner: dict[str, Any] | None, shared: dict[str, Any] | None) -> None:
-        where = f"resuming after step {self.state.step}, in epoch {self.state.epoch + 1}"
-        group_size = self.strategy.assignment_rule.group_size
-        if self.state.num_learners != self.world.size:
-            change = f"with {self.world.size} learners instead of {self.state.num_learners}"
-        elif self.state.group_size not in (0, group_size):
-            change = f"with {group_size} learners that share gradients instead of {self.state.group_size}"
-        elif learner is None:
-            change = "without what each learner had of its own"
-        else:
-            self.strategy.load_state(learner, shared or {})
-            logging.info("%s", where)
-            return
-        optimizers = "their optimizer" if shared and self.strategy.load_shared(shared) else "new optimizers"
-        logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)
 
     def train(self) -> None:
         """Train to the end. When asked to stop, a checkpoint is saved first.
@@ -296,7 +248,7 @@ class Training:
         began, begin, marked = time.time(), time.perf_counter(), self.clock.mark()
         if batch is not None and assignment.batch:
             prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)
-        set_learning_rate(self.strategy.optimizer, self._learning_rate(after.samples))
+        set_learning_rate(self.strategy.optimizer, self.rates.after(after.samples))
 
         loss = self.strategy.task(batch)
         self.straggler.stretch(time.perf_counter() - begin)
@@ -320,13 +272,6 @@ class Training:
         self.reports.add(batch, step)
         if self.reports.is_due(step.number):
             self.cuts.report(assignment.round.epoch, step.number, step.num_samples)
-
-    def _learning_rate(self, num_samples: int) -> float:
-        """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
-        num_samples = min(num_samples, self.total_samples)
-        if self.rate_factor is not None:
-            return scaled_learning_rate(self.settings, num_samples, self.total_samples, self.rate_factor)
-        return self.distributed.lr_scale * learning_rate(self.settings, num_samples, self.total_samples)
 
     def _divisor(self, assignment: Assignment) -> float:
         """Of the loss: learners that share their gradients take the mean, so each divides by its part of the sum."""

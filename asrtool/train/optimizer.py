@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from asrtool.distributed.update import NamedParameters
-from asrtool.errors import AsrtoolError
+from asrtool.registry import check_returned
 from asrtool.train.settings import AdamW, Optimisation, Sgd
 
 # torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
@@ -19,10 +19,8 @@ FUSED: dict[str, Any] = {"fused": True} if "fused" in inspect.signature(torch.op
 def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -> torch.optim.Optimizer:
     """The optimizer that the settings choose, for these parameters; AsrtoolError where a person's own is none."""
     chosen = settings.optimizer
-    optimizer = chosen.load()(named_parameters, chosen.settings, settings.peak_lr)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        what = f"{settings.section}.optimizer = {chosen.name} returned {type(optimizer).__name__}"
-        raise AsrtoolError(f"{what}, expected a torch.optim.Optimizer", "return one, see docs/guide/extending.md")
+    optimizer: torch.optim.Optimizer = chosen.load()(named_parameters, chosen.settings, settings.peak_lr)
+    check_returned(f"{settings.section}.optimizer = {chosen.name}", optimizer, torch.optim.Optimizer)
     return optimizer
 
 

@@ -8,18 +8,46 @@ and the number of epochs, and returns a learning rate.
 from __future__ import annotations
 
 import math
+import numbers
+import reprlib
+from dataclasses import dataclass
 from typing import Any
 
+from asrtool.errors import AsrtoolError
 from asrtool.train.settings import Halving, InverseSqrt, OneCycle, Optimisation
 
 
+@dataclass(frozen=True)
+class LearningRates:
+    """Those of the steps of a training."""
+
+    settings: Optimisation
+    total_samples: int  # of the whole training, an estimate where the source cannot count
+    scale: float = 1.0  # a multiple of the rate of the schedule, where there is no `factor`
+    factor: float | None = None  # the batch as a multiple of the one that the schedule is for
+
+    def after(self, num_samples: int) -> float:
+        """For the step that brings the count of utterances to `num_samples`; there may be more than were estimated."""
+        num_samples = min(num_samples, self.total_samples)
+        if self.factor is not None:
+            return scaled_learning_rate(self.settings, num_samples, self.total_samples, self.factor)
+        return self.scale * learning_rate(self.settings, num_samples, self.total_samples)
+
+
 def learning_rate(settings: Optimisation, num_samples: int, total_samples: int) -> float:
-    """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`."""
+    """The rate of the batch that brings the count of trained utterances to `num_samples` of `total_samples`.
+
+    Raises AsrtoolError where a person's own schedule gives none: each step has another one, so each is looked at.
+    """
     assert 0 < num_samples <= total_samples, (num_samples, total_samples)
     schedule: Any = settings.schedule.load()
-    rate: float = schedule(
-        settings.schedule.settings, settings.peak_lr, num_samples / total_samples, settings.num_epochs
-    )
+    fraction = num_samples / total_samples
+    found = schedule(settings.schedule.settings, settings.peak_lr, fraction, settings.num_epochs)
+    rate = float(found) if isinstance(found, numbers.Real) else math.nan
+    if not 0 <= rate < math.inf:
+        returned = f"{settings.section}.schedule = {settings.schedule.name} returned {reprlib.repr(found)}"
+        what = f"{returned} at {fraction:.1%} of the training, expected a rate of 0 or more"
+        raise AsrtoolError(what, "return one, see docs/guide/extending.md")
     return rate
 
 

@@ -56,6 +56,13 @@ class Louder(Every):
         return (Axis("step"), Axis("volume", (1.0, 2.0)))
 
 
+class Bare(Every):
+    """Returns the words alone."""
+
+    def search(self, scores_TV, parameters):
+        return super().search(scores_TV, parameters).words
+
+
 class Mute:
     """No search."""
 
@@ -148,6 +155,15 @@ def test_a_class_that_cannot_search_is_named_with_what_it_lacks(work: Path) -> N
         AsrtoolError, match=r"own_search\.methods:Mute: no search, it lacks search; see docs/guide/exten"
     ):
         run(work, tune, "own_search.methods:Mute", str(work / "features" / "dev"), str(work / "tune"))
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_a_search_that_returns_words_alone_is_refused(num_jobs: int, work: Path) -> None:
+    words = [str(work / "model.pt"), str(work / "features" / "dev"), str(work / "tune")]
+    settings = ["--set", "decode.methods=own_search.methods:Bare", "--set", f"decode.num_jobs={num_jobs}"]
+    message = r"^decode.methods = own_search\.methods:Bare returned tuple, expected asrtool\.decode\.method:SearchRes"
+    with pytest.raises(AsrtoolError, match=message):
+        CliRunner().invoke(tune, [*words, *settings], catch_exceptions=False)
 
 
 def test_a_method_that_cannot_search_the_scores_of_the_model_is_refused(

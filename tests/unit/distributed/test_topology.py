@@ -16,6 +16,7 @@ from torch.distributed import HashStore
 from asrtool import registry
 from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.members import Loss, Members
+from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.topology import (
     consensus_rate,
     fixed_ring,
@@ -28,6 +29,8 @@ from asrtool.distributed.topology import (
     spectral_gap,
 )
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
 
 sizes = st.integers(1, 40)
 steps = st.integers(0, 10_000)
@@ -66,6 +69,53 @@ def test_rings_mix_as_fast_as_published(num: int, fixed: float, random: float) -
     assert consensus_rate([mixing_matrix(range(num))]) == pytest.approx(fixed, abs=1e-3)
     drawn = [mixing_matrix(random_ring(num, step, 5)) for step in range(3000)]
     assert consensus_rate(drawn) == pytest.approx(random, abs=0.02)
+
+
+def short_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
+    """Forgets the last learner."""
+    return range(num_learners - 1)
+
+
+def late_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
+    """Right at the first step."""
+    return [min(learner, num_learners - 1 - step) for learner in range(num_learners)]
+
+
+def array_ring(num_learners: int, step: int, seed: int) -> np.ndarray:
+    """Right, but no sequence."""
+    return np.arange(num_learners)
+
+
+def own_ring(num_learners: int, step: int, seed: int) -> Sequence[int]:
+    return np.arange(num_learners)[::-1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "returned"),
+    [
+        ("short_ring", "returned range(0, 2) at step 0"),
+        ("late_ring", "returned [0, 1, 1] at step 1"),
+        ("array_ring", "returned array([0, 1, 2]) at step 0"),
+    ],
+)
+def test_an_own_ring_that_is_no_order_of_the_learners_is_refused(name: str, returned: str) -> None:
+    with pytest.raises(AsrtoolError) as caught:
+        build_on_ring(f"{__name__}:{name}")
+    what = f"distributed.adpsgd.ring = {__name__}:{name} {returned}, expected a list that has each of 0 to 2 once; "
+    assert str(caught.value).startswith(what)
+
+
+def test_an_own_ring_that_is_an_order_is_taken() -> None:
+    assert build_on_ring(f"{__name__}:own_ring").asynchronous
+
+
+def build_on_ring(name: str) -> Strategy:
+    """The first of three learners, which has not begun."""
+    choice = Choice.of("strategy", "adpsgd", ring=name)
+    model = torch.nn.Linear(2, 2)
+    make_optimizer = lambda named: torch.optim.SGD([parameter for _, parameter in named], lr=0.1)  # noqa: E731
+    world = World(0, 3, 3, HashStore())
+    return choice.load()(StrategyContext(model, model, make_optimizer, 1.0, choice.settings, 1, world))
 
 
 @given(num=st.integers(2, 40), step=steps, seed=steps)

@@ -21,6 +21,7 @@ from asrtool.corpus.batches import Lengths, plan_epoch
 from asrtool.corpus.index import write_feature_settings
 from asrtool.corpus.reader import FeatureReader
 from asrtool.distributed.work_queue import Assignment
+from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
@@ -32,7 +33,7 @@ from asrtool.train.cuts import Cuts
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.loop import Training
 from asrtool.train.plan import Place
-from asrtool.train.run import train
+from asrtool.train.run import prepare, train
 from asrtool.train.stop import Stop, Stopped
 from asrtool.train.train import acoustic_job
 
@@ -44,6 +45,11 @@ PLAIN = (
     "train.keep_last=100",
     "train.clip_norm=0.5",
 )
+
+
+def test_all_that_a_training_has_stands_in_one_of_its_groups(toy: Path, toy_config: Path, tmp_path: Path) -> None:
+    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", load_config([toy_config]))
+    assert vars(prepare(job, World())).keys() == Training.__annotations__.keys()
 
 
 def test_three_steps_equal_those_written_by_hand(toy: Path, train_toy, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
 from asrtool import registry
+from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 from asrtool.train.schedule import learning_rate
 from asrtool.train.settings import Train
@@ -66,6 +69,36 @@ def test_no_rate_rises_after_the_warm_up(schedule: str, num_samples: int) -> Non
     settings = settings_of(schedule, num_epochs=8, warmup_fraction=0.25, **held)
     now, later = rates(settings, num_samples, num_samples + 1)
     assert later <= now
+
+
+def fast(settings: Any, peak_lr: float, fraction: float, num_epochs: int) -> str:
+    """Not a number."""
+    return "fast"
+
+
+def sinking(settings: Any, peak_lr: float, fraction: float, num_epochs: int) -> float:
+    """A line that falls below 0 at half of the training."""
+    return peak_lr * (1 - 2 * fraction)
+
+
+def narrow(settings: Any, peak_lr: float, fraction: float, num_epochs: int) -> np.float32:
+    return np.float32(0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_samples", "found"), [("fast", 1, "'fast' at 0.1%"), ("sinking", 1000, "-0.002 at 100.0%")]
+)
+def test_an_own_schedule_that_gives_no_rate_is_refused(name: str, num_samples: int, found: str) -> None:
+    settings = settings_of(f"{__name__}:{name}")
+    with pytest.raises(AsrtoolError) as caught:
+        learning_rate(settings, num_samples, TOTAL)
+    what = f"train.schedule = {__name__}:{name} returned {found} of the training, expected a rate of 0 or more; return"
+    assert str(caught.value).startswith(what)
+
+
+def test_an_own_schedule_gives_numbers_of_any_type_down_to_0() -> None:
+    assert rates(settings_of(f"{__name__}:sinking"), 250, 500) == [0.001, 0.0]
+    assert rates(settings_of(f"{__name__}:narrow"), 1) == [0.5]
 
 
 def test_inverse_sqrt_without_warm_up_is_refused() -> None:

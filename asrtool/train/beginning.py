@@ -1,0 +1,77 @@
+"""What a training begins with, or resumes with: its arithmetic, its strategy, and what each learner had."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from typing import Any
+
+import torch
+
+from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.world import World
+from asrtool.models.acoustic import AcousticModel
+from asrtool.registry import check_returned
+from asrtool.train.checkpoint import State
+from asrtool.train.job import Job
+from asrtool.train.loss import EmulatedCompute, Task
+from asrtool.train.optimizer import build_optimizer
+from asrtool.train.precision import Precision, choose_precision
+from asrtool.train.settings import Optimisation
+from asrtool.train.straggler import InjectionOptions
+
+
+def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:
+    """Threads and precision decide the last bits, so what is left open stays as it was when training began."""
+    part = max(1, (os.cpu_count() or 1) // world.local_size)
+    free = torch.get_num_threads() if world.size == 1 else part
+    state.num_threads = settings.num_threads or state.num_threads or free
+    torch.set_num_threads(state.num_threads)
+    precision = choose_precision(state.precision if settings.precision == "auto" else settings.precision)
+    state.precision = precision.name
+    logging.info("%d threads, %s on %s", state.num_threads, precision.name, precision.device)
+    return precision
+
+
+def make_task(model: AcousticModel, precision: Precision, injection: InjectionOptions) -> Task | EmulatedCompute:
+    """The model with its loss, or what takes as long as it is to take."""
+    if injection.compute_ms is None:
+        return Task(model, precision)
+    return EmulatedCompute(model, injection.compute_ms)
+
+
+def make_strategy(job: Job, task: Task | EmulatedCompute, model: AcousticModel, world: World) -> Strategy:
+    """The strategy of `job`. Raises AsrtoolError where these learners cannot train by it, or a person's own is none."""
+    settings, chosen = job.optimisation, job.distributed.strategy
+    context = StrategyContext(
+        task=task,
+        model=model,
+        make_optimizer=functools.partial(build_optimizer, settings=settings),
+        clip_norm=settings.clip_norm,
+        settings=chosen.settings,
+        seed=settings.seed,
+        world=world,
+    )
+    strategy: Strategy = chosen.load()(context)
+    check_returned(f"distributed.strategy = {chosen.name}", strategy, Strategy)
+    return strategy
+
+
+def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:
+    """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all."""
+    where = f"resuming after step {state.step}, in epoch {state.epoch + 1}"
+    learner, shared = found["learner"], found["shared"]
+    group_size = strategy.assignment_rule.group_size
+    if state.num_learners != world.size:
+        change = f"with {world.size} learners instead of {state.num_learners}"
+    elif state.group_size not in (0, group_size):
+        change = f"with {group_size} learners that share gradients instead of {state.group_size}"
+    elif learner is None:
+        change = "without what each learner had of its own"
+    else:
+        strategy.load_state(learner, shared or {})
+        logging.info("%s", where)
+        return
+    optimizers = "their optimizer" if shared and strategy.load_shared(shared) else "new optimizers"
+    logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)
