@@ -57,8 +57,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
             "asrtool.distributed.synchronous_server:synchronous_parameter_server",
             "asrtool.distributed.settings:SynchronousServers",
         ),
-        "hogwild": ("asrtool.distributed.hogwild:hogwild", ""),
-        "none": ("asrtool.distributed.no_mixing:no_communication", ""),
+        "hogwild": ("asrtool.distributed.hogwild:hogwild", "asrtool.distributed.settings:Hogwild"),
+        "none": ("asrtool.distributed.no_mixing:no_communication", "asrtool.distributed.settings:NoMixing"),
     },
     "ring": {
         "fixed": ("asrtool.distributed.topology:fixed_ring", ""),

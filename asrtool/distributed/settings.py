@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from asrtool import registry
 from asrtool.settings import Choice, at_least, between, choice, interface_or_subnet, named, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.config import Config
 
-# Strategies in which the gradient of each learner's batch is a step of the common weights.
-STEP_EACH = ("ps-async", "hogwild")
 MESSAGE_TYPES = ("fp32", "bf16")
-HIERARCHICAL = "h-adpsgd"
-SURVIVING = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # strategies whose learners train without those lost
-
-JOINABLE = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")  # those that a learner can join while they train
 
 
 @dataclass(frozen=True)
@@ -34,18 +29,20 @@ class Distributed:
     @property
     def survives(self) -> bool:
         """Whether the others train without a learner that is lost."""
-        if self.strategy.name == HIERARCHICAL:
-            return bool(self.strategy.settings.outer != "adpsgd-d1")
-        return self.strategy.name in SURVIVING
+        return self._says("survives")
 
     @property
     def joinable(self) -> bool:
         """Whether a learner can join while others train."""
-        return self.strategy.name in JOINABLE
+        return self._says("joinable")
 
     def node_size(self, local_size: int) -> int:
         """Learners that are lost together, where `local_size` are on this machine: those that step together."""
-        return self.strategy.settings.node_size or local_size if self.strategy.name == HIERARCHICAL else 1
+        return getattr(self.strategy.settings, "node_size", 0) or local_size if self._says("of_nodes") else 1
+
+    def _says(self, what: str) -> bool:
+        """Whether the settings of the strategy say so; those of a person's own need not say anything."""
+        return bool(getattr(self.strategy.settings, what, False))
 
     def __post_init__(self) -> None:
         positive("distributed", self, "timeout_s")
@@ -64,7 +61,7 @@ class Distributed:
             raise ValueError(
                 f"{what} and distributed.lr_scale {self.lr_scale:g}, which both scale the rate: leave one of them out"
             )
-        if self.strategy.name in STEP_EACH:
+        if self._says("step_each"):
             raise ValueError(
                 f"{what} but with strategy {self.strategy.name} each learner's batch is a step by itself, so the rate"
                 " does not follow the batch of all: leave it out, and set train.peak_lr"
@@ -83,6 +80,17 @@ class Distributed:
         if not self.reference_batch_s:
             return None
         return self.global_batch_s * num_learners / begun_with / self.reference_batch_s
+
+
+def joinable_strategies() -> list[str]:
+    """Those that come with the toolkit."""
+    found = registry.names("strategy")
+    return [name for name in found if getattr(registry.settings_class("strategy", name), "joinable", False)]
+
+
+# Settings of a strategy may say by class variables what learners can do, all of it false where they do not:
+# `survives`, train without those that are lost; `joinable`, let others join; `of_nodes`, step together in nodes of
+# their setting `node_size`, which are lost together; `step_each`, make a step of the common weights of each batch.
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,9 @@ class DelayByOne:
 class Gossip:
     """Asynchronous decentralised SGD on a ring that the name of the strategy gives."""
 
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
     message_type: str = "fp32"  # or bf16: weights that learners exchange
 
     def __post_init__(self) -> None:
@@ -129,6 +140,9 @@ class Pairs:
 class AdPsgd:
     """Asynchronous decentralised SGD on any ring."""
 
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
     ring: str = named("ring", "random")  # fixed, random, or package.module:function
     message_type: str = "fp32"  # or bf16: weights that learners exchange
 
@@ -140,6 +154,8 @@ class AdPsgd:
 class Hierarchical:
     """Gradients averaged within a super-learner, weights mixed between them."""
 
+    of_nodes: ClassVar[bool] = True
+
     node_size: int = 0  # learners of a super-learner; 0 is all of a machine
     outer: str = "adpsgd-random"  # how super-learners mix; or adpsgd-fixed, adpsgd-d1
     message_type: str = "fp32"  # or bf16: gradients within super-learners, and what is exchanged between them
@@ -148,6 +164,11 @@ class Hierarchical:
         at_least(0, "distributed.h-adpsgd", self, "node_size")
         one_of("distributed.h-adpsgd.outer", self.outer, ("adpsgd-fixed", "adpsgd-random", "adpsgd-d1"))
         one_of("distributed.h-adpsgd.message_type", self.message_type, MESSAGE_TYPES)
+
+    @property
+    def survives(self) -> bool:
+        """Where super-learners wait for nobody."""
+        return self.outer != "adpsgd-d1"
 
 
 @dataclass(frozen=True)
@@ -172,6 +193,7 @@ class Servers:
     """Asynchronous SGD with parameter servers."""
 
     section: ClassVar[str] = "distributed.ps-async"
+    step_each: ClassVar[bool] = True
 
     num_servers: int = 1  # beside as many learners, each with its part of the weights
     message_type: str = "fp32"  # or bf16: gradients to the servers, weights from them
@@ -186,3 +208,19 @@ class SynchronousServers(Servers):
     """Synchronous SGD with parameter servers."""
 
     section: ClassVar[str] = "distributed.ps-sync"
+    step_each: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Hogwild:
+    """Asynchronous SGD in shared memory, without locks."""
+
+    step_each: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class NoMixing:
+    """Learners that never exchange anything: what the others are compared with."""
+
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True

@@ -11,6 +11,7 @@ import torch
 
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.registry import check_returned
 from asrtool.train.checkpoint import State
@@ -54,7 +55,11 @@ def make_strategy(job: Job, task: Task | EmulatedCompute, model: AcousticModel, 
         world=world,
     )
     strategy: Strategy = chosen.load()(context)
-    check_returned(f"distributed.strategy = {chosen.name}", strategy, Strategy)
+    what = f"distributed.strategy = {chosen.name}"
+    check_returned(what, strategy, Strategy)
+    if job.distributed.survives and not strategy.asynchronous:
+        hint = "leave out `survives` in its settings, or make it asynchronous"
+        raise AsrtoolError(f"{what} says that its learners survive others, but they wait for each other", hint)
     return strategy
 
 

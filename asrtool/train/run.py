@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from asrtool.distributed.environment import check_environment, is_learner
 from asrtool.distributed.joining import become_learner, rendezvous_path
 from asrtool.distributed.members import Ended, Survival, node_of
-from asrtool.distributed.settings import JOINABLE, Distributed
+from asrtool.distributed.settings import Distributed, joinable_strategies
 from asrtool.distributed.supervisor import end_joined, forget_lost, supervise, supervise_joining, training_there
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
@@ -63,8 +63,9 @@ def join(job: Job) -> None:
 def _check_joinable(job: Job) -> None:
     name = job.distributed.strategy.name
     if not job.distributed.joinable:
+        known = ", ".join(joinable_strategies())
         raise AsrtoolError(
-            f"--join: a training by strategy {name} cannot be joined, expected one of {', '.join(JOINABLE)}",
+            f"--join: a training by strategy {name} cannot be joined, expected one of {known}",
             "start it again with more learners: it resumes from its last checkpoint",
         )
     if (job.out / INPUTS).exists() and (other := job.inputs.differ_from(job.out / INPUTS)):

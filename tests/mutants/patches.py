@@ -40,6 +40,7 @@ TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_ste
 TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
 TEST_JOINING = "tests/unit/distributed/test_joining.py"
 TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
+TEST_OWN_STRATEGY = "tests/unit/train/test_own_strategy.py"
 TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
 TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
 TEST_MEMBERS = "tests/unit/distributed/test_members.py"
@@ -1138,6 +1139,13 @@ PATCHES = (
         "feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features",
         "feats_TF.ndim != 2",
         ("tests/unit/corpus/test_features.py",),
+    ),
+    Patch(
+        "own-strategy-that-says-nothing-survives",
+        "asrtool/distributed/settings.py",
+        "getattr(self.strategy.settings, what, False)",
+        "getattr(self.strategy.settings, what, True)",
+        (f"{TEST_OWN_STRATEGY}::test_one_that_says_nothing_can_do_nothing",),
     ),
     Patch(
         "rows-not-compared-with-subsampling",

@@ -1,0 +1,70 @@
+"""Strategies of a person's own, whose settings say what learners can do by them, or claim it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from asrtool.distributed.adpsgd import adpsgd_random
+from asrtool.distributed.replica import LocalReplica
+from asrtool.distributed.strategy import Strategy, StrategyContext
+from asrtool.distributed.synchronous import SynchronousStrategy
+from asrtool.distributed.work_queue import AssignmentRule
+
+
+@dataclass(frozen=True)
+class Enduring:
+    survives: ClassVar[bool] = True
+    joinable: ClassVar[bool] = True
+
+    message_type: str = "fp32"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    of_nodes: ClassVar[bool] = True
+
+    node_size: int = 0
+
+
+@dataclass(frozen=True)
+class Steps:
+    step_each: ClassVar[bool] = True
+
+
+class Gossiping:
+    """Gossip that survives losses and can be joined."""
+
+    Settings = Enduring
+
+    def __new__(cls, context: StrategyContext) -> Any:
+        strategy = adpsgd_random(context)
+        assert isinstance(strategy, LocalReplica)
+        return strategy
+
+
+def silent(context: StrategyContext) -> Strategy:
+    """Has no settings, so says nothing of itself."""
+    return SynchronousStrategy(context, AssignmentRule(), context.task)
+
+
+class InNodes:
+    Settings = Nodes
+
+
+class StepEach:
+    Settings = Steps
+
+
+class Claiming:
+    """Claims to survive, and waits for all others."""
+
+    Settings = Enduring
+
+    def __new__(cls, context: StrategyContext) -> Any:
+        return silent(context)
+
+
+def forgetful(context: StrategyContext) -> None:
+    """Makes a strategy and does not return it."""
+    silent(context)

@@ -1,0 +1,95 @@
+"""A strategy outside asrtool says of itself what learners can do by it, and is refused where it is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
+from learners import batches_trained, planned
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.distributed.settings import Distributed, joinable_strategies
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.train.run import prepare
+from asrtool.train.train import acoustic_job
+
+GOSSIP = ("adpsgd", "adpsgd-fixed", "adpsgd-random", "none")
+NAMES = registry.names("strategy")
+
+
+def distributed(strategy: str, *more: str) -> Distributed:
+    return load_config([], [f"distributed.strategy={strategy}", *more]).distributed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strategies_of_the_toolkit_say_of_themselves_what_learners_can_do(name: str) -> None:
+    found = distributed(name)
+    assert found.survives == (name in (*GOSSIP, "h-adpsgd"))
+    assert found.joinable == (name in GOSSIP)
+    assert found.node_size(4) == (4 if name == "h-adpsgd" else 1)
+    assert joinable_strategies() == list(GOSSIP)
+
+
+def test_nodes_survive_where_they_wait_for_nobody() -> None:
+    assert not distributed("h-adpsgd", "distributed.h-adpsgd.outer=adpsgd-d1").survives
+    assert distributed("h-adpsgd", "distributed.h-adpsgd.node_size=2").node_size(4) == 2
+
+
+def test_an_own_strategy_says_so_of_itself_too() -> None:
+    enduring = distributed("own_strategies:Gossiping")
+    assert (enduring.survives, enduring.joinable, enduring.node_size(4)) == (True, True, 1)
+    nodes = distributed("own_strategies:InNodes")
+    assert (nodes.survives, nodes.joinable, nodes.node_size(4)) == (False, False, 4)
+    assert distributed("own_strategies:InNodes", "distributed.InNodes.node_size=2").node_size(4) == 2
+
+
+def test_one_that_says_nothing_can_do_nothing() -> None:
+    silent = distributed("own_strategies:silent")
+    assert (silent.survives, silent.joinable, silent.node_size(4)) == (False, False, 1)
+
+
+@pytest.mark.parametrize("name", ["own_strategies:StepEach", "ps-async", "hogwild"])
+def test_the_rate_follows_no_batch_of_all_where_each_is_a_step(name: str) -> None:
+    batch = ("distributed.reference_batch_s=20", "distributed.global_batch_s=40")
+    config = load_config([], [f"distributed.strategy={name}", *batch])
+    with pytest.raises(ValueError, match=f"with strategy {name} each learner's batch is a step by itself"):
+        config.distributed.check(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("forgetful", r"= own_strategies:forgetful returned NoneType, expected asrtool\.\S*:Strategy; return one"),
+        ("Claiming", r"= own_strategies:Claiming says that its learners survive others, but they wait .*; leave out"),
+    ],
+)
+def test_what_is_no_strategy_is_refused_in_one_line(
+    name: str, message: str, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    config = load_config([toy_config], [f"distributed.strategy=own_strategies:{name}"])
+    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config)
+    with pytest.raises(AsrtoolError, match=message) as caught:
+        prepare(job, World())
+    assert "\n" not in str(caught.value)
+
+
+@LOOKS_FOR_LEARNERS
+def test_learners_of_an_own_strategy_train_without_one_that_is_killed(
+    start: Start, toy: Path, many_epochs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    monkeypatch.setenv("PYTHONPATH", path)
+    out = tmp_path / "train"
+    process = start("--strategy", "own_strategies:Gossiping")
+    wait_for_steps(out, 2)
+    os.kill(stop_with_a_batch(out, 1), signal.SIGKILL)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    assert batches_trained(out) == planned(toy, many_epochs)
+    assert json.loads((out / "train.json").read_text(encoding="utf-8"))["lost"] == {"1": "was ended by SIGKILL"}
