@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,9 @@ class Reader:
 
     def read(self, i: int) -> np.ndarray:
         return np.full((NUM_FRAMES, 3), float(i), dtype=np.float32)
+
+    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
+        return [self.read(i) for i in positions]
 
 
 @pytest.fixture
