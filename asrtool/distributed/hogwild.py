@@ -8,7 +8,6 @@ optimizer of its own. Buffers lie in shared memory as well: each learner adds it
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,12 +85,6 @@ class Hogwild(SynchronousStrategy):
             snapshot.values_P = self.shared.record(cut)
             snapshot.settled = functools.partial(self.shared.is_settled, cut)
         return snapshot
-
-    def load_shared(self, shared: dict[str, Any]) -> bool:
-        return False
-
-    def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(shared["optimizer"])
 
     def close(self) -> None:
         if self.shared:

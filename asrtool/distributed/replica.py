@@ -171,6 +171,11 @@ class LocalReplica(Strategy):
         self.optimizer.load_state_dict(learner["optimizer"])
         self.mixing.load_state(learner["mixing"], shared["mixing"])
 
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        if "optimizer" in learner:
+            self.optimizer.load_state_dict(learner["optimizer"])
+        return "optimizer" in learner
+
     def close(self) -> None:
         self.mixing.close()
 

@@ -116,6 +116,16 @@ class Served(Strategy):
         if self.server:
             self.server.slice.load_state(learner["server"])
 
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        """Those of all servers, or of none: where there were more or fewer, their slices were others."""
+        state = learner.get("server")
+        fits = self.server is None or (state is not None and self.server.slice.fits(state))
+        if not all(self.world.gather(fits)):
+            return False
+        if self.server and state is not None:
+            self.server.slice.load_state(state)
+        return True
+
     def close(self) -> None:
         if self.server:
             self.server.close()

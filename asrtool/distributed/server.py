@@ -65,6 +65,20 @@ class Slice:
         """What `load_state` needs beside the weights."""
         return {"optimizer": self.optimizer.state_dict(), "num_steps": self.num_steps}
 
+    def fits(self, state: dict[str, Any]) -> bool:
+        """Whether `state` is that of a slice of the same parameters."""
+        own = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        numbers = [number for group in state["optimizer"]["param_groups"] for number in group["params"]]
+        if len(numbers) != len(own):
+            return False
+        moments = (
+            (own[number].shape, moment)
+            for number, of_one in state["optimizer"]["state"].items()
+            for moment in of_one.values()
+            if isinstance(moment, Tensor) and moment.dim()
+        )
+        return all(moment.shape == shape for shape, moment in moments)
+
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self.optimizer.load_state_dict(state["optimizer"])

@@ -131,8 +131,8 @@ class Strategy(ABC):
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
         """Continue from those of a snapshot, once the model holds the weights that stood for all."""
 
-    def load_shared(self, shared: dict[str, Any]) -> bool:
-        """The same where there were other learners: whether there was anything to load."""
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
+        """The optimizer alone, where there were other learners: whether there was one in what one of them had."""
         return False
 
     def end_steps(self) -> None:

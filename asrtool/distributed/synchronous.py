@@ -40,9 +40,9 @@ class SynchronousStrategy(Strategy):
         return Snapshot(learner={}, shared={"optimizer": self.optimizer.state_dict()})
 
     def load_state(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
-        self.load_shared(shared)
+        self.load_optimizer(learner, shared)
 
-    def load_shared(self, shared: dict[str, Any]) -> bool:
+    def load_optimizer(self, learner: dict[str, Any], shared: dict[str, Any]) -> bool:
         self.optimizer.load_state_dict(shared["optimizer"])
         return True
 

@@ -78,5 +78,6 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
         strategy.load_state(learner, shared or {})
         logging.info("%s", where)
         return
-    optimizers = "their optimizer" if shared and strategy.load_shared(shared) else "new optimizers"
+    has_optimizer = shared is not None and strategy.load_optimizer(learner or {}, shared)
+    optimizers = "their optimizer" if has_optimizer else "new optimizers"
     logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)

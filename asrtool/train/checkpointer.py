@@ -64,9 +64,10 @@ class Checkpointer:
     def load(self) -> tuple[dict[str, Any], State] | None:
         """The newest one that all learners find whole, with ``learner`` and ``shared`` of this one.
 
-        None when there is none. Where the number of learners was another, ``learner`` is None, and ``shared`` that of
-        learner 0. Where every checkpoint lacks what some learner had, it is the newest without that. Raises
-        AsrtoolError when all are damaged, and when the learners do not find the same ones.
+        None when there is none. Where the number of learners was another, they are those of one of them, and where
+        these cannot be read ``learner`` is None, and ``shared`` that of learner 0. Where every checkpoint lacks what
+        some learner had, it is the newest without that. Raises AsrtoolError when all are damaged, and when the learners
+        do not find the same ones.
         """
         self.run = self.world.gather(secrets.token_hex(8))[0]
         names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
@@ -96,16 +97,25 @@ class Checkpointer:
         """That of `path`, which is added to `without` where only the part of a learner is missing."""
         content, state = self._for_all(lambda: load_checkpoint(path))
         learner, shared = None, content["part"].get("shared")
-        if state.num_learners == self.world.size:
+        are_the_same = state.num_learners == self.world.size
+        if are_the_same:
             without.append(path)
+        try:
             learner, shared = self._for_all(lambda: self._load_part(path, content["part"], state))
+        except AsrtoolError:
+            if are_the_same:
+                raise
         return {**content, "learner": learner, "shared": shared}, state
 
     def _load_part(self, path: Path, first: dict[str, Any], state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What this learner has of its own, and what it shares with others; `first` is the part of the first one."""
+        """What this learner has of its own, and what it shares with others; `first` is the part of the first one.
+
+        Where there were fewer, it is what the one had that it counts as, beginning again behind the last one.
+        """
         ranks = state.learners
-        rank = ranks[self.world.rank]
-        own = load_part(path, rank, state.mark) if self.world.rank else first
+        place = self.world.rank % len(ranks)
+        rank = ranks[place]
+        own = load_part(path, rank, state.mark) if place else first
         keeper = own["keeper"]
         kept = own if keeper == rank else load_part(path, keeper, state.mark) if keeper in ranks[1:] else first
         return own["learner"], kept["shared"]

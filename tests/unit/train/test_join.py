@@ -114,7 +114,7 @@ def test_from_a_checkpoint_of_one_that_joined_those_that_began_resume(
     for path in (*paths[last + 1 :], out / "train.json"):
         path.unlink()
     log = ended(start(out, "--num-learners", "2"))
-    assert "with 2 learners instead of 3: from the mean of their weights, with new optimizers" in log
+    assert "with 2 learners instead of 3: from the mean of their weights, with their optimizer" in log
     assert batches_trained(out) == planned(toy, config)
 
 

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import equations
 import numpy as np
 import pytest
+import torch
 from learners import MANY_BATCHES, Learners, batches_trained, planned
 from toy_task import assert_same_bits, last_weights
 
@@ -31,7 +32,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.torch_file import read_torch
 from asrtool.train import evaluation, loop
 from asrtool.train.assigned import read_assigned
-from asrtool.train.checkpoint import State, save_checkpoint
+from asrtool.train.checkpoint import State, load_checkpoint, save_checkpoint
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.loop import Training
 from asrtool.train.loss import Task
@@ -183,6 +184,47 @@ def test_with_another_number_of_learners_training_resumes_from_the_mean(
     final = json.loads((out / "train.json").read_text(encoding="utf-8"))
     assert (final["num_learners"], final["num_samples"]) == (2, 12 * 24)
     assert batches_trained(out) == planned(toy, toy_config)
+
+
+def optimizer_after_resuming(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> Any:
+    """Be one of the learners, and resume; the state of its optimizer, and what the log says of it."""
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    with learner() as world:
+        strategy = prepare_job(job, world).strategy
+        server = getattr(strategy, "server", None)
+        state = (server.slice if server else strategy).optimizer.state_dict()["state"]
+    logging.getLogger().removeHandler(handler)
+    return [value.clone() for of_one in state.values() for value in of_one.values()], log.getvalue()
+
+
+@pytest.mark.parametrize(("name", "num"), [("allreduce", 4), ("adpsgd-d1", 2), ("bmuf", 4), ("ps-sync", 2)])
+def test_with_another_number_of_learners_each_has_the_optimizer_of_one_before(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, num: int
+) -> None:
+    out = tmp_path / "train"
+    overrides = (f"distributed.strategy={name}", "distributed.ps-sync.num_servers=2")
+    learners.run(train, toy, toy_config, out, overrides, (1, 4), num=3)
+    newest = max((out / "checkpoints").glob("step-????????.pt"))
+    parts = [load_checkpoint(newest)[0]["part"]]
+    parts += [read_torch(newest.with_suffix(f".learner-{rank}.pt"), "part", ("learner",)) for rank in (1, 2)]
+    found = learners.run(optimizer_after_resuming, toy, toy_config, out, overrides, num=num)
+    for rank, (state, log) in enumerate(found):
+        part = parts[rank % 3]
+        saved = part["learner"].get("optimizer")
+        if name == "allreduce":
+            saved = parts[0]["shared"]["optimizer"]
+        if name == "ps-sync" and rank < 2:
+            saved = part["learner"]["server"]["optimizer"]
+        if saved:  # a learner without a server has none with `ps-sync`
+            expected = [value for of_one in saved["state"].values() for value in of_one.values()]
+            assert len(state) == len(expected) > 0
+            assert all(torch.equal(one, other) for one, other in zip(state, expected, strict=True))
+        if rank == 0:
+            assert f"with {num} learners instead of 3: from the mean of their weights, with their optimizer" in log
 
 
 def test_records_of_learners_that_there_are_no_more_stay_as_they_were_saved(
