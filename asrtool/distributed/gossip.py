@@ -105,10 +105,14 @@ class Gossip(MixingRule):
 
     def begin(self) -> None:
         partner = self._partner()
-        if self.exchanger and partner is not None and partner != self.world.rank:
-            if partner not in self.exchanger.addresses:
-                self.exchanger.addresses[partner] = self._find(partner)
-            self.num_busy += not self.swap.begin(partner)
+        if self.exchanger is None or partner == self.world.rank:
+            return
+        if partner is None:  # on a GPU, what others exchange with this learner's view has to come to its weights
+            self.swap.begin(None)
+            return
+        if partner not in self.exchanger.addresses:
+            self.exchanger.addresses[partner] = self._find(partner)
+        self.num_busy += not self.swap.begin(partner)
 
     def _partner(self) -> int | None:
         """That of this step, as if the learners that are live were all, numbered in their order."""

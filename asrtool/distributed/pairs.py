@@ -9,7 +9,8 @@ changes its view under one lock, one exchange at a time. The view of the active 
 and the answer: nobody else changes it, and its own update waits for the answer. So T of an exchange is doubly
 stochastic, whatever the delays. With bf16 messages both move by the rounded difference; they are then equal up to
 rounding, and their sum is kept. With weights on a GPU, an active learner that takes its part of a checkpoint publishes
-its update while an exchange may be under way; the sum is kept then, too.
+its update while an exchange may be under way; the sum is kept then, too. A passive learner there copies its weights and
+what was pulled in every step, and waits for the copies of the step before.
 """
 
 from __future__ import annotations

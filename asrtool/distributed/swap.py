@@ -21,6 +21,8 @@ from asrtool.distributed.timeout import PIECE_S, TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.transfer import SideStream
 from asrtool.distributed.view import View
 
+END = -1  # of orders, in the place of a neighbour
+
 
 class HostSwap:
     """Weights on the host."""
@@ -36,10 +38,10 @@ class HostSwap:
         self.view.update(self.weights_P)
         return num_pulls
 
-    def begin(self, neighbour: int) -> bool:
-        """Begin an exchange with `neighbour`; False, and none begun, where the last one is still under way."""
+    def begin(self, neighbour: int | None) -> bool:
+        """Begin an exchange with `neighbour`, if any; False, and none begun, where the last one is still under way."""
         assert self.exchanger
-        return self.exchanger.begin(neighbour)
+        return neighbour is None or self.exchanger.begin(neighbour)
 
     def publish(self) -> None:
         """Have in the view all that this learner has changed."""
@@ -75,7 +77,7 @@ class GpuSwap:
         self.copying = threading.Lock()  # held while the pinned buffers are in use
         self.closing = False
         self.error: Exception | None = None
-        self.orders: SimpleQueue[int | None] = SimpleQueue()
+        self.orders: SimpleQueue[int | None] = SimpleQueue()  # a neighbour, or none
         self.thread = threading.Thread(target=self._run, name="swap", daemon=True)
         self.thread.start()
 
@@ -91,8 +93,8 @@ class GpuSwap:
         num_pulls, self.num_pulls = self.num_pulls, 0
         return num_pulls
 
-    def begin(self, neighbour: int) -> bool:
-        """Begin a trip, with an exchange with `neighbour`; False where the last one is still under way."""
+    def begin(self, neighbour: int | None) -> bool:
+        """Begin a trip, with an exchange with `neighbour`, if any; False where the last one is still under way."""
         if not self.swapped:
             return False
         self.swapped = False
@@ -130,7 +132,7 @@ class GpuSwap:
     def close(self) -> None:
         """End the thread."""
         self.closing = True
-        self.orders.put(None)
+        self.orders.put(END)
         self.thread.join(TIMEOUT_S)
 
     def _add_pulls(self) -> None:
@@ -144,7 +146,7 @@ class GpuSwap:
         self.pending = True
 
     def _run(self) -> None:
-        while (neighbour := self.orders.get()) is not None:
+        while (neighbour := self.orders.get()) != END:
             try:
                 self._trip(neighbour)
             except Exception as error:  # the computing thread raises it
@@ -152,19 +154,23 @@ class GpuSwap:
             finally:
                 self.ready.set()  # once a trip: a second time could fall into the next one and pass for its end
 
-    def _trip(self, neighbour: int) -> None:
-        assert self.exchanger
+    def _trip(self, neighbour: int | None) -> None:
         try:
             self.stream.copy(self.own_P, self.aside_P)
             self.view.publish(self.own_P)
         finally:
             self.copying.release()
+        if neighbour is not None:
+            self._exchange(neighbour)
+        with self.copying:
+            self._collect()
+
+    def _exchange(self, neighbour: int) -> None:
+        assert self.exchanger
         self.exchanger.begin(neighbour)
         while not (self.exchanger.idle.wait(PIECE_S) or self.closing):
             pass
         self.exchanger.check()
-        with self.copying:
-            self._collect()
 
 
 def swap_of(view: View, weights_P: Tensor, exchanger: Exchanger | None) -> HostSwap | GpuSwap:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 VIEW = "asrtool/distributed/view.py"
 GOSSIP = "asrtool/distributed/gossip.py"
+SWAP = "asrtool/distributed/swap.py"
+TRANSFER = "asrtool/distributed/transfer.py"
 QUEUE = "asrtool/distributed/work_queue.py"
 WINDOWS = "asrtool/distributed/windows.py"
 MEMBERS = "asrtool/distributed/members.py"
@@ -62,6 +64,8 @@ TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_le
 TEST_SILENT = "tests/unit/train/test_node_survival.py::test_others_train_without_a_learner_that_is_silent"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 TEST_SWAP = "tests/unit/distributed/test_swap.py"
+TEST_FLAT = "tests/unit/distributed/test_flat.py"
+TEST_GOSSIP = "tests/unit/distributed/test_gossip.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
 TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
 TEST_NGRAM_LM = "tests/unit/lang/test_ngram_lm.py"
@@ -474,8 +478,8 @@ PATCHES = (
     Patch(
         "last-learner-exchanges-with-itself",
         GOSSIP,
-        "partner is not None and partner != self.world.rank",
-        "partner is not None",
+        "self.exchanger is None or partner == self.world.rank",
+        "self.exchanger is None",
         ("tests/unit/distributed/test_gossip.py",),
     ),
     Patch(
@@ -781,6 +785,48 @@ PATCHES = (
         "            self.weights_P += self.pulls_P\n        self.pending = False",
         "            self.weights_P += self.pulls_P",
         ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "no-follow-before-the-copy-of-a-trip",
+        SWAP,
+        "        self.stream.follow()\n        self.orders.put(neighbour)",
+        "        self.orders.put(neighbour)",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-the-copy-of-a-record",
+        SWAP,
+        "            self.stream.follow()\n            self.stream.copy(self.own_P, self.weights_P)",
+        "            self.stream.copy(self.own_P, self.weights_P)",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-pulls-are-replaced",
+        SWAP,
+        "        self.stream.follow()\n        self._collect()",
+        "        self._collect()",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-work-beside",
+        TRANSFER,
+        "        self.stream.follow()\n        self.stream.run(self.work)",
+        "        self.stream.run(self.work)",
+        (f"{TEST_FLAT}::test_one_learner_on_a_gpu_trains_as_on_the_host[adpsgd-d1]",),
+    ),
+    Patch(
+        "no-join-after-work-beside",
+        TRANSFER,
+        "        self.stream.join()",
+        "        pass",
+        (f"{TEST_FLAT}::test_one_learner_on_a_gpu_trains_as_on_the_host[adpsgd-d1]",),
+    ),
+    Patch(
+        "passive-learner-without-trips",
+        GOSSIP,
+        "            self.swap.begin(None)\n",
+        "",
+        (f"{TEST_GOSSIP}::test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs",),
     ),
     Patch(
         "ready-before-the-trip-ends",

@@ -106,6 +106,20 @@ def test_alone_a_learner_copies_all_and_the_mean_has_every_update_once() -> None
     assert np.abs(means_S - start_S).max() > 1e-3
 
 
+@pytest.mark.parametrize("message_type", ["fp32", "bf16"])
+def test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs(message_type: str) -> None:
+    """L learners, P values: L / 2 exchanges a step, each asked with P values and answered with as many."""
+    with fake_gpu() as streams:
+        learners: Any = train({"message_type": message_type}, "adpsgd-pairs", 4, lambda strategy: None)
+    nbytes = learners[0].flat.weights_P.nbytes
+    for stream in streams:  # the synchronisations copy as well
+        assert (stream.to_host, stream.to_gpu) == ((NUM_STEPS + 2) * nbytes, (NUM_STEPS + 2) * nbytes)
+    sent = [learner.mixing.exchanger.num_bytes for learner in learners]
+    message = nbytes // (2 if message_type == "bf16" else 1)
+    assert sent[::2] == [NUM_STEPS * message] * 2  # active: they ask
+    assert sum(sent[1::2]) == NUM_STEPS * 2 * message  # passive: they answer, one or the other
+
+
 def test_the_last_learner_left_exchanges_with_nobody() -> None:
     members = Members(2)
     members.lose(HashStore(), Loss(1, "was ended by SIGKILL", 0))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from cut_schedule import NUM_LEARNERS, run_schedule
+from fake_gpu import fake_gpu
 from learner_threads import (
     Net,
     NormalisedNet,
@@ -73,6 +74,20 @@ def step_in_turns(place: dict[str, str], rank: int) -> tuple[np.ndarray, list[in
     world.barrier()
     leave_world()
     return weights, staleness
+
+
+def test_nothing_is_sent_or_copied() -> None:
+    """The weights of all are the same memory."""
+    with fake_gpu() as streams:
+        models = [Net() for _ in range(3)]
+        learners = started("hogwild", models, **SGD)
+        for learner, model in zip(learners, models, strict=True):
+            sum(parameter.square().sum() for parameter in model.parameters()).backward()
+            assert learner.step()[1].num_bytes == 0
+            np.testing.assert_array_equal(weights_of(models[0]), weights_of(model))
+        synchronise(learners)
+    assert streams == []
+    at_once(lambda learner: learner.close(), learners)
 
 
 def test_concurrent_learners_reach_about_the_loss_of_one_alone_in_as_many_steps() -> None:

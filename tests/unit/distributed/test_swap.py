@@ -1,20 +1,27 @@
-"""Weights on a GPU and their gossip view on the host; the GPU is memory of the host that counts copies."""
+"""Weights on a GPU and their gossip view on the host; the GPU is memory of the host (tests/fake_gpu.py)."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fake_gpu import CountedStream
+from fake_gpu import fake_gpu
 from torch import Tensor
 
-from asrtool.distributed.swap import GpuSwap
+from asrtool.distributed.swap import swap_of
 from asrtool.distributed.view import View
 
 NUM_VALUES = 7
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[None]:
+    with fake_gpu():
+        yield
 
 
 class Direct:
@@ -45,7 +52,7 @@ def swaps(num: int) -> list[Any]:
     weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
     views = [View(own_P, torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
-    return [GpuSwap(*parts, CountedStream()) for parts in zip(views, weights, exchangers, strict=True)]  # type: ignore[arg-type]
+    return [swap_of(*parts) for parts in zip(views, weights, exchangers, strict=True)]  # type: ignore[arg-type]
 
 
 def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
@@ -180,6 +187,25 @@ def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
     assert (swapped, begun) == (0, False)
     learner.drain()
     assert learner.swap() == 1
+    for each in (learner, other):
+        each.close()
+
+
+def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() -> None:
+    learner, other = swaps(2)
+    learner.weights_P += 1
+    learner.swap()
+    assert learner.begin(None)
+    learner.drain()
+    with learner.view.lock:
+        np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
+    expected_P = learner.weights_P + (other.view.v_P - learner.weights_P) / 3
+    other.exchanger.begin(0)
+    for _ in range(2):  # the first trip fetches what the second swap adds
+        learner.swap()
+        learner.begin(None)
+        learner.drain()
+    np.testing.assert_allclose(learner.weights_P, expected_P, rtol=1e-5)
     for each in (learner, other):
         each.close()
 
