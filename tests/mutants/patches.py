@@ -822,6 +822,20 @@ PATCHES = (
         (f"{TEST_FLAT}::test_one_learner_on_a_gpu_trains_as_on_the_host[adpsgd-d1]",),
     ),
     Patch(
+        "answers-of-servers-not-counted",
+        "asrtool/distributed/synchronous_server.py",
+        "self.gradients_P.nbytes + self._num_answered()",
+        "self.gradients_P.nbytes",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "bytes-of-shared-weights-counted",
+        "asrtool/distributed/hogwild.py",
+        "StepCost(staleness=",
+        "StepCost(num_bytes=self.flat.weights_P.nbytes, staleness=",
+        ("tests/unit/distributed/test_hogwild.py::test_nothing_is_sent_or_copied",),
+    ),
+    Patch(
         "passive-learner-without-trips",
         GOSSIP,
         "            self.swap.begin(None)\n",
