@@ -71,6 +71,9 @@ class Reader:
     def read(self, i: int) -> np.ndarray:
         return self.feats[i]
 
+    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
+        return [self.read(i) for i in positions]
+
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -25,6 +25,9 @@ class Reader:
 
     def read(self, i: int) -> np.ndarray:
         return np.arange(2 * LENS[i], dtype=np.float32).reshape(-1, 2) + i
+
+    def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
+        return [self.read(i) for i in positions]
 
 
 class Double(torch.nn.Module):
