@@ -51,9 +51,13 @@ class Decoders:
             self._end = util.Finalize(self, _end_all, (self._decoders,), exitpriority=1)  # before they are waited for
             self._decoders += [_Decoder(self._set) for _ in range(self._num)]
         busy = self._decoders[: len(positions)]
-        for k, decoder in enumerate(busy):
-            decoder.begin(positions[k :: len(busy)], lengths[k :: len(busy)], num_bins)
-        answers = [decoder.result() for decoder in busy]  # all are taken before the error of one is raised
+        try:
+            for k, decoder in enumerate(busy):
+                decoder.begin(positions[k :: len(busy)], lengths[k :: len(busy)], num_bins)
+            answers = [decoder.result() for decoder in busy]  # all are taken before the error of one is raised
+        except AsrtoolError:  # one was killed: what others answer yet belongs to this call
+            self.close()
+            raise
         feats: list[np.ndarray] = [NOTHING] * len(positions)
         for k, answer in enumerate(answers):
             if isinstance(answer, Exception):
@@ -89,11 +93,12 @@ class _Decoder:
 
     def result(self) -> list[np.ndarray] | Exception:
         """The features, each (T, F) float32, or what has gone wrong; AsrtoolError where the process was killed."""
-        with self._killed():
-            error: Exception | None = self._pipe.recv()
-        found = error or np.split(map_shared(self._path, self._shape), self._ends[:-1])
-        os.close(self._file)
-        return found
+        try:
+            with self._killed():
+                error: Exception | None = self._pipe.recv()
+            return error or np.split(map_shared(self._path, self._shape), self._ends[:-1])
+        finally:
+            os.close(self._file)
 
     def end(self) -> None:
         """Have the process end, whatever it waits for."""

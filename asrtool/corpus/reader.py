@@ -24,7 +24,8 @@ class FeatureReader:
     """Reads the features of one set, for example `features/train`.
 
     `cmvn` is `speaker`, `global` or `none`. An utterance is decoded when it is read, whichever are read before and
-    behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. The last shards stay open.
+    behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. Where utterances are in the
+    last shards stays in memory.
     """
 
     def __init__(

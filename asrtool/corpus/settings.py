@@ -65,7 +65,7 @@ class Features:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
     cmvn: str = "speaker"  # mean and variance: per speaker, global, or none
     storage: str = "lilcom"  # or shar
-    shard_cuts: int = 500  # utterances a shard, which one process writes and training reads whole
+    shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
 

@@ -63,7 +63,7 @@ def write_shard(
 
 
 class Shard:
-    """An open shard: where each of its utterances is in its files. What is read is decoded then, and no more.
+    """Where each utterance of a shard is in its files. What is read is decoded then, and no more.
 
     A learner trains a part of the utterances of a shard, others the rest; each decodes what it trains.
     """
@@ -98,7 +98,8 @@ class Shard:
 
 
 _ERRORS = (
-    OSError, EOFError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, tarfile.TarError, zlib.error,
+    OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RuntimeError,
+    tarfile.TarError, zlib.error,
 )  # fmt: skip
 
 

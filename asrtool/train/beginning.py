@@ -64,7 +64,10 @@ def make_strategy(job: Job, task: Task | EmulatedCompute, model: AcousticModel, 
 
 
 def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:
-    """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all."""
+    """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all.
+
+    Where there were other learners, the optimizer of one of them, where it fits.
+    """
     where = f"resuming after step {state.step}, in epoch {state.epoch + 1}"
     learner, shared = found["learner"], found["shared"]
     group_size = strategy.assignment_rule.group_size

@@ -58,6 +58,7 @@ class Checkpointer:
         self.background = Background("checkpoint")
         self.staging = Staging()
         self.begun: Begun | None = None
+        self.loaded_step: int | None = None  # of the checkpoint that training resumes from
         self.closing = threading.Event()
         self.run = ""  # of this training, from its start or resumption to its end
 
@@ -78,6 +79,7 @@ class Checkpointer:
                     "name a folder that all machines share",
                 )
         newest = self._load_newest()
+        self.loaded_step = newest[1].step if newest else None
         if self.world.rank == 0:
             remove_unfinished(self.directory)
         self.world.barrier()  # before any writes

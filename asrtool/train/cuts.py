@@ -266,7 +266,8 @@ class Cuts:
 
     def _end_epoch(self, behind: Place) -> None:
         """Evaluate together, and save the state of `behind`, where the next epoch begins."""
-        self.checkpointer.begin(self.strategy, behind.step)  # a disk takes as long as the evaluation
+        if behind.step != self.checkpointer.loaded_step:  # its parts stay until the rest is written as well
+            self.checkpointer.begin(self.strategy, behind.step)  # a disk takes as long as the evaluation
         with self.strategy.consensus():
             losses = self.evaluation.together(self.model)
         self.reports.lap_s()

@@ -1074,8 +1074,8 @@ PATCHES = (
     Patch(
         "error-of-a-process-swallowed",
         "asrtool/corpus/decoders.py",
-        "found = error or np.split(",
-        "found = np.split(",
+        "return error or np.split(",
+        "return np.split(",
         (TEST_DECODERS,),
     ),
     Patch(
@@ -1116,8 +1116,8 @@ PATCHES = (
     Patch(
         "parts-written-after-the-evaluation",
         "asrtool/train/cuts.py",
-        "        self.checkpointer.begin(self.strategy, behind.step)",
-        "        self.checkpointer.check()",
+        "            self.checkpointer.begin(self.strategy, behind.step)",
+        "            self.checkpointer.check()",
         ("tests/unit/train/test_loop.py",),
     ),
     Patch(

@@ -295,3 +295,23 @@ def test_parts_of_learners_are_written_while_all_evaluate(
     noting(Checkpointer, "save")
     train_toy(tmp_path / "train", "train.num_epochs=2", "train.save_every_steps=0")
     assert events == ["begin", "together", "save"] * 2
+
+
+def test_parts_of_the_checkpoint_that_training_resumes_from_stay_until_the_rest_is_written_as_well(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped as it evaluates, a training resumes at the step of its own checkpoint."""
+
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Evaluation, "together", stop)
+        with pytest.raises(Stopped):
+            train_toy(tmp_path / "train", "train.num_epochs=1", "train.save_every_steps=0")
+    events: list[str] = []
+    begin, together = Checkpointer.begin, Evaluation.together
+    monkeypatch.setattr(Checkpointer, "begin", lambda *args: (events.append("begin"), begin(*args))[1])
+    monkeypatch.setattr(Evaluation, "together", lambda *args: (events.append("together"), together(*args))[1])
+    train_toy(tmp_path / "train", "train.num_epochs=1", "train.save_every_steps=0")
+    assert events == ["together", "begin"]
