@@ -52,6 +52,9 @@ class Result:
     unevaluated: list[int]  # those of them that were not evaluated
     ledger: Ledger  # of the last one
     lost: list[Trained]  # what lost learners have trained
+    behind: (
+        dict[int, int] | None
+    )  # where cuts since the last one have none: by learner, the length of its records in it
 
 
 class Assembly:
@@ -234,7 +237,8 @@ class Assembly:
         """What has come of all checkpoints, at the end."""
         self._add_lost(math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
-        return Result(self.saved, self.unevaluated, self.ledger, lost)
+        behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
+        return Result(self.saved, self.unevaluated, self.ledger, lost, behind)
 
     def _add_lost(self, last_step: float, cut: float) -> None:
         """Count what lost learners have trained before the `cut` behind `last_step`, but of those that joined later."""

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -216,6 +217,10 @@ class Cuts:
             assert result
             self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
             self.ledger, self.lost = result.ledger, result.lost
+            if result.behind is not None:  # who made the checkpoints is lost, and none came of the last cuts
+                since = Trained(result.behind.get(self.world.rank, 0))
+                out = self.checkpointer.directory.parent
+                reached.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
         if self.plan.round(num_rounds) is not None:
             raise Stopped

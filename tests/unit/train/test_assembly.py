@@ -200,5 +200,17 @@ def test_who_takes_over_continues_from_the_newest_checkpoint_and_counts_what_it_
     assert saved.learners == [1, 2]
 
 
+def test_where_training_ends_before_a_checkpoint_of_the_last_cuts_their_batches_are_to_be_found_in_the_records(
+    tmp_path: Path,
+) -> None:
+    """Learners gave them to parts of which nothing has come, so they are in no ledger."""
+    ends = [write(tmp_path, rank, [line(rank + 1), line(rank + 4)]) for rank in range(3)]
+    assembly = led_by(tmp_path, lose(0, ends[0]), {})
+    assert assembly.result().behind is None
+    assembly.take_over(State(step=3, batch=3, record_bytes=[end // 2 for end in ends], saved=[Saved(3, None)]))
+    behind = assembly.result().behind
+    assert {rank: behind[rank] for rank in (1, 2)} == {rank: ends[rank] // 2 for rank in (1, 2)}
+
+
 def str_of(lines: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(one) + "\n" for one in lines)
