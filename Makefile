@@ -83,10 +83,10 @@ BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
 
-# The largest batch at which each strategy still converges, on the mini corpus; hours, which may be stopped and continued.
+# The largest batch at which each strategy still converges, on three hours of the mini corpus; hours, which may be stopped and continued.
 LIMITS_WORK := recipes/swbd/exp-limits
 bench-limits: $(STAMP)
-	$(BIN)/asrtool run --work $(LIMITS_WORK) --stop-stage tokenizer --set features.speeds=1.0
+	$(BIN)/asrtool run --work $(LIMITS_WORK) --stop-stage tokenizer --set features.speeds=1.0 --set mini.train_hours=3
 	$(BIN)/python benchmarks/convergence.py $(LIMITS_WORK)/features $(LIMITS_WORK)/tokenizer $(LIMITS_WORK)/limits.jsonl $(BENCH)
 
 $(BENCH_STAMP): $(STAMP)
