@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/mixing.py
 
-The gossip view's update, pull and answer; one process, one thread. Sizes of pieces take turns, and other memory is read
-between, as a step in training would. Medians.
+What a learner on a ring does once a step with its gossip view: ask, answer another, pull, and update. One process, one
+thread. Sizes of pieces take turns, and other memory is read between, as a step in training would. Medians.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ Call = Callable[[], object]
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| parameters | messages | operation |", " | ".join(f"{piece:,}" for piece in PIECES), "|")
-    print("|---" * (3 + len(PIECES)) + "|")
+    print("| parameters | messages |", " | ".join(f"{piece:,}" for piece in PIECES), "|")
+    print("|---" * (2 + len(PIECES)) + "|")
     for num_parameters in NUM_PARAMETERS:
         for name, message_type in MESSAGES.items():
-            for operation, function in operations(num_parameters, message_type).items():
-                print_row(num_parameters, name, operation, function)
+            print_row(num_parameters, name, step_of(num_parameters, message_type))
 
 
-def operations(num_parameters: int, message_type: torch.dtype) -> dict[str, Call]:
-    weights_P = torch.randn(num_parameters)
-    own = view.View(weights_P, message_type)
-    mine_P, theirs_P = (torch.randn(num_parameters).to(message_type) for _ in range(2))
-    return {
-        "update": lambda: own.update(weights_P),
-        "pull": lambda: own.pull(mine_P, theirs_P, 1 / 3),
-        "answer": lambda: own.answer(theirs_P, mine_P, 1 / 3, 0),
-    }
+def step_of(num_parameters: int, message_type: torch.dtype) -> Call:
+    own = view.View(torch.randn(num_parameters), message_type)
+    asked_P, other_P = (torch.randn(num_parameters).to(message_type) for _ in range(2))
+
+    def step() -> None:
+        own.ask(asked_P)
+        own.answer(other_P, 0, 0)  # weight 0: with others, values would shrink until they are subnormal, which is slow
+        own.pull(other_P)
+        own.update()
+
+    return step
 
 
-def print_row(num_parameters: int, messages: str, operation: str, function: Call) -> None:
+def print_row(num_parameters: int, messages: str, function: Call) -> None:
     other = torch.randn(8_000_000)
     taken: dict[int, list[float]] = {piece: [] for piece in PIECES}
     end = time.perf_counter() + SECONDS
@@ -57,7 +58,7 @@ def print_row(num_parameters: int, messages: str, operation: str, function: Call
             function()
             taken[piece].append(time.perf_counter() - begin)
     cells = [f"{1000 * statistics.median(seconds):.2f}" for seconds in taken.values()]
-    print(f"| {num_parameters / 1e6:g} M | {messages} | {operation} |", " | ".join(cells), "|", flush=True)
+    print(f"| {num_parameters / 1e6:g} M | {messages} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":

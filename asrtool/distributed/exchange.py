@@ -1,6 +1,6 @@
 """Exchanges of gossip views between learners, over ZeroMQ: one thread and one listening socket a learner.
 
-Learners of one machine find the snapshots in shared memory, and send one another where; others send the snapshots.
+Learners of one machine find the message in shared memory, and send one another where; others send the message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zmq
 from torch import Tensor
 
 from asrtool.distributed.flat import as_bytes
-from asrtool.distributed.messages import Messages, is_there, map_messages
+from asrtool.distributed.message import Message, is_there, map_message
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.view import View
 
@@ -63,10 +63,9 @@ class Exchanger:
         """Listen on a free port of `host`; `weight` is that of an exchange, the same for all learners."""
         self.view = view
         self.weight = weight
-        self.messages = Messages(len(view.v_P), view.message_type)
-        self.seen: dict[bytes, tuple[str, tuple[Tensor, Tensor] | None]] = {}  # those of others, by their connection
-        self.blind: set[int] = set()  # neighbours that cannot see those of this one
-        self.answer_P: Tensor | None = None  # sent last
+        self.message = self._new_message()
+        self.seen: dict[bytes, tuple[str, Tensor | None]] = {}  # those of others, by their connection
+        self.blind: set[int] = set()  # neighbours that cannot see that of this one
         self.partners: list[int] = []  # of the exchanges begun here and done, since `take_partners`
         self.num_refused = 0  # of those begun here, with those abandoned
         self.num_bytes = 0  # of the messages of this learner, sent or left in memory
@@ -84,7 +83,6 @@ class Exchanger:
         self.num_steps = 0  # of this learner, for one that joins
         self.is_live: Callable[[int], bool] = lambda _: True  # whether a learner is not lost
         self.requests: dict[int, zmq.Socket[bytes]] = {}
-        self.answered: zmq.MessageTracker | None = None
         self.poller = zmq.Poller()
         self.orders, self.commands = self.context.socket(zmq.PAIR), self.context.socket(zmq.PAIR)
         self.orders.bind("inproc://orders")
@@ -121,7 +119,7 @@ class Exchanger:
         self.thread.join(TIMEOUT_S)
         self.commands.close()
         self.context.destroy(linger=0)
-        self.messages.close()
+        self.message.close()
 
     def check(self) -> None:
         """Raises the error of the thread, if it has ended by one."""
@@ -160,15 +158,15 @@ class Exchanger:
             socket.connect(address.local if self._is_here(neighbour) else address.remote)
             self.poller.register(socket, zmq.POLLIN)
         self.asked = neighbour
-        is_seen = self._is_here(neighbour) and neighbour not in self.blind and bool(self.messages.path)
-        asked_P = self.messages.asked_P
-        cut = self.view.ask(asked_P)
+        is_seen = self._is_here(neighbour) and neighbour not in self.blind and bool(self.message.path)
+        message_P = self.message.values_P
+        cut = self.view.ask(message_P)
         self.requests[neighbour].send(CUT.pack(cut, is_seen), zmq.SNDMORE)
         if is_seen:
-            self.requests[neighbour].send_string(self.messages.path)
+            self.requests[neighbour].send_string(self.message.path)
         else:
-            self.requests[neighbour].send(as_bytes(asked_P), copy=False)
-        self.num_bytes += asked_P.nbytes
+            self.requests[neighbour].send(as_bytes(message_P), copy=False)
+        self.num_bytes += message_P.nbytes
 
     def _is_here(self, neighbour: int) -> bool:
         machine = self.addresses[neighbour].machine
@@ -181,9 +179,9 @@ class Exchanger:
             self.poller.unregister(socket)
             socket.close(linger=0)
             if learner == self.asked and not self.idle.is_set():
-                self.messages.close()
+                self.message.close()
                 # The lost one may write its answer yet, and then not where the next one is.
-                self.messages = Messages(len(self.view.v_P), self.view.message_type)
+                self.message = self._new_message()
                 self._end_without_answer()
 
     def _end_without_answer(self) -> None:
@@ -199,12 +197,14 @@ class Exchanger:
             self._end_without_answer()
             return
         is_sent = socket.getsockopt(zmq.RCVMORE)
-        answer_P = self._snapshot(socket.recv(copy=False)) if is_sent else self.messages.answer_P
-        self.view.pull(self.messages.asked_P, answer_P, self.weight)
+        self.view.pull(self._values(socket.recv(copy=False)) if is_sent else self.message.values_P)
         self.partners.append(self.asked)
         self.idle.set()
 
-    def _snapshot(self, message: zmq.Frame) -> Tensor:
+    def _new_message(self) -> Message:
+        return Message(len(self.view.weights_P), self.view.message_type)
+
+    def _values(self, message: zmq.Frame) -> Tensor:
         """What a message holds, in its memory."""
         return torch.frombuffer(message.buffer, dtype=self.view.message_type)
 
@@ -215,43 +215,25 @@ class Exchanger:
             return
         cut, is_seen = CUT.unpack(what)
         asked = self.answers.recv(copy=False)
-        sent = None if is_seen else (self._snapshot(asked), self._answer_memory())
-        messages = sent or self._see(learner, asked.bytes.decode())
+        message_P = self._see(learner, asked.bytes.decode()) if is_seen else self._values(asked)
         self.answers.send(learner, zmq.SNDMORE)
-        if not messages:
+        if message_P is None:
             self.answers.send(UNSEEN)
-        elif not self.view.answer(*messages, self.weight, cut):
+        elif not self.view.answer(message_P, self.weight, cut):
             self.answers.send(REFUSED)
         else:
-            self.num_bytes += messages[1].nbytes
-            if is_seen:
-                self.answers.send(DONE)
-            else:
-                self.answers.send(DONE, zmq.SNDMORE)
-                self.answered = self.answers.send(as_bytes(messages[1]), copy=False, track=True)
+            self.num_bytes += message_P.nbytes
+            self.answers.send(DONE, 0 if is_seen else zmq.SNDMORE)
+            if not is_seen:
+                self.answers.send(asked, copy=False)
 
-    def _see(self, learner: bytes, path: str) -> tuple[Tensor, Tensor] | None:
-        """The messages that the one who asks has in memory, with that of the answer."""
+    def _see(self, learner: bytes, path: str) -> Tensor | None:
+        """The message that the one who asks has in memory."""
         if self.seen.get(learner, ("", None))[0] != path:
             # Memory of those that are gone is freed: over a long training many may join and leave.
             self.seen = {other: found for other, found in self.seen.items() if is_there(found[0])}
-            self.seen[learner] = path, map_messages(path, len(self.view.v_P), self.view.message_type)
+            self.seen[learner] = path, map_message(path, len(self.view.weights_P), self.view.message_type)
         return self.seen[learner][1]
-
-    def _answer_memory(self) -> Tensor:
-        """For an answer to be sent."""
-        if self.answer_P is None or (self.answered and not self._is_sent(self.answered)):
-            # Who got the last answer may be lost, and not take it.
-            self.answer_P = torch.empty_like(self.view.v_P, dtype=self.view.message_type)
-        return self.answer_P
-
-    def _is_sent(self, answer: zmq.MessageTracker) -> bool:
-        """Whether ZeroMQ does not read its memory any more."""
-        try:
-            answer.wait(LOOK_MS / 1000)
-        except zmq.NotDone:
-            return False
-        return True
 
     def _show(self, learner: bytes) -> None:
         """Send the weights to one that joins, and the steps that they have taken here."""

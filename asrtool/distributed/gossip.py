@@ -6,6 +6,7 @@ on at which this is known.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import random
@@ -13,12 +14,13 @@ from typing import Any
 
 from torch import Tensor
 
+from asrtool.distributed import transfer
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.exchange import Address, Exchanger, fetch
 from asrtool.distributed.members import Ended
 from asrtool.distributed.replica import MixingRule
 from asrtool.distributed.strategy import StepCost
-from asrtool.distributed.swap import swap_of
+from asrtool.distributed.swap import GpuSwap, HostSwap
 from asrtool.distributed.topology import EDGE_WEIGHT, Partner
 from asrtool.distributed.view import Recorded, View
 from asrtool.distributed.world import MESSAGES, World, own_address
@@ -47,7 +49,8 @@ class Gossip(MixingRule):
         self.exchanger: Exchanger | None = None
 
     def start(self) -> None:
-        self.view = View(self.weights_P.cpu(), self.message_type)
+        stream = transfer.side_stream(self.weights_P)
+        self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
         if self.world.size > 1:
             known = self._find_all() if self.world.joins else None
             hosts = [address.host for address in known.values()] if known else None
@@ -56,7 +59,11 @@ class Gossip(MixingRule):
             self.exchanger.is_live = lambda learner: learner in self.world.live
             if self.world.members:  # for those that join
                 self.world.store.set(_key(self.world.rank), json.dumps(vars(self.exchanger.address)))
-        self.swap = swap_of(self.view, self.weights_P, self.exchanger)
+        self.swap = (
+            GpuSwap(self.view, self.weights_P, self.exchanger, stream)
+            if stream
+            else HostSwap(self.view, self.exchanger)
+        )
 
     def _find_all(self) -> dict[int, Address]:
         return {learner: self._find(learner) for learner in self.world.live}
@@ -83,6 +90,9 @@ class Gossip(MixingRule):
 
     def join(self, cut: int) -> None:
         self.view.begin_from(self.weights_P.cpu(), cut)
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        return self.swap.changing()
 
     def mix(self) -> StepCost:
         begin = self.clock.mark()

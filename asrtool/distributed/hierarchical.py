@@ -7,6 +7,7 @@ of the same local rank on other nodes, so all links of a node are used; then the
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from torch import Tensor
@@ -47,6 +48,9 @@ class Sliced(MixingRule):
 
     def start(self) -> None:
         self.outer.start()
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        return self.outer.changing()
 
     def mix(self) -> StepCost:
         begin = self.clock.mark()

@@ -5,12 +5,12 @@ rank, drawn anew from all of them. Nobody begins one with an active learner, so 
 alone, whose thread answers at once, and nothing can deadlock.
 
 An exchange is atomic: both views become their mean as if at one instant, that of the answer. The passive learner
-changes its view under one lock, one exchange at a time. The view of the active one does not change between its snapshot
-and the answer: nobody else changes it, and its own update waits for the answer. So T of an exchange is doubly
-stochastic, whatever the delays. With bf16 messages both move by the rounded difference; they are then equal up to
-rounding, and their sum is kept. With weights on a GPU, an active learner that takes its part of a checkpoint publishes
-its update while an exchange may be under way; the sum is kept then, too. A passive learner there copies its weights and
-what was pulled in every step, and waits for the copies of the step before.
+changes its view under one lock, one exchange at a time. That of the active one is read by nobody else, and it asks
+again after the answer alone: what its optimizer changes behind its snapshot is as if changed behind the answer. So T of
+an exchange is doubly stochastic, whatever the delays. With bf16 messages both move by the rounded difference; they are
+then equal up to rounding, and their sum is kept. With weights on a GPU, an active learner that takes its part of a
+checkpoint publishes its update while an exchange may be under way; the sum is kept then, too. A passive learner there
+copies its weights and what was pulled in every step, and waits for the copies of the step before.
 """
 
 from __future__ import annotations

@@ -35,6 +35,10 @@ class MixingRule(ABC):
     def start(self) -> None:
         """Before the first step."""
 
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """Held while the optimizer changes the weights."""
+        return contextlib.nullcontext()
+
     @abstractmethod
     def mix(self) -> StepCost:
         """Once a step: mix the flat weights with those of others."""
@@ -118,7 +122,8 @@ class LocalReplica(Strategy):
 
     def _update(self) -> float:
         before_S = self.flat.sample(self.flat.weights_P)
-        norm = self.update.step()
+        with self.mixing.changing():
+            norm = self.update.step()
         self.flat.fetch_buffers()
         self.updates_S += self.flat.sample(self.flat.weights_P) - before_S
         return norm

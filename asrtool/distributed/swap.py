@@ -1,6 +1,6 @@
 """Between the weights that a learner computes on and its gossip view, which is on the host.
 
-On the host both are there, and nothing is copied. On a GPU a thread copies, one trip after another, by a side stream
+On the host both are the same. On a GPU a thread copies, one trip after another, by a side stream
 and two buffers of pinned memory: the weights to the host, where they are published; then, after the exchange, the pulls
 of all exchanges since to the GPU. At the end of a step for which both are done, the computing stream adds the pulls and
 copies the weights aside, within the GPU (the swap). It waits for nothing else. A step that ends sooner swaps nothing,
@@ -9,13 +9,13 @@ and its exchange counts as skipped.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from queue import SimpleQueue
 
 import torch
 from torch import Tensor
 
-from asrtool.distributed import transfer
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.timeout import PIECE_S, TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.transfer import SideStream
@@ -25,18 +25,19 @@ END = -1  # of orders, in the place of a neighbour
 
 
 class HostSwap:
-    """Weights on the host."""
+    """Weights on the host, which are those of the view."""
 
-    def __init__(self, view: View, weights_P: Tensor, exchanger: Exchanger | None) -> None:
+    def __init__(self, view: View, exchanger: Exchanger | None) -> None:
         self.view = view
-        self.weights_P = weights_P
         self.exchanger = exchanger
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """Held while an optimizer changes the weights: nobody exchanges with what is half changed."""
+        return self.view.lock
 
     def swap(self) -> int:
         """Publish what this learner changed, and take what exchanges pulled; returns the number of exchanges."""
-        num_pulls = self.view.num_pulls
-        self.view.update(self.weights_P)
-        return num_pulls
+        return self.view.update()
 
     def begin(self, neighbour: int | None) -> bool:
         """Begin an exchange with `neighbour`, if any; False, and none begun, where the last one is still under way."""
@@ -53,7 +54,7 @@ class HostSwap:
 
     def settle(self) -> None:
         """When no exchange is under way at any learner: weights and view become the same."""
-        self.view.update(self.weights_P)
+        self.view.update()
 
     def close(self) -> None:
         """Begin nothing more."""
@@ -80,6 +81,10 @@ class GpuSwap:
         self.orders: SimpleQueue[int | None] = SimpleQueue()  # a neighbour, or none
         self.thread = threading.Thread(target=self._run, name="swap", daemon=True)
         self.thread.start()
+
+    def changing(self) -> contextlib.AbstractContextManager[object]:
+        """The view has weights of its own."""
+        return contextlib.nullcontext()
 
     def swap(self) -> int:
         """As on the host, where no trip is under way; otherwise the weights stay, and nothing is published."""
@@ -171,9 +176,3 @@ class GpuSwap:
         while not (self.exchanger.idle.wait(PIECE_S) or self.closing):
             pass
         self.exchanger.check()
-
-
-def swap_of(view: View, weights_P: Tensor, exchanger: Exchanger | None) -> HostSwap | GpuSwap:
-    """That of the device that the weights are on."""
-    stream = transfer.side_stream(weights_P)
-    return GpuSwap(view, weights_P, exchanger, stream) if stream else HostSwap(view, weights_P, exchanger)

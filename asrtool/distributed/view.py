@@ -1,21 +1,22 @@
 """The gossip view: a learner's public weights, which others may exchange with at any time.
 
-The learner computes on weights w that no exchange touches; beside them it keeps v, which exchanges and its own updates
-change. In an exchange of weight b, learner i sends a snapshot s_i of its v; learner j takes s_j of its own, adds b (s_i
-- s_j) to v_j, and answers with s_j; i adds b (s_j - s_i) to v_i. The two changes cancel, so the mean of all v moves by
-the learners' own updates alone, however late messages are. No lock is held while a message travels, so no two learners
-can wait for each other, and one that computes still answers.
+The learner computes on weights w that no exchange touches. Beside them it keeps d, what exchanges have pulled since its
+last update, and adds that to w between two steps: its public weights are v = w + d. In an exchange of weight b, learner
+i sends a snapshot s of its v; learner j takes the pull p = b (s - v_j), adds it to d_j, and answers with p; i subtracts
+it from d_i. The two changes cancel, so the mean of all v moves by the learners' own updates alone, however late
+messages are. No lock is held while a message travels, so no two learners can wait for each other, and one that computes
+still answers; while an optimizer changes w, an answer waits for it.
 
-Messages may be bf16: then both ends use the rounded snapshots, and the changes still cancel.
+Messages may be bf16: then j compares what both would send, and both ends use the rounded pull, so the changes still
+cancel.
 
 A checkpoint is a consistent cut (Chandy and Lamport 1985): each learner records its v between two of its own steps,
 and no exchange crosses the cut. One between a learner that has recorded and one that has not is refused. One that was
 answered before the cut, with the answer still under way, changes what was recorded as well. So the mean of what all
 have recorded has moved by exactly the updates before the cut, though no learner waited for another.
 
-Of P parameters a learner keeps, beside its model: v and the base of the next update in float32, and v as recorded last;
-and for messages, in their format, a snapshot sent and one answered with. A snapshot received is read in the memory of
-the message, for as long as it is read.
+Of P parameters a learner keeps, beside its model: d and v as recorded last, in float32, and one message, in the format
+of messages: the pull takes the place of the snapshot. A snapshot received is answered in the memory of the message.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class View:
     """v and what is done to it, each under one short lock."""
 
     def __init__(self, weights_P: Tensor, message_type: torch.dtype) -> None:
-        """`weights_P` is what the learner begins with, flat, float32."""
-        self.v_P = weights_P.clone()
-        self.base_P = weights_P.clone()
+        """`weights_P` are w on the host, flat, float32. Who changes them holds `lock`."""
+        self.weights_P = weights_P
+        self.pulls_P = torch.zeros_like(weights_P)  # d; without meaning where there is none
+        self.num_pulls = 0  # in it
         self.message_type = message_type
         self.lock = threading.Lock()
-        self.num_pulls = 0  # since the last update
         self.cut = 0  # the last one recorded
         self._asked_at: int | None = None  # the cut behind which the exchange under way was begun here
         self._open: list[Recorded] = []  # recorded while it was under way
@@ -55,29 +56,45 @@ class View:
     def begin_from(self, weights_P: Tensor, cut: int) -> None:
         """Become `weights_P` behind `cut`, before the first exchange."""
         with self.lock:
-            self.v_P.copy_(weights_P)
-            self.base_P.copy_(weights_P)
+            self.weights_P.copy_(weights_P)
             self.cut = cut
 
     def copy(self) -> Tensor:
         """v as it is now."""
         with self.lock:
-            return self.v_P.clone()
+            return self._read(torch.empty_like(self.weights_P))
 
-    def ask(self, out_P: Tensor) -> int:
-        """Begin an exchange: round v into `out_P`, of the type of messages. Returns the last cut, to be sent along."""
+    def ask(self, message_P: Tensor) -> int:
+        """Begin an exchange: round v into `message_P`, of the type of messages. Returns the last cut, to send along."""
         with self.lock:
-            out_P.copy_(self.v_P)
+            self._read(message_P)
             self._asked_at = self.cut
             return self.cut
 
-    def pull(self, mine_P: Tensor, theirs_P: Tensor, weight: float) -> None:
-        """v += weight (theirs - mine), by the answer to what `ask` began."""
+    def answer(self, message_P: Tensor, weight: float, cut: int) -> bool:
+        """Pull towards the snapshot in `message_P`, which becomes the pull, in one step.
+
+        Not across a cut: False, and nothing done.
+        """
         with self.lock:
+            if cut != self.cut:
+                return False
+            for weights, pulls, message in _chunks(self.weights_P, self.pulls_P, message_P):
+                own = weights + pulls if self.num_pulls else weights
+                pull = message.float()  # itself, where messages are float32
+                message.copy_(pull.sub_(own.to(message.dtype)).mul_(weight))
+                self._add(pulls, message.float(), 1)
             self.num_pulls += 1
-            for values_P in (self.v_P, *(recorded.values_P for recorded in self._open)):
-                for v, mine, theirs in _chunks(values_P, mine_P, theirs_P):
-                    _pull(v, mine, theirs, weight)
+            return True
+
+    def pull(self, message_P: Tensor) -> None:
+        """Move against the pull in `message_P`, which is the answer to what `ask` began."""
+        with self.lock:
+            for pulls, message in _chunks(self.pulls_P, message_P):
+                self._add(pulls, message.float(), -1)
+            self.num_pulls += 1
+            for recorded in self._open:
+                recorded.values_P.sub_(message_P)
             self._end()
 
     def refused(self) -> None:
@@ -85,54 +102,39 @@ class View:
         with self.lock:
             self._end()
 
-    def answer(self, theirs_P: Tensor, out_P: Tensor, weight: float, cut: int) -> bool:
-        """Snapshot into `out_P` and pull towards `theirs_P`, in one step; not across a cut: False, and nothing done."""
-        with self.lock:
-            if cut != self.cut:
-                return False
-            self.num_pulls += 1
-            for v, out, theirs in _chunks(self.v_P, out_P, theirs_P):
-                out.copy_(v)
-                _pull(v, out, theirs, weight)
-            return True
+    def update(self) -> int:
+        """Add to w what exchanges have pulled since the last call; returns how many there were.
 
-    def update(self, weights_P: Tensor) -> None:
-        """Add what the learner changed since the last update, and load the result into its `weights_P`.
-
-        Written as weights + (v - base), which leaves the weights as they are, bit for bit, where nobody exchanged.
+        Where nobody exchanged, w stays as it is, bit for bit.
         """
         with self.lock:
-            for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
-                weights += v.sub_(base)
-                v.copy_(weights)
-                base.copy_(weights)
-            self.num_pulls = 0
+            if self.num_pulls:
+                self.weights_P += self.pulls_P
+            return self._taken()
 
     def collect(self, out_P: Tensor) -> int:
-        """What exchanges have pulled since the last call, for the learner to add; returns how many there were.
+        """The same, and what was pulled is in `out_P` as well, for w to be added to where the learner computes.
 
         With `publish` this is an update in two halves, between which the learner computes on.
         """
         with self.lock:
-            for v, base, out in _chunks(self.v_P, self.base_P, out_P):
-                torch.sub(v, base, out=out)
-                base.copy_(v)
-            num_pulls, self.num_pulls = self.num_pulls, 0
-            return num_pulls
+            if self.num_pulls:
+                self.weights_P += out_P.copy_(self.pulls_P)
+            else:
+                out_P.zero_()
+            return self._taken()
 
     def publish(self, weights_P: Tensor) -> None:
-        """`weights_P` is what the learner has, with all that was collected: v becomes that with the pulls since."""
+        """w becomes `weights_P`: what the learner computes on, with all that was collected."""
         with self.lock:
-            for v, base, weights in _chunks(self.v_P, self.base_P, weights_P):
-                v.sub_(base).add_(weights)
-                base.copy_(weights)
+            self.weights_P.copy_(weights_P)
 
     def record(self, cut: int) -> Recorded:
         """v as it is now, for the checkpoint of `cut`, which every later exchange is behind."""
         with self.lock:
             spare_P, self._spare_P = self._spare_P, None
-            recorded = Recorded(torch.empty_like(self.v_P) if spare_P is None else spare_P)
-            recorded.values_P.copy_(self.v_P)
+            recorded = Recorded(torch.empty_like(self.weights_P) if spare_P is None else spare_P)
+            self._read(recorded.values_P)
             self.cut = cut
             if self._asked_at is None:
                 recorded.settled.set()
@@ -144,15 +146,29 @@ class View:
         """The memory of what was recorded serves the next one."""
         self._spare_P = values_P
 
+    def _read(self, out_P: Tensor) -> Tensor:
+        if not self.num_pulls:
+            return out_P.copy_(self.weights_P)
+        for out, weights, pulls in _chunks(out_P, self.weights_P, self.pulls_P):
+            out.copy_(weights + pulls)
+        return out_P
+
+    def _add(self, pulls: Tensor, pull: Tensor, sign: int) -> None:
+        """To a chunk of d. The first pull is written in the place of what is not read any more."""
+        if self.num_pulls:
+            pulls.add_(pull, alpha=sign)
+        else:
+            torch.mul(pull, sign, out=pulls)
+
+    def _taken(self) -> int:
+        num_pulls, self.num_pulls = self.num_pulls, 0
+        return num_pulls
+
     def _end(self) -> None:
         self._asked_at = None
         for recorded in self._open:
             recorded.settled.set()
         self._open.clear()
-
-
-def _pull(v: Tensor, mine: Tensor, theirs: Tensor, weight: float) -> None:
-    v.add_(theirs.float() - mine.float(), alpha=weight)
 
 
 def _chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:

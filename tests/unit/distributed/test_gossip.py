@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +119,45 @@ def test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs(message_type
     message = nbytes // (2 if message_type == "bf16" else 1)
     assert sent[::2] == [NUM_STEPS * message] * 2  # active: they ask
     assert sum(sent[1::2]) == NUM_STEPS * 2 * message  # passive: they answer, one or the other
+
+
+@pytest.mark.parametrize(("name", "settings"), [("adpsgd-fixed", {}), ("h-adpsgd", {"node_size": 1})])
+def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed(name: str, settings: dict[str, Any]) -> None:
+    answered: list[bool] = []
+
+    def run(world: World, model: nn.Module) -> None:
+        strategy: Any = build(name, world, model, settings)
+        strategy.start()
+        strategy.synchronise()
+        gossip = getattr(strategy.mixing, "outer", strategy.mixing)
+        if world.rank == 0:
+            gossip.begin()
+            world.barrier()
+            gossip.swap.drain()
+        else:
+            changed: list[bool] = []
+            step = strategy.update.apply
+
+            def slow() -> None:
+                world.barrier()  # the other one begins
+                end = time.monotonic() + 0.3
+                while not gossip.view.num_pulls and time.monotonic() < end:
+                    time.sleep(0.001)
+                answered.append(bool(gossip.view.num_pulls))
+                step()
+                changed.append(True)
+
+            strategy.update.apply = slow
+            give_gradients(model, np.random.default_rng(0))
+            strategy.step()
+            assert changed
+        world.barrier()
+        strategy.synchronise()
+        strategy.close()
+
+    with patch.object(hierarchical, "AveragedGradients", SameGradients):
+        at_once(run, worlds(2), [Net(), Net()])
+    assert answered == [False]
 
 
 def test_the_last_learner_left_exchanges_with_nobody() -> None:

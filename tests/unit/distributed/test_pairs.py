@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def connected(starts: Sequence[torch.Tensor]) -> list[Pairs]:
     for learner in learners:
         learner.view = View(learner.weights_P, torch.float32)
         learner.exchanger = Exchanger(learner.view, learner.weight)
-        learner.swap = HostSwap(learner.view, learner.weights_P, learner.exchanger)
+        learner.swap = HostSwap(learner.view, learner.exchanger)
     for learner in learners:
         assert learner.exchanger
         learner.exchanger.addresses = {
@@ -51,15 +52,16 @@ def test_an_update_waits_for_the_answer_however_late_it_is() -> None:
     active, passive = connected(starts)
     with passive.view.lock:  # keeps it from answering
         active.begin()
+        while active.view._asked_at is None:  # the thread has not begun it
+            time.sleep(0.001)
         active.weights_P += 10  # the step meanwhile
         step = threading.Thread(target=active.mix)
         step.start()
         time.sleep(0.05)
         assert step.is_alive()
-        assert active.view.base_P.tolist() == [0.0, 4.0]
     step.join(60)
     assert active.weights_P.tolist() == [11.0, 10.0]  # the mean, then the update
-    assert passive.view.v_P.tolist() == [1.0, 0.0]
+    assert passive.view.copy().tolist() == [1.0, 0.0]
     close([active, passive])
 
 
@@ -68,7 +70,7 @@ def test_a_passive_learner_begins_nothing_and_waits_for_nobody() -> None:
     passive.begin()
     with active.view.lock:
         cost = passive.mix()
-    assert (passive.view.v_P.tolist(), active.view.v_P.tolist()) == ([2.0], [0.0])
+    assert (passive.view.copy().tolist(), active.view.copy().tolist()) == ([2.0], [0.0])
     assert cost.partners == []
     close([active, passive])
 
@@ -80,14 +82,19 @@ def test_each_exchange_is_as_if_at_one_instant_whatever_the_delays(num_learners:
     learners = connected(starts)
     happened: list[tuple[int, int] | tuple[int, torch.Tensor]] = []
     log = threading.Lock()
+    unread: list[list[tuple[int, torch.Tensor]]] = [[] for _ in learners]  # updates that its last snapshot lacks
     for learner in learners:
-        _log_changes(learner, happened, log)
+        _log_exchanges(learner, happened, unread[learner.world.rank], log)
 
     def train(learner: Pairs) -> None:
         random = np.random.default_rng(learner.world.rank)
+        updates = happened if learner.world.rank % 2 else unread[learner.world.rank]
         for _ in range(NUM_STEPS):
             time.sleep(random.exponential(0.001))
-            learner.weights_P += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            update_P = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            with log, learner.changing():
+                learner.weights_P += update_P
+                updates.append((learner.world.rank, update_P.double()))
             learner.mix()
             learner.begin()
 
@@ -99,7 +106,7 @@ def test_each_exchange_is_as_if_at_one_instant_whatever_the_delays(num_learners:
     close(learners)
 
     views = starts.double()
-    for rank, what in happened:
+    for rank, what in [*happened, *itertools.chain(*unread)]:
         if isinstance(what, int):
             views[rank] = views[what] = (views[rank] + views[what]) / 2
         else:
@@ -107,30 +114,35 @@ def test_each_exchange_is_as_if_at_one_instant_whatever_the_delays(num_learners:
     num_exchanges = sum(isinstance(what, int) for _, what in happened)
     assert num_exchanges == (num_learners + 1) // 2 * NUM_STEPS
     for view, learner in zip(views, learners, strict=True):
-        torch.testing.assert_close(learner.view.v_P.double(), view, atol=1e-5, rtol=0)
+        torch.testing.assert_close(learner.view.copy().double(), view, atol=1e-5, rtol=0)
 
 
-def _log_changes(
-    learner: Pairs, happened: list[tuple[int, int] | tuple[int, torch.Tensor]], log: threading.Lock
+def _log_exchanges(
+    learner: Pairs,
+    happened: list[tuple[int, int] | tuple[int, torch.Tensor]],
+    unread: list[tuple[int, torch.Tensor]],
+    log: threading.Lock,
 ) -> None:
-    """Put what changes the view of `learner` behind `happened`: at the instant of the answer, and of an update."""
+    """Put exchanges that `learner` answers behind `happened`, at the instant of the answer; what is `unread`, before it
+    asks, since nobody reads its view but by its snapshots."""
     view, rank = learner.view, learner.world.rank
-    answer, update = view.answer, view.update
+    answer, ask = view.answer, view.ask
 
-    def logged_answer(theirs_P: torch.Tensor, out_P: torch.Tensor, weight: float, cut: int) -> bool:
+    def logged_answer(message_P: torch.Tensor, weight: float, cut: int) -> bool:
         with log:
-            asker = next(iter(np.flatnonzero([bool((theirs_P == mine).all()) for mine in _asked.values()])))
+            asker = next(iter(np.flatnonzero([bool((message_P == mine).all()) for mine in _asked.values()])))
             happened.append((list(_asked)[asker], rank))
-            return answer(theirs_P, out_P, weight, cut)
+            return answer(message_P, weight, cut)
 
-    def logged_update(weights_P: torch.Tensor) -> None:
+    def logged_ask(message_P: torch.Tensor) -> int:
         with log:
-            happened.append((rank, weights_P.double() - view.base_P.double()))
-            update(weights_P)
+            happened.extend(unread)
+            unread.clear()
+            return ask(message_P)
 
-    view.answer, view.update = logged_answer, logged_update  # type: ignore[method-assign]
+    view.answer, view.ask = logged_answer, logged_ask  # type: ignore[method-assign]
     assert learner.exchanger
-    _asked[rank] = learner.exchanger.messages.asked_P
+    _asked[rank] = learner.exchanger.message.values_P
 
 
 _asked: dict[int, torch.Tensor] = {}  # learner -> the snapshot that it sent last

@@ -12,7 +12,8 @@ import torch
 from fake_gpu import fake_gpu
 from torch import Tensor
 
-from asrtool.distributed.swap import swap_of
+from asrtool.distributed import transfer
+from asrtool.distributed.swap import GpuSwap
 from asrtool.distributed.view import View
 
 NUM_VALUES = 7
@@ -39,10 +40,9 @@ class Direct:
 
     def begin(self, neighbour: int) -> bool:
         self.check()
-        mine_P, theirs_P = torch.empty_like(self.view.v_P), torch.empty_like(self.view.v_P)
-        cut = self.view.ask(mine_P)
-        self.views[neighbour].answer(mine_P, theirs_P, 1 / 3, cut)
-        self.view.pull(mine_P, theirs_P, 1 / 3)
+        message_P = torch.empty(NUM_VALUES)
+        self.views[neighbour].answer(message_P, 1 / 3, self.view.ask(message_P))
+        self.view.pull(message_P)
         return True
 
 
@@ -50,9 +50,10 @@ def swaps(num: int) -> list[Any]:
     """So many learners with other weights each."""
     random = torch.Generator().manual_seed(0)
     weights = [torch.randn(NUM_VALUES, generator=random) for _ in range(num)]
-    views = [View(own_P, torch.float32) for own_P in weights]
+    views = [View(own_P.clone(), torch.float32) for own_P in weights]
     exchangers = [Direct(view, views) for view in views]
-    return [swap_of(*parts) for parts in zip(views, weights, exchangers, strict=True)]  # type: ignore[arg-type]
+    parts = zip(views, weights, exchangers, map(transfer.side_stream, weights), strict=True)
+    return [GpuSwap(*of_one) for of_one in parts]  # type: ignore[arg-type]
 
 
 def train(learners: list[Any], num_steps: int, drain: bool) -> Tensor:
@@ -81,19 +82,21 @@ def settle(learners: list[Any]) -> None:
 def test_an_update_in_two_halves_has_the_bits_of_one_in_one() -> None:
     random = torch.Generator().manual_seed(3)
     halves, whole = (View(torch.zeros(NUM_VALUES), torch.float32) for _ in range(2))
-    halves_P, whole_P, pulls_P = torch.zeros(NUM_VALUES), torch.zeros(NUM_VALUES), torch.empty(NUM_VALUES)
+    halves_P, whole_P, pulls_P = torch.zeros(NUM_VALUES), whole.weights_P, torch.empty(NUM_VALUES)
     for _ in range(20):
         update_P, theirs_P = torch.randn(2, NUM_VALUES, generator=random)
         for view in (halves, whole):
-            view.answer(theirs_P, torch.empty(NUM_VALUES), 1 / 3, 0)
+            view.answer(theirs_P.clone(), 1 / 3, 0)
         whole_P += update_P
-        whole.update(whole_P)
+        assert whole.update() == 1
+        before_P = halves.copy()
         assert halves.collect(pulls_P) == 1
+        assert torch.equal(halves.copy(), before_P)
         halves_P += update_P
         halves_P += pulls_P
         halves.publish(halves_P)
         assert torch.equal(halves_P, whole_P)
-        assert torch.equal(halves.v_P, whole.v_P)
+        assert torch.equal(halves.copy(), whole.copy())
 
 
 @pytest.mark.parametrize("drain", [True, False])
@@ -109,13 +112,13 @@ def test_the_mean_moves_by_the_updates_alone_however_late_copies_are(drain: bool
     after_P = torch.stack([learner.weights_P for learner in learners]).mean(0)
     np.testing.assert_allclose(after_P, before_P + updates_P, atol=1e-4)
     for learner in learners:
-        np.testing.assert_allclose(learner.view.v_P, learner.weights_P, atol=1e-5)
+        np.testing.assert_allclose(learner.view.copy(), learner.weights_P, atol=1e-5)
 
 
 def test_the_computing_thread_waits_for_no_copy() -> None:
     learner, other = swaps(2)
     learner.stream.free.clear()
-    other_P = other.view.v_P.clone()
+    other_P = other.view.copy()
     assert learner.swap() == 0
     assert learner.begin(1)
     weights_P = learner.weights_P.clone()
@@ -159,13 +162,12 @@ def test_a_record_does_not_wait_for_the_exchange_under_way() -> None:
     learner.begin(1)
     learner.weights_P += 1
     learner.publish()
-    with learner.view.lock:
-        np.testing.assert_allclose(learner.view.base_P, learner.weights_P)
+    np.testing.assert_allclose(learner.view.weights_P, learner.weights_P)
     learner.exchanger.idle.set()
     settle([learner, other])
     for each in (learner, other):
         each.close()
-    np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
+    np.testing.assert_allclose(learner.view.copy(), learner.weights_P, rtol=1e-6)
 
 
 def test_a_trip_is_under_way_until_its_thread_asks_for_the_next() -> None:
@@ -197,9 +199,8 @@ def test_one_that_begins_no_exchange_publishes_and_takes_what_others_pulled() ->
     learner.swap()
     assert learner.begin(None)
     learner.drain()
-    with learner.view.lock:
-        np.testing.assert_allclose(learner.view.v_P, learner.weights_P, rtol=1e-6)
-    expected_P = learner.weights_P + (other.view.v_P - learner.weights_P) / 3
+    np.testing.assert_allclose(learner.view.copy(), learner.weights_P, rtol=1e-6)
+    expected_P = learner.weights_P + (other.view.copy() - learner.weights_P) / 3
     other.exchanger.begin(0)
     for _ in range(2):  # the first trip fetches what the second swap adds
         learner.swap()

@@ -16,7 +16,7 @@ import zmq
 
 from asrtool import registry
 from asrtool.distributed.exchange import Exchanger
-from asrtool.distributed.messages import Messages, map_messages
+from asrtool.distributed.message import Message, map_message
 from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring, right_neighbour
 from asrtool.distributed.view import Recorded, View
 
@@ -28,66 +28,85 @@ every_message = pytest.mark.parametrize("message_type", [torch.float32, torch.bf
 def test_exchanges_of_the_same_weights_mix_by_the_matrix_of_the_ring() -> None:
     starts = torch.randn(5, NUM_PARAMETERS)
     ring = random_ring(5, step=3, seed=1)
-    views = [View(start, torch.float32) for start in starts]
-    snapshots = starts.clone()
+    views = [View(start.clone(), torch.float32) for start in starts]
     for learner, view in enumerate(views):
         neighbour = right_neighbour(ring, learner)
-        view.pull(snapshots[learner], snapshots[neighbour], EDGE_WEIGHT)
-        views[neighbour].pull(snapshots[neighbour], snapshots[learner], EDGE_WEIGHT)
+        pull_P = EDGE_WEIGHT * (starts[learner] - starts[neighbour])
+        view.pull(pull_P)
+        views[neighbour].pull(-pull_P)
     expected = starts.double().T @ torch.from_numpy(mixing_matrix(ring))
-    torch.testing.assert_close(torch.stack([view.v_P for view in views]).T.double(), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.stack([view.copy() for view in views]).T.double(), expected, atol=1e-6, rtol=0)
 
 
 @every_message
 def test_the_changes_of_an_exchange_cancel(message_type: torch.dtype) -> None:
     asks, answers = (View(torch.randn(NUM_PARAMETERS), message_type) for _ in range(2))
-    mean = (asks.v_P.double() + answers.v_P.double()) / 2
-    mine, theirs = (torch.empty(NUM_PARAMETERS, dtype=message_type) for _ in range(2))
-    cut = asks.ask(mine)
-    asks.update(asks.base_P + 1)  # while the message travels
-    assert answers.answer(mine, theirs, EDGE_WEIGHT, cut)
-    asks.pull(mine, theirs, EDGE_WEIGHT)
-    torch.testing.assert_close((asks.v_P.double() + answers.v_P.double()) / 2, mean + 0.5, atol=1e-6, rtol=0)
+    asked_P, answered_P = asks.copy(), answers.copy()
+    message_P = torch.empty(NUM_PARAMETERS, dtype=message_type)
+    for round_trip in range(3):  # the second and third add to what was pulled before
+        cut = asks.ask(message_P)
+        if round_trip == 1:
+            asks.weights_P += 1  # while the message travels
+        assert answers.answer(message_P, EDGE_WEIGHT, cut)
+        asks.pull(message_P)
+    mean_P = (asked_P.double() + answered_P.double()) / 2 + 0.5
+    torch.testing.assert_close((asks.copy().double() + answers.copy().double()) / 2, mean_P, atol=1e-6, rtol=0)
+    assert (asks.copy() - answers.copy()).std() < (asked_P - answered_P).std() / 10
+    assert (asks.num_pulls, answers.num_pulls) == (3, 3)
+
+
+def test_learners_of_the_same_weights_pull_at_nothing_also_by_rounded_messages() -> None:
+    weights_P = torch.randn(NUM_PARAMETERS)
+    asks, answers = (View(weights_P.clone(), torch.bfloat16) for _ in range(2))
+    message_P = torch.empty(NUM_PARAMETERS, dtype=torch.bfloat16)
+    assert answers.answer(message_P, EDGE_WEIGHT, asks.ask(message_P))
+    asks.pull(message_P)
+    assert torch.equal(asks.copy(), weights_P)
+    assert torch.equal(answers.copy(), weights_P)
 
 
 def test_an_update_is_added_to_what_was_pulled_meanwhile_and_loaded() -> None:
-    view = View(torch.zeros(3), torch.float32)
     weights = torch.zeros(3)
-    view.pull(torch.zeros(3), torch.tensor([3.0, 0.0, 0.0]), EDGE_WEIGHT)
+    view = View(weights, torch.float32)
+    view.pull(torch.tensor([-1.0, 0.0, 0.0]))
     weights += torch.tensor([0.0, 5.0, 0.0])
-    assert view.num_pulls == 1
-    view.update(weights)
-    assert view.num_pulls == 0  # since then, which is how stale the next gradient is
-    assert weights.tolist() == view.v_P.tolist() == [1.0, 5.0, 0.0]
-    view.update(weights)
+    assert view.copy().tolist() == [1.0, 5.0, 0.0]
+    assert view.update() == 1  # which is how stale the next gradient is
+    assert weights.tolist() == view.copy().tolist() == [1.0, 5.0, 0.0]
+    assert view.update() == 0
     assert weights.tolist() == [1.0, 5.0, 0.0]
+    view.pull(torch.tensor([0.0, 0.0, 2.0]))  # in the place of the first
+    assert view.update() == 1
+    assert weights.tolist() == [1.0, 5.0, -2.0]
 
 
 @every_message
 @pytest.mark.parametrize("ring", registry.names("ring"))
 def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, message_type: torch.dtype) -> None:
     starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
-    views = [View(start, message_type) for start in starts]
+    views = [View(start.clone(), message_type) for start in starts]
     exchangers = connected(views)
     updates = torch.zeros(NUM_LEARNERS, NUM_PARAMETERS, dtype=torch.float64)
 
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
-        weights = starts[learner].clone()
+        weights = views[learner].weights_P
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             time.sleep(random.exponential(0.001))
-            before = weights.clone()
-            weights += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
-            updates[learner] += weights.double() - before.double()
-            views[learner].update(weights)
+            update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            with views[learner].lock:
+                before = weights.clone()
+                weights += update
+                updates[learner] += weights.double() - before.double()
+            views[learner].update()
         exchangers[learner].finish()
 
     run_all(learn)
     for exchanger in exchangers:
         exchanger.close()
     assert min(len(exchanger.partners) for exchanger in exchangers) > NUM_STEPS / 20
-    weights = torch.stack([view.v_P for view in views]).double()
+    weights = torch.stack([view.copy() for view in views]).double()
     expected = (starts.double() + updates).mean(dim=0)
     assert (weights.mean(dim=0) - expected).norm() < 1e-6 * expected.norm()
     apart = (starts.double() + updates).std(dim=0).mean()
@@ -99,7 +118,7 @@ def test_a_learner_alone_on_its_computation_still_answers() -> None:
     first, second = connected(views)
     assert first.begin(1)
     first.finish()  # the second learner did nothing
-    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
     first.close()
     second.close()
 
@@ -121,23 +140,25 @@ def test_while_an_exchange_is_under_way_no_other_begins() -> None:
 def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type: torch.dtype) -> None:
     """The mean of it has moved by the updates before the cut of each, at each of three cuts."""
     starts = torch.randn(NUM_LEARNERS, NUM_PARAMETERS, generator=torch.Generator().manual_seed(0))
-    views = [View(start, message_type) for start in starts]
+    views = [View(start.clone(), message_type) for start in starts]
     exchangers = connected(views)
     recorded: dict[tuple[int, int], tuple[Recorded, torch.Tensor]] = {}
 
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
         cuts = {20 + 60 * cut + int(random.integers(30)): cut + 1 for cut in range(3)}
-        weights, updated = starts[learner].clone(), starts[learner].double()
+        weights, updated = views[learner].weights_P, starts[learner].double()
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(random_ring(NUM_LEARNERS, step, 7), learner))
             time.sleep(random.exponential(0.001) * (step not in cuts))
             if step in cuts:
                 recorded[cuts[step], learner] = views[learner].record(cuts[step]), updated.clone()
-            before = weights.clone()
-            weights += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
-            updated += weights.double() - before.double()
-            views[learner].update(weights)
+            update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+            with views[learner].lock:
+                before = weights.clone()
+                weights += update
+                updated += weights.double() - before.double()
+            views[learner].update()
         exchangers[learner].finish()
 
     run_all(learn)
@@ -158,12 +179,12 @@ def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(mes
     """By hand: ask, answer, record twice, pull; the other records behind its answer."""
     starts = torch.tensor([[0.0, 3.0], [6.0, -3.0]])
     asks, answers = (View(start, message_type) for start in starts)
-    mine, theirs = (torch.empty(2, dtype=message_type) for _ in range(2))
-    assert answers.answer(mine, theirs, EDGE_WEIGHT, asks.ask(mine))
+    message_P = torch.empty(2, dtype=message_type)
+    assert answers.answer(message_P, EDGE_WEIGHT, asks.ask(message_P))
     first, second = asks.record(1), asks.record(2)
     assert not first.settled.is_set()
     assert not second.settled.is_set()
-    asks.pull(mine, theirs, EDGE_WEIGHT)
+    asks.pull(message_P)
     assert first.settled.is_set()
     assert second.settled.is_set()
     other = answers.record(2)
@@ -171,22 +192,22 @@ def test_an_exchange_under_way_changes_what_its_asker_has_recorded_meanwhile(mes
     for found in (first, second):
         assert found.values_P.tolist() == pytest.approx([2.0, 1.0])
     assert other.values_P.tolist() == pytest.approx([4.0, -1.0])
-    asks.pull(mine, theirs, EDGE_WEIGHT)  # a later one
+    asks.pull(message_P)  # a later one
     assert first.values_P.tolist() == pytest.approx([2.0, 1.0])
 
 
 @pytest.mark.parametrize("recorded_first", ["asks", "answers"])
 def test_an_exchange_across_a_cut_is_refused(recorded_first: str) -> None:
     views = {"asks": View(torch.zeros(3), torch.float32), "answers": View(torch.ones(3), torch.float32)}
-    mine, theirs = torch.empty(3), torch.empty(3)
+    message_P = torch.empty(3)
     early = views[recorded_first].record(1)
-    assert not views["answers"].answer(mine, theirs, EDGE_WEIGHT, views["asks"].ask(mine))
+    assert not views["answers"].answer(message_P, EDGE_WEIGHT, views["asks"].ask(message_P))
     late = views["asks"].record(2)
     assert not late.settled.is_set()
     views["asks"].refused()
     assert late.settled.is_set()
     assert early.values_P.tolist() == ([0.0] * 3 if recorded_first == "asks" else [1.0] * 3)
-    assert (views["asks"].v_P.tolist(), views["answers"].v_P.tolist()) == ([0.0] * 3, [1.0] * 3)
+    assert (views["asks"].copy().tolist(), views["answers"].copy().tolist()) == ([0.0] * 3, [1.0] * 3)
 
 
 @pytest.mark.parametrize("recorded_first", [0, 1])
@@ -197,12 +218,12 @@ def test_who_has_recorded_and_who_has_not_exchange_nothing_until_both_have(recor
     assert first.begin(1)
     first.finish()
     assert (first.partners, first.num_refused) == ([], 1)
-    assert [view.v_P[0].item() for view in views] == [0.0, 3.0]
+    assert [view.copy()[0].item() for view in views] == [0.0, 3.0]
     views[1 - recorded_first].record(1)
     assert first.begin(1)
     first.finish()
     assert (first.partners, first.num_refused) == ([1], 1)
-    assert [view.v_P[0].item() for view in views] == pytest.approx([1.0, 2.0])
+    assert [view.copy()[0].item() for view in views] == pytest.approx([1.0, 2.0])
     first.close()
     second.close()
 
@@ -213,7 +234,7 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     lost: set[int] = set()
     exchangers[0].is_live = lambda learner: learner not in lost
     with views[1].lock:  # keeps it from answering, as if it were dead
-        asked_in = exchangers[0].messages
+        asked_in = exchangers[0].message
         assert exchangers[0].begin(1)
         while views[0]._asked_at is None:  # the thread has not begun it
             time.sleep(0.001)
@@ -223,12 +244,12 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
         exchangers[0].finish()
         assert recorded.settled.is_set()
         assert (exchangers[0].partners, exchangers[0].num_refused) == ([], 1)
-    assert exchangers[0].messages.answer_P.data_ptr() != asked_in.answer_P.data_ptr()  # where the late answer is
+    assert exchangers[0].message.values_P.data_ptr() != asked_in.values_P.data_ptr()  # where the late answer is
     views[2].record(1)
     assert exchangers[0].begin(2)
     exchangers[0].finish()
     assert exchangers[0].partners == [2]
-    assert [views[rank].v_P[0].item() for rank in (0, 2)] == pytest.approx([2.0, 4.0])
+    assert [views[rank].copy()[0].item() for rank in (0, 2)] == pytest.approx([2.0, 4.0])
     assert recorded.values_P.tolist() == [0.0] * 10
     assert list(exchangers[0].requests) == [2]
     for exchanger in exchangers:
@@ -265,9 +286,8 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
         assert first.begin(1)
         first.finish()
     apart = (1 - 2 * EDGE_WEIGHT) ** 2
-    assert [view.v_P[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
+    assert [view.copy()[0].item() for view in views] == pytest.approx([(1 - apart) / 2, (1 + apart) / 2], rel=5e-3)
     assert first.requests[1].get(zmq.LAST_ENDPOINT).startswith(scheme)
-    assert (second.answer_P is None) == (machine is None)  # what a socket sends from
     assert len(second.seen) == (machine is None)
     first.close()
     second.close()
@@ -275,68 +295,51 @@ def test_learners_of_one_machine_exchange_by_memory_and_others_by_tcp(
 
 def test_the_memory_of_those_that_are_gone_is_given_back_once_another_comes() -> None:
     exchangers = connected([View(torch.full((10,), float(i)), torch.float32) for i in range(3)])
-    if not exchangers[0].messages.path:
+    if not exchangers[0].message.path:
         pytest.skip("not on Linux")
     for learner in (0, 2):
         assert exchangers[learner].begin(1)
         exchangers[learner].finish()
-        assert [path for path, _ in exchangers[1].seen.values()] == [exchangers[learner].messages.path]
+        assert [path for path, _ in exchangers[1].seen.values()] == [exchangers[learner].message.path]
         exchangers[learner].close()
     exchangers[1].close()
 
 
 @pytest.mark.parametrize("seen_as", ["/proc/self/fd/none", "FILE", ""])
-def test_who_cannot_see_the_memory_of_another_gets_its_snapshots_sent(seen_as: str, tmp_path: Path) -> None:
+def test_who_cannot_see_the_memory_of_another_gets_its_message_sent(seen_as: str, tmp_path: Path) -> None:
     (tmp_path / "FILE").touch()
     seen_as = seen_as.replace("FILE", str(tmp_path / "FILE"))
     views = [View(torch.full((10,), float(i)), torch.float32) for i in range(2)]
     first, second = connected(views)
-    own, first.messages.path = first.messages.path, seen_as and f"{seen_as}:0-0"
+    own, first.message.path = first.message.path, seen_as and f"{seen_as}:0-0"
     num_unseen = bool(seen_as)  # of the first try
     for _ in range(num_unseen + 1):
         assert first.begin(1)
         first.finish()
     assert (first.partners, first.num_refused) == ([1], num_unseen)
-    assert [view.v_P[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
-    assert second.answer_P is not None
-    first.messages.path = own
+    assert [view.copy()[0].item() for view in views] == pytest.approx([EDGE_WEIGHT, 1 - EDGE_WEIGHT])
+    first.message.path = own
     first.close()
     second.close()
 
 
-def test_the_memory_of_messages_is_freed_and_another_file_of_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
-    messages = Messages(1000, torch.float32)
-    if not messages.path:
+def test_the_memory_of_a_message_is_freed_and_another_file_of_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
+    message = Message(1000, torch.float32)
+    if not message.path:
         pytest.skip("not on Linux")
-    seen = map_messages(messages.path, 1000, torch.float32)
-    assert seen
-    seen[0].fill_(2)
-    assert messages.asked_P.tolist() == [2.0] * 1000
-    assert messages.answer_P.tolist() == [0.0] * 1000
-    path, number = messages.path, messages.file
-    messages.close()
-    messages.close()  # a second time it is nothing: the number may be that of another file by then
-    assert map_messages(path, 1000, torch.float32) is None
+    seen_P = map_message(message.path, 1000, torch.float32)
+    assert seen_P is not None
+    seen_P.fill_(2)
+    assert message.values_P.tolist() == [2.0] * 1000
+    path, number = message.path, message.file
+    message.close()
+    message.close()  # a second time it is nothing: the number may be that of another file by then
+    assert map_message(path, 1000, torch.float32) is None
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     if other != number:
         os.dup2(other, number)
         os.close(other)
-    assert map_messages(path, 1000, torch.float32) is None
+    assert map_message(path, 1000, torch.float32) is None
     os.close(number)
-    seen[1].fill_(3)  # who has mapped it may write late
-    assert messages.answer_P.tolist() == [3.0] * 1000
-
-
-def test_an_answer_that_is_still_under_way_keeps_its_memory() -> None:
-    """Who asked may be lost, and not take it."""
-
-    class Untaken:
-        def wait(self, seconds: float) -> None:
-            raise zmq.NotDone
-
-    (exchanger,) = connected([View(torch.zeros(10), torch.float32)])
-    first_P = exchanger._answer_memory()
-    assert exchanger._answer_memory() is first_P
-    exchanger.answered = Untaken()  # type: ignore[assignment]
-    assert exchanger._answer_memory() is not first_P
-    exchanger.close()
+    seen_P.fill_(3)  # who has mapped it may write late
+    assert message.values_P.tolist() == [3.0] * 1000

@@ -103,14 +103,14 @@ class InLockStep:
         self.world = World()
 
     def begin(self, neighbour: int) -> bool:
-        mine_P = self.view.v_P.clone()
+        mine_P = self.view.copy()
         begun = self.world.gather((neighbour, mine_P))
         for learner, (partner, theirs_P) in enumerate(begun):
             if learner == self.world.rank:
-                self.view.pull(mine_P, begun[partner][1], self.weight)
+                self.view.pull(self.weight * (mine_P - begun[partner][1]))
                 self.partners.append(partner)
             if partner == self.world.rank:
-                self.view.pull(mine_P, theirs_P, self.weight)
+                self.view.pull(self.weight * (mine_P - theirs_P))
         return True
 
     def take_partners(self) -> list[int]:
@@ -132,13 +132,13 @@ class InTurn(InLockStep):
 
     def begin(self, neighbour: int | None) -> bool:
         """All learners call this, those that begin no exchange with None."""
-        begun = self.world.gather((neighbour, self.view.v_P.clone()))
+        begun = self.world.gather((neighbour, self.view.copy()))
         values = [v_P for _, v_P in begun]
         for learner, (partner, _) in enumerate(begun):
             if partner is not None:
                 for here, there in ((learner, partner), (partner, learner)):
                     if here == self.world.rank:
-                        self.view.pull(values[here], values[there], self.weight)
+                        self.view.pull(self.weight * (values[here] - values[there]))
                 values[learner] = values[partner] = (values[learner] + values[partner]) / 2
         return True
 

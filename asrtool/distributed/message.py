@@ -1,7 +1,7 @@
-"""The two messages of an exchange in memory that learners of the same machine read and write in place.
+"""The message of an exchange in memory that learners of the same machine read and write in place.
 
-A learner has one exchange of its own under way at a time, so it keeps memory for two messages: the snapshot it asks
-with, and the answer. A neighbour that can map that memory reads the one and writes the other there, and nothing is
+A learner has one exchange of its own under way at a time, so it keeps memory for one message: the snapshot it asks
+with, which the answer takes the place of. A neighbour that can map that memory reads and writes there, and nothing is
 copied through a socket. The memory has no name in any folder: the system frees it with the last process that maps it.
 """
 
@@ -14,46 +14,45 @@ import torch
 from torch import Tensor
 
 
-class Messages:
-    """`asked_P` and `answer_P`, of the type of messages; `path` is where others find them, empty where they cannot."""
+class Message:
+    """`values_P`, of the type of messages; `path` is where others find them, empty where they cannot."""
 
     def __init__(self, num_values: int, message_type: torch.dtype) -> None:
         self.path, self.file = "", -1
         if hasattr(os, "memfd_create"):  # Linux alone
             self.file = os.memfd_create("asrtool")
             self.path = _identified(f"/proc/{os.getpid()}/fd/{self.file}")
-            self.asked_P, self.answer_P = _map(self.path, num_values, message_type)
+            self.values_P = _map(self.path, num_values, message_type)
         else:
-            self.asked_P, self.answer_P = torch.zeros(2, num_values, dtype=message_type)
+            self.values_P = torch.empty(num_values, dtype=message_type)
+        self.values_P.zero_()  # takes the memory now, and not in the first steps
 
     def close(self) -> None:
-        """Nobody maps them anew; the memory stays for those that have."""
+        """Nobody maps it anew; the memory stays for those that have."""
         if self.path:
             os.close(self.file)
             self.path = ""
 
 
-def map_messages(path: str, num_values: int, message_type: torch.dtype) -> tuple[Tensor, Tensor] | None:
-    """`asked_P` and `answer_P` of another learner; None where this process cannot see them."""
+def map_message(path: str, num_values: int, message_type: torch.dtype) -> Tensor | None:
+    """That of another learner; None where this process cannot see it."""
     with contextlib.suppress(OSError, RuntimeError):  # torch raises the second
         return _map(path, num_values, message_type)
     return None
 
 
 def is_there(path: str) -> bool:
-    """Whether a learner still has messages at `path`, for others to map."""
+    """Whether a learner still has a message at `path`, for others to map."""
     with contextlib.suppress(OSError):
         return _identified(path.rpartition(":")[0]) == path
     return False
 
 
-def _map(path: str, num_values: int, message_type: torch.dtype) -> tuple[Tensor, Tensor]:
+def _map(path: str, num_values: int, message_type: torch.dtype) -> Tensor:
     file, _, _ = path.rpartition(":")
     if _identified(file) != path:  # processes of another container have other numbers
         raise FileNotFoundError(path)
-    # It is zero, and takes no memory, where nothing was written.
-    both_P = torch.from_file(file, shared=True, size=2 * num_values, dtype=message_type)
-    return both_P[:num_values], both_P[num_values:]
+    return torch.from_file(file, shared=True, size=num_values, dtype=message_type)
 
 
 def _identified(file: str) -> str:
