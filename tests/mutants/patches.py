@@ -303,6 +303,20 @@ PATCHES = (
         (TEST_MEMBERS,),
     ),
     Patch(
+        "what-was-given-to-a-cut-without-a-checkpoint-in-no-ledger",
+        ASSEMBLY,
+        "{rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None",
+        "None",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "records-of-the-learner-in-the-place-of-this-one",
+        CUTS,
+        "result.behind.get(self.world.rank, 0)",
+        "result.behind.get(self.world.place, 0)",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
         "unevaluated-checkpoints-of-the-first-before-forgotten",
         "asrtool/train/snapshots.py",
         "        self.assembler.submit(self.assembly.evaluate_left)\n",
