@@ -12,10 +12,19 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from asrtool.errors import AsrtoolError
 from asrtool.parent import fork_child, name_process
+
+TASKS = Path("/proc/self/task")  # the threads of this process, on Linux
+ENDED_S = 5.0  # within which the kernel forgets a thread that has been joined
+POLL_S = 0.01
 
 
 @dataclass
@@ -47,9 +56,10 @@ class Forked:
 def fork_learners(num: int) -> list[Forked]:
     """Fork `num` processes, which end with this one; none are returned in these, once each has its environment.
 
-    This process is to have one thread. Signals to stop wait until `asrtool.parent.on_stop`. `ps` shows the learners as
-    `learner R`.
+    Signals to stop wait until `asrtool.parent.on_stop`. `ps` shows the learners as `learner R`. AsrtoolError where this
+    process has further threads.
     """
+    _check_threads()
     learners: list[Forked] = []
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as some schedulers do, cannot wait for a child
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
@@ -69,6 +79,45 @@ def fork_learners(num: int) -> list[Forked]:
         os.close(reading)
         learners.append(Forked(process, writing))
     return learners
+
+
+def _check_threads() -> None:
+    """AsrtoolError where there are others: a learner would not have them, and wait for ever for what they hold."""
+    found = [_describe(thread) for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if not found and (num := _count_native()):
+        found = [f"{num} of OpenMP or another library"]
+    if found:
+        raise AsrtoolError(
+            f"learners were to be forked, which copies no threads, and there are some: {', '.join(found)}; expected "
+            "that no module starts one when it is imported",
+            "have your own components start threads, and compute, in a function, or start learners by torchrun",
+        )
+
+
+def _describe(thread: threading.Thread) -> str:
+    """Its name, and the file that it runs where that is in Python."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    files = [inner.f_code.co_filename for inner, _ in traceback.walk_stack(frame)] if frame else []
+    own = [file for file in files if file != threading.__file__]
+    return f"{thread.name} of {own[-1]}" if own else thread.name
+
+
+def _count_native() -> int:
+    """Threads that are left beside this one after a fork, before which libraries such as OpenBLAS end theirs."""
+    if not TASKS.exists() or _count_others() == 0:
+        return 0
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    until = time.monotonic() + ENDED_S
+    while _count_others() and time.monotonic() < until:
+        time.sleep(POLL_S)
+    return _count_others()
+
+
+def _count_others() -> int:
+    return len(os.listdir(TASKS)) - 1
 
 
 def _begin(pipe: int) -> None:

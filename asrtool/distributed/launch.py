@@ -34,7 +34,8 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
 
     In this process False, once all have ended well. Here it raises AsrtoolError naming the learner that failed first,
     and what it had not trained, by `describe_untrained`(rank). A signal that stopped all is raised again here, once
-    they have saved a checkpoint and exited. In a learner, AsrtoolError where this process had begun to use CUDA.
+    they have saved a checkpoint and exited. AsrtoolError also where this process has threads, before any is forked, and
+    in a learner where it had begun to use CUDA.
     """
     learners = fork_learners(num_learners)
     if not learners:

@@ -366,6 +366,31 @@ PATCHES = (
         (TEST_SUPERVISOR,),
     ),
     Patch(
+        "learners-forked-beside-threads-of-python",
+        FORKED,
+        "if not found and (num := _count_native()):",
+        "found = []\n    if num := _count_native():",
+        (f"{TEST_START}::test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused",),
+    ),
+    Patch(
+        "learners-forked-beside-threads-of-openmp",
+        FORKED,
+        "    return _count_others()\n\n\ndef",
+        "    return 0\n\n\ndef",
+        (f"{TEST_START}::test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused",),
+    ),
+    Patch(
+        "threads-counted-that-end-at-a-fork",
+        FORKED,
+        """    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+""",
+        "",
+        (f"{TEST_START}::test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse",),
+    ),
+    Patch(
         "learner-keeps-pipes-of-others-open",
         FORKED,
         "for other in (writing, *(learner.pipe for learner in learners)):",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from asrtool.distributed.forked import TASKS
 
 WAIT_S = 60
 BEGIN = """
@@ -119,3 +122,43 @@ def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None
     ended = run(bad.format(act="pass"))
     assert ended.stderr.count("error: CUDA was in use before learners were forked") == 2
     assert "see its message above" in ended.stderr
+
+
+def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A launch by a process that has imported a module of this `code`; each of two learners writes a word."""
+    (tmp_path / "own_component.py").write_text(code)
+    script = LAUNCH.replace("\ntry:", "\nimport own_component\ntry:").format(act='os.write(1, b"trains ")')
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", **variables}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=WAIT_S
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (
+            "import threading\ndef watch(): threading.Event().wait()\n"
+            "threading.Thread(target=watch, name='watcher', daemon=True).start()",
+            r"there are some: watcher of \S+/own_component\.py; expected",
+        ),
+        pytest.param(
+            "import torch\ntorch.set_num_threads(2)\ntorch.ones(10**6).exp()",
+            r"there are some: \d+ of OpenMP or another library; expected",
+            marks=pytest.mark.skipif(not TASKS.exists(), reason="counts threads in /proc"),
+        ),
+    ],
+)
+def test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused(code: str, found: str, tmp_path: Path) -> None:
+    """A learner would wait for what they hold."""
+    ended = launch_after(code, tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.match(rf"error: learners were to be forked, which copies no threads, and {found}", ended.stderr), ended
+    assert "or start learners by torchrun" in ended.stderr
+
+
+def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    """Those of numpy's OpenBLAS, on a machine of several cores."""
+    code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"
+    ended = launch_after(code, tmp_path, OMP_NUM_THREADS="2")
+    assert (ended.returncode, ended.stdout) == (0, "trains trains "), ended.stderr
