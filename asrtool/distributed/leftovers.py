@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from asrtool.distributed.members import Left, Members
-from asrtool.distributed.together import Together
+from asrtool.distributed.sync_group import SyncGroup
 from asrtool.distributed.world import World
 
 POLL_S = 0.1
@@ -42,7 +42,7 @@ class Leftovers:
         self.find_missing = find_missing
         self._num_claimed = 0  # of the list, by this learner or others
 
-    def take(self, group: Together) -> Iterator[Sequence[Left]]:
+    def take(self, group: SyncGroup) -> Iterator[Sequence[Left]]:
         """Those of which there is word now, by steps of the sync group."""
         while left := group.share(lambda: self._claim(group.size)):
             yield left
@@ -58,7 +58,7 @@ class Leftovers:
                 claimed.append(left)
         return claimed
 
-    def wait(self, stopped: bool, group: Together) -> Iterator[Sequence[Left]]:
+    def wait(self, stopped: bool, group: SyncGroup) -> Iterator[Sequence[Left]]:
         """Behind the last round: those of which there is word before the training ends. `stopped`: it takes none."""
         while True:
             stopped = stopped or self.stop()

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.members import Left
-from asrtool.distributed.together import Together
+from asrtool.distributed.sync_group import SyncGroup
 from asrtool.distributed.windows import Claims
 from asrtool.distributed.world import World
 
@@ -125,11 +125,11 @@ class WorkQueue:
     def assign(self) -> Iterator[Assignment]:
         """This learner's part of all batches, in steps. What was assigned is to be trained."""
         size = self.rule.round_size(self.world.size)
-        self._together = Together(self.world, self.rule.group_size)
+        self._sync_group = SyncGroup(self.world, self.rule.group_size)
         rounds = self._in_order() if self.world.size == size else self._by_counter()
         while True:
             if self.leftovers:
-                for left in self.leftovers.take(self._together):
+                for left in self.leftovers.take(self._sync_group):
                     yield from self._assign_again(left)
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
@@ -161,7 +161,7 @@ class WorkQueue:
     def assign_leftovers(self) -> Iterator[Assignment]:
         """Behind the last one of `assign`, once that is trained: what others leave until the training ends."""
         if self.leftovers:
-            for left in self.leftovers.wait(self.stopped, self._together):
+            for left in self.leftovers.wait(self.stopped, self._sync_group):
                 yield from self._assign_again(left)
 
     def _assign_again(self, left: Sequence[Left]) -> Iterator[Assignment]:
@@ -169,7 +169,7 @@ class WorkQueue:
         in_rounds = [(self._round(number), number, BatchNumber(*batch)) for number, *batch in left]
         for _, of_epoch in itertools.groupby(in_rounds, lambda one: one[0].epoch):
             rounds, numbers, group = zip(*of_epoch, strict=True)
-            member = self._together.member
+            member = self._sync_group.member
             yield Assignment(rounds[0], group[member] if member < len(group) else None, group, numbers[0], None)
 
     def _round(self, number: int) -> Round:
@@ -232,7 +232,7 @@ class WorkQueue:
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
                 store.set(_asked(num_cuts - 1), str(number))
-            value, slots = self._together.share(self._take_ticket)
+            value, slots = self._sync_group.share(self._take_ticket)
             if value >= END:
                 return
             yield value % CUT, value // CUT, slots

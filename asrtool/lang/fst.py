@@ -21,7 +21,7 @@ Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H,
 
 
 @dataclass(frozen=True)
-class Parts:
+class Automata:
     """What a decoding graph is composed of: H, L and G, and the input labels of L."""
 
     topology: str
@@ -31,21 +31,21 @@ class Parts:
     disambig: tuple[int, ...]  # disambiguation symbols
 
 
-def make_parts(
+def make_automata(
     lexicon: Sequence[Pronunciation],
     model: Ngrams,
     tokens: Mapping[str, int],
     words: Mapping[str, int],
     transducer: Transducer,
-) -> Parts:
-    """The parts for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables.
+) -> Automata:
+    """The automata for `lexicon` and the n-gram `model`; `tokens` and `words` are symbol tables.
 
     `transducer` makes H, whose output label i + 1 is token i, as in `tokens`.
     """
     tokens = _with_disambig(tokens, disambiguate(lexicon)[1])
     spoken = sorted({tokens[token] for _, tokenization in lexicon for token in tokenization})
     disambig = [label for token, label in tokens.items() if token.startswith("#") and label not in spoken]
-    return Parts(
+    return Automata(
         transducer([label - 1 for label in spoken]),
         make_lexicon_fst(lexicon, tokens, words),
         make_grammar_fst(model, words),

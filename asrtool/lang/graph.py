@@ -18,7 +18,7 @@ import kaldifst
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.arpa import read_arpa
-from asrtool.lang.fst import Parts, Transducer, make_parts
+from asrtool.lang.fst import Automata, Transducer, make_automata
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, read_symbols
 from asrtool.lang.tokenizer import NO_TOKEN
@@ -44,7 +44,7 @@ def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backe
         raise AsrtoolError(
             f"{arpa}: predicts no word of {lang / 'lexicon.txt'}", "run `asrtool lm` with this words.txt"
         )
-    hlg = compose_hlg(make_parts(lexicon, model, tokens, words, transducer))
+    hlg = compose_hlg(make_automata(lexicon, model, tokens, words, transducer))
     if hlg.num_states == 0:
         raise AsrtoolError(f"{arpa}: gives no sentence a probability", "estimate it on sentences with `asrtool lm`")
     with write_folder(out, "HLG.fst") as temporary:
@@ -54,7 +54,7 @@ def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backe
             raise AsrtoolError(f"{out / 'HLG.fst'}: cannot be written", "free some space, then run the command again")
 
 
-def _choose_backend(name: str) -> Callable[[Parts], kaldifst.StdVectorFst]:
+def _choose_backend(name: str) -> Callable[[Automata], kaldifst.StdVectorFst]:
     if name == "k2":
         require_k2("graph.backend = k2")
         from asrtool.lang.k2_graph import compose_hlg

@@ -13,22 +13,22 @@ import k2
 import kaldifst
 import torch
 
-from asrtool.lang.fst import EPSILON_LABEL, Parts
+from asrtool.lang.fst import EPSILON_LABEL, Automata
 
 FINAL_LABEL = -1  # of k2's arcs into its one final state
 
 
-def compose_hlg(parts: Parts) -> kaldifst.StdVectorFst:
+def compose_hlg(automata: Automata) -> kaldifst.StdVectorFst:
     """HLG, arcs sorted by input label."""
     topology, lexicon, grammar = (
         k2.arc_sort(k2.Fsa.from_openfst(text, acceptor=False))
-        for text in (parts.topology, parts.lexicon, parts.grammar)
+        for text in (automata.topology, automata.lexicon, automata.grammar)
     )
     lg = k2.connect(k2.compose(lexicon, grammar))
     _log("LoG", lg)
     lg = k2.connect(k2.determinize(lg))
     _log("LG", lg)
-    lg.labels = torch.where(lg.labels >= min(parts.disambig), EPSILON_LABEL, lg.labels)
+    lg.labels = torch.where(lg.labels >= min(automata.disambig), EPSILON_LABEL, lg.labels)
     lg = k2.arc_sort(k2.connect(k2.remove_epsilon(lg)))
     _log("LG without epsilons", lg)
     hlg = k2.connect(k2.compose(topology, lg))

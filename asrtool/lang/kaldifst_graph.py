@@ -6,20 +6,20 @@ import logging
 
 import kaldifst
 
-from asrtool.lang.fst import Parts, make_relabel_fst
+from asrtool.lang.fst import Automata, make_relabel_fst
 
 DELTA = 1e-5  # weights closer than this are the same; the usual 1/1024 changes scores and saves 0.2 % of the states
 
 
-def compose_hlg(parts: Parts) -> kaldifst.StdVectorFst:
+def compose_hlg(automata: Automata) -> kaldifst.StdVectorFst:
     """HLG, arcs sorted by input label; back-off arcs are input epsilons."""
-    lg = _compose(_compile(parts.lexicon), _compile(parts.grammar))
+    lg = _compose(_compile(automata.lexicon), _compile(automata.grammar))
     _log("LoG", lg)
     kaldifst.determinize_star(lg, delta=DELTA, use_log=True)
     kaldifst.minimize_encoded(lg, delta=DELTA)
     _log("LG", lg)
-    lg = _compose(_compile(make_relabel_fst(parts.tokens, parts.disambig)), lg)
-    hlg = _compose(_compile(parts.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
+    lg = _compose(_compile(make_relabel_fst(automata.tokens, automata.disambig)), lg)
+    hlg = _compose(_compile(automata.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
     _log("HoLG", hlg)
     kaldifst.minimize_encoded(hlg, delta=DELTA)
     kaldifst.arcsort(hlg, "ilabel")

@@ -210,7 +210,7 @@ PATCHES = (
     ),
     Patch(
         "others-of-a-node-get-other-batches",
-        "asrtool/distributed/together.py",
+        "asrtool/distributed/sync_group.py",
         "        if self.member:\n            return",
         "        if self.member and False:\n            return",
         (TEST_LEFTOVERS,),
@@ -268,7 +268,7 @@ PATCHES = (
     ),
     Patch(
         "groups-share-what-each-finds",
-        "asrtool/distributed/together.py",
+        "asrtool/distributed/sync_group.py",
         'f"group{self.number}/{next(self._counts)}"',
         'f"group/{next(self._counts)}"',
         (TEST_LEFTOVERS,),

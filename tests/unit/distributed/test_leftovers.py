@@ -18,7 +18,7 @@ from torch.distributed import HashStore
 from asrtool.distributed import leftovers
 from asrtool.distributed.leftovers import STOPPED, Leftovers
 from asrtool.distributed.members import Left, Loss, Members, node_of
-from asrtool.distributed.together import Together
+from asrtool.distributed.sync_group import SyncGroup
 from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
@@ -242,7 +242,7 @@ def test_one_that_was_asked_to_stop_takes_nothing_that_is_left() -> None:
     assert world.members
     world.store.set("idle/1", STOPPED)
     left = Leftovers(world, world.members, lambda: True, lambda: True, list)
-    assert list(left.wait(False, Together(world, 1))) == []
+    assert list(left.wait(False, SyncGroup(world, 1))) == []
     assert world.members.closed
 
 
@@ -251,7 +251,7 @@ def test_a_sync_group_takes_one_for_each_of_its_learners() -> None:
     world = lost_one(lost)
     assert world.members
     left = Leftovers(world, world.members, lambda: False, lambda: True, list)
-    assert list(left.take(Together(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
+    assert list(left.take(SyncGroup(world, 2))) == [lost[:2], lost[2:4], lost[4:]]
 
 
 def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got() -> None:
@@ -266,6 +266,6 @@ def test_the_training_does_not_end_before_a_learner_has_trained_all_that_it_got(
         assert not world.store.check(["idle/0"])
         return next(idle)
 
-    assert list(Leftovers(world, members, lambda: False, is_idle, list).wait(False, Together(world, 1))) == []
+    assert list(Leftovers(world, members, lambda: False, is_idle, list).wait(False, SyncGroup(world, 1))) == []
     assert members.closed
     assert list(idle) == []

@@ -10,7 +10,7 @@ from typing import Any
 from asrtool.distributed.world import World
 
 
-class Together:
+class SyncGroup:
     """The `size` learners of a sync group, neighbours by rank, of which this process is one."""
 
     def __init__(self, world: World, size: int) -> None:
