@@ -11,7 +11,8 @@ Rounds are divided by cuts: a checkpoint has all rounds before its cut, and none
 others are asked for by learner 0. Where a counter gives the rounds, it says as well how many cuts lie before a round
 (a cut adds CUT to it), so all learners know on which side of each cut a round is, without waiting for one another.
 
-A learner that is asked to stop ends the assignment for all; what was assigned before is trained.
+A learner that is asked to stop ends the assignment for all; what was assigned before is trained. A slow one leaves the
+last rounds to the others, where they would wait for it at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from asrtool.distributed.world import World
 CUT = 2**32  # of the counter: rounds below it, cuts above
 END = 2**56  # added to the counter, this ends the assignment
 COUNTER = "rounds"
+NUM_DONE = "rounds/done"  # counts the sync groups that left the last rounds to the others
 NONE = -1  # in place of a round
+DONE = -1  # in place of a ticket
+AHEAD = 2  # batches that a learner has to train when it has drawn one: that, and the one before it
+SLOW = 2  # times as long as the mean a step of a slow learner takes, at least
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,9 @@ class WorkQueue:
         self.cuts: list[int] = []
         self.first_cut = END  # the number of the first of them, once there is one
         self._claims: Claims | None = None  # of the epoch of the last round
-        self.stopped = True  # whether `assign` ended before the last round
+        self._drawn: list[int] = []  # the last two tickets
+        self._is_done = False  # whether this sync group left the last rounds to the others
+        self.stopped = True  # whether `assign` ended before the last round for all
 
     def assign(self) -> Iterator[Assignment]:
         """This learner's part of all batches, in steps. What was assigned is to be trained."""
@@ -134,7 +141,7 @@ class WorkQueue:
             number, num_cuts, slots = next(rounds, (NONE, 0, ()))
             found = self.plan.round(number) if number != NONE else None
             if found is None:
-                self.stopped = number == NONE
+                self.stopped = number == NONE and not self._is_done
                 return
             place, group_size = self.world.rank % size, self.rule.group_size
             batches = self.plan.batches(found.epoch, slots or found.slots)
@@ -233,14 +240,32 @@ class WorkQueue:
                 self.cuts.append(number)
                 store.set(_asked(num_cuts - 1), str(number))
             value, slots = self._sync_group.share(self._take_ticket)
-            if value >= END:
+            self._is_done = value == DONE
+            if value == DONE or value >= END:
                 return
             yield value % CUT, value // CUT, slots
 
     def _take_ticket(self) -> tuple[int, Sequence[int]]:
-        """What the counter gives, and the slots that this sync group claims with it."""
+        """What the counter gives, and the slots that this sync group claims with it; DONE: others take the rest."""
+        if self._would_be_last():
+            return DONE, ()
         value = self.world.store.add(COUNTER, 1) - 1
+        self._drawn = [*self._drawn[-1:], value % CUT]
         return value, self._claim(value % CUT) if value < END else ()
+
+    def _would_be_last(self) -> bool:
+        """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
+
+        Time is counted in tickets of all: a step here takes as many as lie between its last two, a step of the mean one
+        for each group. At least one group goes to the end, whatever these say.
+        """
+        if len(self._drawn) < AHEAD:
+            return False
+        before, last = self._drawn
+        per_step, num_groups = last - before, len(self.world.live) // self.rule.group_size
+        if per_step <= SLOW * num_groups or self.plan.round(last + per_step + AHEAD * (per_step - num_groups)):
+            return False
+        return self.world.store.add(NUM_DONE, 1) < num_groups
 
     def _claim(self, number: int) -> Sequence[int]:
         """The slots that this sync group trains with the ticket `number`; none where they are those of the round."""

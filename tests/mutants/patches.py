@@ -720,6 +720,21 @@ PATCHES = (
         "divmod(store.add(COUNTER, CUT) + 1, CUT)",
         (TEST_QUEUE,),
     ),
+    Patch(
+        "all-learners-leave-the-last-rounds",
+        QUEUE,
+        "self.world.store.add(NUM_DONE, 1) < num_groups",
+        "self.world.store.add(NUM_DONE, 1) <= num_groups",
+        (TEST_QUEUE,),
+    ),
+    Patch("slow-learner-holds-all-up", QUEUE, "if self._would_be_last():", "if False:", (TEST_QUEUE,)),
+    Patch(
+        "who-leaves-the-last-rounds-was-stopped",
+        QUEUE,
+        "self.stopped = number == NONE and not self._is_done",
+        "self.stopped = number == NONE",
+        (TEST_QUEUE,),
+    ),
     Patch("end-ignored", QUEUE, "if value >= END:", "if value == END:", (TEST_QUEUE,)),
     Patch(
         "ranks-of-a-group-swapped",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 import threading
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from learner_threads import InRounds, Net, Wishes, started
 from torch.distributed import HashStore
 
-from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
+from asrtool.distributed.work_queue import COUNTER, Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
 
@@ -151,6 +152,63 @@ def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_f
             assert tuple(one.batch for one in together if one.batch) == of_group
     without = [one for mine in assigned for one in mine if one.batch is None]
     assert len(without) == (2 + 3 if rule.lockstep else 0 + 1)
+
+
+def ends_in_virtual_time(
+    seconds: Sequence[float], num_rounds: int, group_size: int = 1
+) -> tuple[list[float], list[int]]:
+    """When each sync group ends whose steps take so long, and the tickets drawn, in order.
+
+    As in a training: a learner draws the next batch when it begins to train one.
+    """
+    store = HashStore()
+    size = len(seconds) * group_size
+    rule, plan = AssignmentRule(group_size), InRounds([num_rounds * group_size], group_size)
+    queues = [WorkQueue(World(rank, size, size, store), rule, plan, Wishes()) for rank in range(0, size, group_size)]
+    assigned = [queue.assign() for queue in queues]
+    ahead = [next(one, None) for one in assigned]
+    drawn = [one.number for one in ahead if one]
+    ends = [0.0] * len(seconds)
+    begins = [(0.0, group) for group in range(len(seconds)) if ahead[group]]
+    while begins:
+        now, group = heapq.heappop(begins)
+        ends[group] = now + seconds[group]
+        ahead[group] = next(assigned[group], None)
+        if found := ahead[group]:
+            drawn.append(found.number)
+            heapq.heappush(begins, (ends[group], group))
+    assert not any(queue.stopped for queue in queues)
+    return ends, drawn
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+@pytest.mark.parametrize("num_rounds", range(300, 320))
+def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size: int) -> None:
+    ends, drawn = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size)
+    assert sorted(drawn) == list(range(num_rounds))
+    assert max(ends) - min(ends[1:]) < 1.1  # a step, as among equal learners
+    assert ends[0] > max(ends) - 12  # and it trains as long as it can
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([0.1, 0.9, 1.0, 3.0, 30.0]), min_size=1, max_size=6), st.integers(1, 60))
+def test_whatever_the_speeds_all_rounds_are_drawn(seconds: list[float], num_rounds: int) -> None:
+    _, drawn = ends_in_virtual_time(seconds, num_rounds)
+    assert sorted(drawn) == list(range(num_rounds))
+
+
+def test_learners_that_all_seem_slow_leave_one_that_draws_the_rest() -> None:
+    """Each finds that the counter has moved far since its last ticket, as after a pause of all."""
+    store, num = HashStore(), 3
+    plan = InRounds([1000], 1)
+    queues = [WorkQueue(World(rank, num, num, store), AssignmentRule(), plan, Wishes()) for rank in range(num)]
+    assigned = [queue.assign() for queue in queues]
+    for one in assigned:
+        next(one)
+    store.add(COUNTER, 900)
+    for one in assigned:
+        next(one)
+    assert [len(list(one)) > 0 for one in assigned] == [False, False, True]
 
 
 def test_a_learner_alone_is_assigned_all_in_order() -> None:
