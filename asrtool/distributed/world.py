@@ -30,6 +30,7 @@ from asrtool.distributed.attempt import host_key, join_attempt, store_of
 from asrtool.distributed.environment import is_learner, joined_attempt
 from asrtool.distributed.interface import address_on
 from asrtool.distributed.members import Members, TakenForLost
+from asrtool.distributed.objects import gather_objects
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -91,9 +92,7 @@ class World:
         """The values of all learners, by place."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
-        collectives.all_gather_object(values, value, group=self.group)
-        return values
+        return gather_objects(value, self.size, self.group)
 
     def sum(self, *values: float) -> list[float]:
         """Sums over the learners, in the order of their ranks, so that they do not depend on timing."""

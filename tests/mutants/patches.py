@@ -735,6 +735,13 @@ PATCHES = (
         "self.stopped = number == NONE",
         (TEST_QUEUE,),
     ),
+    Patch(
+        "long-object-cut-off",
+        "asrtool/distributed/objects.py",
+        "beyond = max(ends) - ROOM\n",
+        "beyond = ends[0] - ROOM\n",
+        ("tests/unit/train/test_objects.py",),
+    ),
     Patch("end-ignored", QUEUE, "if value >= END:", "if value == END:", (TEST_QUEUE,)),
     Patch(
         "ranks-of-a-group-swapped",
