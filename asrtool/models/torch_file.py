@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -23,19 +24,22 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
 
-def write_torch(path: Path, content: dict[str, Any]) -> None:
+def write_torch(path: Path, content: dict[str, Any], before_it_is_there: Callable[[], None] = lambda: None) -> None:
     """Write `content` (tensors, numbers, texts, and lists and dicts of them), atomically.
 
     It needs no memory for the file, and threads beside it compute: torch, the hash and the file let them while they
     work on the bytes of a tensor. The tensors must not change meanwhile. On the disk the file is whole before it has
-    its name, so also after a power cut. Raises AsrtoolError when the disk is full.
+    its name, so also after a power cut. Between the two `before_it_is_there` is called; where it raises, there is no
+    file. Raises AsrtoolError when the disk is full.
     """
-    with write_beside(path) as temporary, open(temporary, "wb") as file:
-        archive = _Archive(file)
-        torch.save(content, archive)  # type: ignore[arg-type]  # it calls no other methods
-        archive.finish()
-        file.flush()
-        os.fsync(file.fileno())
+    with write_beside(path) as temporary:
+        with open(temporary, "wb") as file:
+            archive = _Archive(file)
+            torch.save(content, archive)  # type: ignore[arg-type]  # it calls no other methods
+            archive.finish()
+            file.flush()
+            os.fsync(file.fileno())
+        before_it_is_there()
 
 
 class _Archive:

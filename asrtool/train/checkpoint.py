@@ -86,11 +86,16 @@ class State:
 
 
 def save_checkpoint(
-    directory: Path, info: dict[str, Any], weights: dict[str, Tensor], part: dict[str, Any], state: State
+    directory: Path,
+    info: dict[str, Any],
+    weights: dict[str, Tensor],
+    part: dict[str, Any],
+    state: State,
+    before_it_is_there: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the checkpoint of `state.step`; the parts of the other learners are there already."""
+    """Write the checkpoint of `state.step`; the parts of the others are there once `before_it_is_there` returns."""
     content = {"format": FORMAT, "info": info, "weights": weights, "part": part, "state": dataclasses.asdict(state)}
-    write_torch(checkpoint_path(directory, state.step), content)
+    write_torch(checkpoint_path(directory, state.step), content, before_it_is_there)
 
 
 def save_part(directory: Path, step: int, rank: int, part: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """The checkpoints of a training, which all its learners write and read together; they are written in the background.
 
 Training stops for a copy of what it changes, into memory that is kept. A thread of each learner writes its part; that
-of learner 0 waits for the parts of all, and then writes the file that makes the checkpoint whole.
+of learner 0 writes the file that makes the checkpoint whole, which gets its name once the parts of all are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import secrets
 import threading
@@ -46,6 +47,10 @@ class Begun:
     step: int
     part: dict[str, Any]  # of this learner
     memory: Memory  # of that
+
+
+class Incomplete(Exception):
+    """Training has ended before the parts of all learners were there."""
 
 
 class Checkpointer:
@@ -198,22 +203,28 @@ class Checkpointer:
         kept: list[Saved],
         memories: list[Memory],
     ) -> None:
-        if self._wait_for_parts(f"parts/{state.mark}", self.world.size - 1):
-            self.write_whole(weights, part, state, kept)
+        with contextlib.suppress(Incomplete):
+            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(f"parts/{state.mark}"))
         for memory in reversed(memories):
             self.staging.give_back(memory)
 
-    def _wait_for_parts(self, announced: str, num: int) -> bool:
-        """Whether `num` parts are there, once they are; False where training ends before."""
-        while self.world.size > 1 and self.world.store.add(announced, 0) < num:
+    def _wait_for_parts(self, announced: str) -> None:
+        """Until those of all others are there; raises Incomplete where training ends before."""
+        while self.world.size > 1 and self.world.store.add(announced, 0) < self.world.size - 1:
             if self.closing.is_set():
-                return False
+                raise Incomplete
             time.sleep(POLL_S)
-        return True
 
-    def write_whole(self, weights: dict[str, Tensor], part: dict[str, Any], state: State, kept: list[Saved]) -> None:
-        """Write the file of learner 0, once all parts are there, and remove all checkpoints but `kept`."""
-        save_checkpoint(self.directory, self.info, weights, part, state)
+    def write_whole(
+        self,
+        weights: dict[str, Tensor],
+        part: dict[str, Any],
+        state: State,
+        kept: list[Saved],
+        before_it_is_there: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write the file of learner 0, which makes the checkpoint whole, and remove all checkpoints but `kept`."""
+        save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there)
         remove_others(self.directory, kept)
 
     @property

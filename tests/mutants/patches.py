@@ -742,6 +742,13 @@ PATCHES = (
         "beyond = ends[0] - ROOM\n",
         ("tests/unit/train/test_objects.py",),
     ),
+    Patch(
+        "checkpoint-there-before-its-parts",
+        "asrtool/models/torch_file.py",
+        "        before_it_is_there()\n",
+        "",
+        ("tests/unit/train/test_checkpointer.py",),
+    ),
     Patch("end-ignored", QUEUE, "if value >= END:", "if value == END:", (TEST_QUEUE,)),
     Patch(
         "ranks-of-a-group-swapped",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +12,7 @@ from toy_task import TOY_CONFIG
 
 from asrtool.config_file import load_config
 from asrtool.train import pace as pace_module
-from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
+from asrtool.train.checkpoint import State, checkpoint_path, load_checkpoint
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.pace import Pace
 from asrtool.train.run import train as train_job
@@ -53,9 +54,9 @@ def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str,
     saved: list[int] = []
     write_whole = Checkpointer.write_whole
 
-    def noted(self: Checkpointer, weights: object, part: object, state: object, kept: object) -> None:
-        write_whole(self, weights, part, state, kept)  # type: ignore[arg-type]
-        step = state.step  # type: ignore[attr-defined]
+    def noted(self: Checkpointer, weights: Any, part: Any, state: State, *more: Any) -> None:
+        write_whole(self, weights, part, state, *more)
+        step = state.step
         saved.append(step)
         assert checkpoint_path(self.directory, step).exists()
 

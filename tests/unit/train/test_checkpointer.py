@@ -1,0 +1,46 @@
+"""A checkpoint is there when all its parts are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from asrtool.distributed.world import World
+from asrtool.train.checkpoint import Saved, State, load_checkpoint
+from asrtool.train.checkpointer import Checkpointer
+
+PART: dict[str, Any] = {"mark": "run-5", "keeper": 0, "learner": {}, "shared": {}}
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_are(
+    tmp_path: Path, ends_before: bool
+) -> None:
+    store, path = HashStore(), tmp_path / "step-00000005.pt"
+    checkpointer = Checkpointer(tmp_path, {}, World(0, 3, 3, store))
+    state = State(step=5, mark=PART["mark"])
+    writes = threading.Thread(
+        target=checkpointer._write, args=({"w": torch.ones(3)}, PART, state, [Saved(5, None)], [])
+    )
+    store.add(f"parts/{state.mark}", 1)  # one of the two others
+    writes.start()
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.001)
+    writes.join(0.3)
+    assert not path.exists()
+    if ends_before:
+        checkpointer.closing.set()
+    else:
+        store.add(f"parts/{state.mark}", 1)
+    writes.join(60)
+    assert not writes.is_alive()
+    assert list(tmp_path.iterdir()) == ([] if ends_before else [path])
+    if not ends_before:
+        assert load_checkpoint(path)[1] == state
+    checkpointer.close()
