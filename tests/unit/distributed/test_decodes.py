@@ -25,6 +25,7 @@ from asrtool.train.source import Planned
 
 NUM_LEARNERS = 64
 HOURS = 2000
+SHARD_CUTS = Features().shard_cuts
 
 
 @functools.cache
@@ -32,7 +33,7 @@ def lengths(hours: int) -> Lengths:
     """Of utterances in 10 ms: 3 s in the mean, 20 s at most, as in telephone conversations."""
     drawn = np.random.default_rng(1).lognormal(0.65, 0.95, hours * 1400).clip(0.1, 20)
     num_frames = (100 * drawn[: np.searchsorted(drawn.cumsum(), hours * 3600)]).astype(int)
-    return Lengths(num_frames, np.arange(0, len(num_frames), Features().shard_cuts))
+    return Lengths(num_frames, np.arange(0, len(num_frames), SHARD_CUTS))
 
 
 class Index:
@@ -44,7 +45,7 @@ class Index:
             for batch in plan_epoch(lengths(hours), 100 * batch_s, 1, 0)
         ]
         self.num_shards = len(lengths(hours).first)
-        self.shards_of = [sorted({i // Features().shard_cuts for i in batch.content}) for batch in self.batches]
+        self.shards_of = [sorted({i // SHARD_CUTS for i in batch.content}) for batch in self.batches]
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
         return iter(self.batches[batch:])
