@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -26,7 +27,7 @@ def warm_context() -> ForkServerContext:
 
 def run_apart(function: Callable[..., Any], *args: Any) -> Any:
     """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
-    with ProcessPoolExecutor(1, warm_context()) as pool:
+    with ProcessPoolExecutor(1, warm_context(), initializer=gc.freeze) as pool:  # as in tests/conftest.py
         return pool.submit(function, *args).result()
 
 

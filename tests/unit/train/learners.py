@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -82,6 +83,7 @@ def serve(pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    gc.freeze()  # a learner that exits looks for cycles: not among all that was imported
     while True:
         environment, function, args = pipe.recv()
         os.environ.update(environment)

@@ -35,7 +35,7 @@ from asrtool.train.straggler import InjectionOptions
 from asrtool.train.train import acoustic_job, build_components
 
 NUM_EPOCHS = 3
-FORWARD_S = 0.03
+FORWARD_S = 0.01
 EXCHANGE_S = 60.0  # at most, on whatever machine
 CONFIG = MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}\nkeep_last = 1000")
 SAVE_EVERY = {4: 8, 5: 0}  # by number of learners: steps of learner 0; each checkpoint refuses some exchanges
