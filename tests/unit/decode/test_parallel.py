@@ -54,7 +54,7 @@ def test_the_processes_of_a_killed_command_end_with_it() -> None:
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as the command line does\n"
         # In one write: print is two under PYTHONUNBUFFERED, and the lines of two processes run together.
         "def work(seconds): os.write(1, f'{os.getpid()}\\n'.encode()); time.sleep(seconds)\n"
-        "with process_pool(work, 2) as pool_map: list(pool_map([60, 60]))\n"
+        "with process_pool(work, 2) as pool_map: list(pool_map([600, 600]))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
@@ -63,7 +63,7 @@ def test_the_processes_of_a_killed_command_end_with_it() -> None:
         # The pipe ends when all who hold it have, the workers among them.
         ended = threading.Thread(target=command.stdout.read, daemon=True)
         ended.start()
-        ended.join(40)
+        ended.join(120)
         alive = ended.is_alive()
         if alive:
             for worker in workers:

@@ -29,7 +29,7 @@ class Rendezvous:
 
     def __init__(self, num: int) -> None:
         self.values: list[Any] = [None] * num
-        self.barrier = threading.Barrier(num, timeout=60)
+        self.barrier = threading.Barrier(num, timeout=300)
         self.store = collectives.HashStore()
 
 

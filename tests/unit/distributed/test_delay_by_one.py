@@ -78,7 +78,7 @@ def test_the_mean_of_a_step_has_begun_before_the_forward_pass_of_the_next() -> N
 
     class NotingTask(nn.Linear):
         def forward(self, batch: Tensor) -> Tensor:
-            has_begun = begun.acquire(timeout=20)
+            has_begun = begun.acquire(timeout=120)
             events.append("forward" if has_begun else "forward before the mean")
             return super().forward(batch).sum()
 

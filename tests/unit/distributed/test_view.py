@@ -21,6 +21,7 @@ from asrtool.distributed.topology import EDGE_WEIGHT, mixing_matrix, random_ring
 from asrtool.distributed.view import Recorded, View
 
 NUM_LEARNERS, NUM_STEPS, NUM_PARAMETERS = 4, 200, 70_001  # more than a chunk
+ANSWER_S = 120  # bounds a hang
 
 every_message = pytest.mark.parametrize("message_type", [torch.float32, torch.bfloat16])
 
@@ -94,6 +95,8 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             time.sleep(random.exponential(0.001))
+            if step % 2:
+                exchangers[learner].idle.wait(ANSWER_S)
             update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
             with views[learner].lock:
                 before = weights.clone()
@@ -150,9 +153,12 @@ def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type
         weights, updated = views[learner].weights_P, starts[learner].double()
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(random_ring(NUM_LEARNERS, step, 7), learner))
-            time.sleep(random.exponential(0.001) * (step not in cuts))
             if step in cuts:
                 recorded[cuts[step], learner] = views[learner].record(cuts[step]), updated.clone()
+            else:
+                time.sleep(random.exponential(0.001))
+                if step % 2:
+                    exchangers[learner].idle.wait(ANSWER_S)
             update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
             with views[learner].lock:
                 before = weights.clone()

@@ -46,6 +46,7 @@ from asrtool.train.train import acoustic_job
 NUM_LEARNERS = 4
 MANY = [name for name in registry.names("strategy") if name != "single"]
 LOCKSTEP = ["allreduce", "ps-sync", "adpsgd-d1", "bmuf", "h-adpsgd by adpsgd-d1"]
+AHEAD = 6  # batches that others ask for at most before a learner is stopped, lest they end the training without it
 PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
@@ -96,7 +97,11 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
             num_asked += 1
             if stop == (world.rank, num_asked):
                 time.sleep(0.1)  # the others do what they can without this one
+                if world.store:
+                    world.store.set("stopped", "")
                 signal.raise_signal(signal.SIGTERM)
+            while stop and num_asked > stop[1] + AHEAD and not world.store.check(["stopped"]):
+                time.sleep(0.001)
             return stop_requested()
 
         pace.stop = requested  # type: ignore[method-assign]
