@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from learners import MANY_BATCHES, learners_of, processes_of
+from warm_command import WarmCommand
 
 from asrtool.train.assigned import read_assigned
 
@@ -19,7 +18,7 @@ NUM_LEARNERS = 3
 NUM_EPOCHS = 8  # seconds of training: enough to see it run before it has ended
 ENDED_S = 120  # bounds a hang, however slow the machine
 LOOKS_FOR_LEARNERS = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., WarmCommand]
 
 
 def write_config(folder: Path) -> Path:
@@ -29,25 +28,25 @@ def write_config(folder: Path) -> Path:
     return path
 
 
-def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
-    """Start a training in `folder`/train by the command line, with emulated computation so that it takes a while."""
-    started: list[subprocess.Popen[str]] = []
+def command_words(toy: Path, config: Path, folder: Path, *options: str) -> list[str]:
+    """Of a training in `folder`/train, with emulated computation so that it takes a while."""
+    paths = [toy / "features", toy / "tokenizer", folder / "train", "--config", config]
+    patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
+    words = ["train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
+    return [str(word) for word in words]
 
-    def start_with(*options: str) -> subprocess.Popen[str]:
-        asrtool = Path(sys.executable).with_name("asrtool")
-        paths = [toy / "features", toy / "tokenizer", folder / "train", "--config", config]
-        patient = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
-        words = [asrtool, "train", *paths, "--num-learners", NUM_LEARNERS, "--compute-ms", 80, *patient, *options]
-        process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
+
+def starting(toy: Path, config: Path, folder: Path) -> Iterator[Start]:
+    """Start a training in `folder`/train by the words of the command."""
+    started: list[WarmCommand] = []
+
+    def start_with(*options: str) -> WarmCommand:
+        started.append(WarmCommand(command_words(toy, config, folder, *options), folder))
+        return started[-1]
 
     yield start_with
     for process in started:
-        if process.poll() is None:
-            process.kill()
-        assert process.stderr
-        process.stderr.close()
+        process.close()
 
 
 def steps(out: Path) -> dict[str, set[str]]:

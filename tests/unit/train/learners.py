@@ -114,6 +114,7 @@ def processes_of(out: Path) -> dict[int, tuple[int, int]]:
         try:
             ranks = re.findall(r"^learner (\d+)|\0RANK=(\d+)", _name_and_environment(folder))
             ours = str(out) in os.fsdecode((folder / "cmdline").read_bytes()).split("\0")
+            ours = ours or (folder / "cwd").readlink() == out.parent  # forked, so that its words are not its own
             parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
         except OSError:
             continue

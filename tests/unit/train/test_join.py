@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +13,13 @@ from pathlib import Path
 import pytest
 from learners import MANY_BATCHES, batches_trained, learners_of, planned
 from test_asynchronous import recorded_before
+from warm_command import WarmCommand
 
 from asrtool.train.checkpoint import load_checkpoint
 
 NUM_EPOCHS = 16
 ENDED_S = 120  # bounds a hang, however slow the machine
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., WarmCommand]
 
 
 @pytest.fixture(scope="module")
@@ -34,34 +33,28 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def start(toy: Path, config: Path) -> Iterator[Start]:
     """Start a training of two learners in a folder by the command line, or another learner of it."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[WarmCommand] = []
 
-    def start_with(out: Path, *options: str) -> subprocess.Popen[str]:
-        asrtool = Path(sys.executable).with_name("asrtool")
-        words = [asrtool, "train", toy / "features", toy / "tokenizer", out, "--config", config]
+    def start_with(out: Path, *options: str) -> WarmCommand:
+        words = ["train", toy / "features", toy / "tokenizer", out, "--config", config]
         words += ["--strategy", "adpsgd-random", "--compute-ms", 60, "--set", "distributed.timeout_s=100"]
-        command = [str(word) for word in (*words, *options)]
-        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        started.append(WarmCommand([str(word) for word in (*words, *options)], out.parent))
         return started[-1]
 
     yield start_with
     for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.wait(ENDED_S)
-        assert process.stderr
-        process.stderr.close()
+        process.close()
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+def wait_for(path: Path, process: WarmCommand) -> None:
     until = time.monotonic() + ENDED_S
     while not path.exists():
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.communicate(ENDED_S)[1]
         assert time.monotonic() < until, f"no {path}"
         time.sleep(0.02)
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def ended(process: WarmCommand) -> str:
     """What it wrote."""
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log
