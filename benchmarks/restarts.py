@@ -1,7 +1,7 @@
 """Kill learners at random moments, and see whether torchrun's restarts train each batch of an epoch once.
 
     .venv/bin/python benchmarks/restarts.py FEATURES TOKENIZER WORK [--strategies NAME,...] [--seed N]
-                                            [--num-kills N] [--config FILE ...] [--set KEY=VALUE ...]
+                                            [--num-kills N] [--num-learners N] [--config FILE ...] [--set KEY=VALUE ...]
 
 `torchrun --max-restarts` of `asrtool train` with emulated compute, once a strategy. Each time a random part of the
 learners, often all, gets SIGKILL: as it starts, or while it trains. Ends with code 1 where a run ends with an error or
@@ -37,7 +37,6 @@ SETS = (
     "distributed.ps-async.num_servers=2",
     "distributed.ps-sync.num_servers=2",
 )
-NUM_LEARNERS = 4
 START_S, TRAIN_S = 12.0, 3.0  # a kill comes so long after a start at most, or so long after a step was recorded
 HANGS_S = 150.0  # without a step, or at the end: longer than a start on a busy machine, and than a missing heartbeat
 
@@ -49,6 +48,7 @@ def main() -> None:
     parser.add_argument("--strategies", default=STRATEGIES)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--num-kills", type=int, default=8, help="a run")
+    parser.add_argument("--num-learners", type=int, default=4)
     parser.add_argument("--compute-ms", type=float, default=60)
     parser.add_argument("--config", dest="configs", action="append", type=Path, default=[], metavar="FILE")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
@@ -70,7 +70,7 @@ def run(strategy: str, options: argparse.Namespace, expected: Counter[tuple[int,
         open(log, "w") as file,
         subprocess.Popen(command(strategy, out, options), stdout=file, stderr=file) as launcher,
     ):
-        killed = [kill_some(launcher, out, draw) for _ in range(options.num_kills)]
+        killed = [kill_some(launcher, out, options.num_learners, draw) for _ in range(options.num_kills)]
         hangs = not ends(launcher, out)
         if hangs:
             for process in [*learners_of(out).values(), launcher.pid]:
@@ -90,14 +90,15 @@ def run(strategy: str, options: argparse.Namespace, expected: Counter[tuple[int,
 
 
 def command(strategy: str, out: Path, options: argparse.Namespace) -> list[str]:
-    launch = [TORCHRUN, "--standalone", "--nproc-per-node", NUM_LEARNERS, "--max-restarts", 10 * options.num_kills]
+    launch = [TORCHRUN, "--standalone", "--nproc-per-node", options.num_learners]
+    launch += ["--max-restarts", 10 * options.num_kills]
     train = [ASRTOOL, "train", options.features, options.tokenizer, out, "--compute-ms", options.compute_ms]
     configs = [word for path in options.configs for word in ("--config", path)]
     sets = [word for text in (*SETS, *options.sets) for word in ("--set", text)]
     return [str(word) for word in [*launch, "--no-python", *train, "--strategy", strategy, *configs, *sets]]
 
 
-def kill_some(launcher: subprocess.Popen[bytes], out: Path, draw: random.Random) -> int:
+def kill_some(launcher: subprocess.Popen[bytes], out: Path, num_learners: int, draw: random.Random) -> int:
     """At a random moment, if the training has not ended by then; how many were killed."""
     if draw.random() < 0.7:
         before = num_bytes(out)
@@ -108,7 +109,7 @@ def kill_some(launcher: subprocess.Popen[bytes], out: Path, draw: random.Random)
         limit_s = START_S
     wait(launcher, draw.uniform(0, limit_s))
     learners = learners_of(out)
-    chosen = draw.sample(range(NUM_LEARNERS), draw.randint(1, NUM_LEARNERS))
+    chosen = draw.sample(range(num_learners), draw.randint(1, num_learners))
     return sum(kill(learners[rank]) for rank in chosen if rank in learners)
 
 
