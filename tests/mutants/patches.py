@@ -749,7 +749,9 @@ PATCHES = (
         "",
         ("tests/unit/train/test_checkpointer.py",),
     ),
-    Patch("end-ignored", QUEUE, "if value >= END:", "if value == END:", (TEST_QUEUE,)),
+    Patch(
+        "end-ignored", QUEUE, "if value == DONE or value >= END:", "if value == DONE or value == END:", (TEST_QUEUE,)
+    ),
     Patch(
         "ranks-of-a-group-swapped",
         QUEUE,

@@ -40,7 +40,7 @@ EXCHANGE_S = 60.0  # at most, on whatever machine
 CONFIG = MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}\nkeep_last = 1000")
 SAVE_EVERY = {4: 8, 5: 0}  # by number of learners: steps of learner 0; each checkpoint refuses some exchanges
 ABREAST = {3: 40, 4: 30, 5: 24}  # by number of learners: the first steps of each, of the 144 of all
-EXCHANGED = 0.6  # of these steps, at least
+EXCHANGED = {4: 0.6, 5: 0.8}  # of these steps, at least: a cut refuses one or two exchanges of each learner
 Run = Callable[[str, int], Path]
 every_graph = pytest.mark.parametrize("graph", ["fixed", "random", "pairs"])
 every_number = pytest.mark.parametrize("num", [4, 5])
@@ -221,8 +221,8 @@ def test_most_steps_have_the_exchange_that_the_graph_of_the_step_before_names(ru
             assert exchanges == 0
             continue
         assert partners[0] == []
-        assert exchanges >= EXCHANGED * len(steps)
-        assert sum(found == [named[step]] for step, found in enumerate(partners)) >= (EXCHANGED - 0.1) * len(steps)
+        assert exchanges >= EXCHANGED[num] * len(steps)
+        assert sum(found == [named[step]] for step, found in enumerate(partners)) >= (EXCHANGED[num] - 0.1) * len(steps)
         assert exchanges + sum(step["skipped"] for step in steps) <= len(steps)
         next_step = 1
         for step, found in enumerate(partners):
