@@ -57,20 +57,24 @@ def _run_in(words: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def run_forked(words: Sequence[str], log: BinaryIO) -> int:
     """As `asrtool.recipe.process.run_logged`, with the output in the log alone."""
-    from asrtool.cli.main import main
-
     child = os.fork()
     if child == 0:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())
-        sys.argv = ["asrtool", *words]
-        code = 1
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(code)
+        os._exit(run_here(words))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_here(words: Sequence[str]) -> int:
+    """The exit status of `asrtool` with `words`, which runs in this process."""
+    from asrtool.cli.main import main
+
+    sys.argv = ["asrtool", *words]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    return 1

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from warm import warm_context
+from warm import run_here, warm_context
 
 CHUNK = 1 << 16  # bytes
 
@@ -77,22 +76,13 @@ class WarmCommand:
 
 
 def _run_command(words: Sequence[str], folder: Path, environment: Mapping[str, str], errors: Connection) -> None:
-    from asrtool.cli.main import main
-
     os.dup2(errors.fileno(), sys.stderr.fileno())
     errors.close()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv = ["asrtool", *words]
-    code = 1
-    try:
-        main()
-    except SystemExit as end:
-        code = int(end.code or 0)
-    except BaseException:
-        traceback.print_exc()
+    code = run_here(words)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stderr.flush()

@@ -91,18 +91,12 @@ def test_the_mean_moves_by_the_updates_alone_whatever_the_delays(ring: str, mess
 
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
-        weights = views[learner].weights_P
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(registry.load("ring", ring)(NUM_LEARNERS, step, 7), learner))
             time.sleep(random.exponential(0.001))
             if step % 2:
                 exchangers[learner].idle.wait(ANSWER_S)
-            update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
-            with views[learner].lock:
-                before = weights.clone()
-                weights += update
-                updates[learner] += weights.double() - before.double()
-            views[learner].update()
+            updates[learner] += update_at_random(views[learner], random)
         exchangers[learner].finish()
 
     run_all(learn)
@@ -150,7 +144,7 @@ def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type
     def learn(learner: int) -> None:
         random = np.random.default_rng(learner)
         cuts = {20 + 60 * cut + int(random.integers(30)): cut + 1 for cut in range(3)}
-        weights, updated = views[learner].weights_P, starts[learner].double()
+        updated = starts[learner].double()
         for step in range(NUM_STEPS):
             exchangers[learner].begin(right_neighbour(random_ring(NUM_LEARNERS, step, 7), learner))
             if step in cuts:
@@ -159,12 +153,7 @@ def test_what_each_records_at_a_step_of_its_own_is_a_consistent_cut(message_type
                 time.sleep(random.exponential(0.001))
                 if step % 2:
                     exchangers[learner].idle.wait(ANSWER_S)
-            update = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
-            with views[learner].lock:
-                before = weights.clone()
-                weights += update
-                updated += weights.double() - before.double()
-            views[learner].update()
+            updated += update_at_random(views[learner], random)
         exchangers[learner].finish()
 
     run_all(learn)
@@ -260,6 +249,16 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
     assert list(exchangers[0].requests) == [2]
     for exchanger in exchangers:
         exchanger.close()
+
+
+def update_at_random(view: View, random: np.random.Generator) -> torch.Tensor:
+    """A step of a learner; by how much it moved the weights, in float64 [P]."""
+    with view.lock:
+        before_P = view.weights_P.clone()
+        view.weights_P += torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
+        moved_P = view.weights_P.double() - before_P.double()
+    view.update()
+    return moved_P
 
 
 def connected(views: list[View]) -> list[Exchanger]:
