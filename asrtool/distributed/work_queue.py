@@ -18,7 +18,7 @@ last rounds to the others, where they would wait for it at the end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -95,8 +95,11 @@ class Requests(Protocol):
     def stop(self) -> bool:
         """Whether all are to stop."""
 
-    def save(self, number: int) -> bool:
-        """Whether a checkpoint is to be cut before round `number`; of learner 0."""
+    def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
+        """Whether a checkpoint is to be cut before round `number`; of learner 0.
+
+        `ends_within` says whether the epoch ends within so many steps of each learner.
+        """
 
     def every(self, number: int) -> bool:
         """Whether one is cut there, as all learners know without asking; in lock-step."""
@@ -191,7 +194,7 @@ class WorkQueue:
             if self.world.store is None:
                 if self.requests.stop():
                     return
-                if self.requests.every(number) or self.requests.save(number):
+                if self.requests.every(number) or self._is_to_save(number, number):
                     self.cuts.append(number)
             else:
                 if self.requests.every(number):
@@ -213,7 +216,7 @@ class WorkQueue:
         """
         store, rounds = self.world.store, [f"round/{rank}" for rank in range(self.world.size)]
         store.set(rounds[self.world.rank], str(number))
-        saves = self.world.rank == 0 and self.requests.save(number)
+        saves = self.world.rank == 0 and self._is_to_save(number, number)
         what = "stop" if self.requests.stop() else "save" if saves else ""
         if what:
             store.compare_set(f"asked/{num_asked}", "", what)
@@ -234,7 +237,7 @@ class WorkQueue:
         for count in itertools.count():
             if self.requests.stop():
                 store.add(COUNTER, END)
-            if self.world.is_first and self.requests.save(count):
+            if self.world.is_first and self._is_to_save(count, self._drawn[-1] if self._drawn else 0):
                 num_cuts, number = divmod(store.add(COUNTER, CUT), CUT)
                 self.first_cut = min(self.first_cut, num_cuts - 1)
                 self.cuts.append(number)
@@ -244,6 +247,16 @@ class WorkQueue:
             if value == DONE or value >= END:
                 return
             yield value % CUT, value // CUT, slots
+
+    def _is_to_save(self, count: int, number: int) -> bool:
+        """Whether this learner wants a checkpoint before its step `count`, round `number` being the last one known."""
+        num_groups = len(self.world.live) // self.rule.group_size
+
+        def ends_within(num_steps: int) -> bool:
+            now, then = self.plan.round(number), self.plan.round(number + num_steps * num_groups)
+            return now is None or then is None or then.epoch > now.epoch
+
+        return self.requests.save(count, ends_within)
 
     def _take_ticket(self) -> tuple[int, Sequence[int]]:
         """What the counter gives, and the slots that this sync group claims with it; DONE: others take the rest."""

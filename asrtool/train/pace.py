@@ -8,6 +8,8 @@ from collections.abc import Callable
 from asrtool.train.settings import Optimisation
 from asrtool.train.stop import Stop
 
+SHORTLY = 10  # before the end of an epoch: one so many-th of the steps between two checkpoints
+
 
 class Pace:
     """What a learner wants of the others, for the work queue; `first` are the steps of a learner before this run."""
@@ -33,14 +35,19 @@ class Pace:
         every = self._every_steps if self._steps_together else 0
         return every > 0 and number > 0 and (self.first + number) % every == 0
 
-    def save(self, number: int) -> bool:
-        """By time, and otherwise by the steps of this learner; not while the last one is still being written."""
+    def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
+        """By time, and otherwise by the steps of this learner; not while the last one is still being written.
+
+        The checkpoint at the end of an epoch takes the place of one that steps ask for shortly before.
+        """
         steps_due = not self._steps_together and 0 < self._every_steps <= number - self._last_number
         time_due = 0 < self._every_s <= time.monotonic() - self._last_s
         if not (steps_due or time_due) or self._is_saving():
             return False
         if steps_due:
             self._last_number = number
+            if ends_within(self._every_steps // SHORTLY):
+                return False
         self.by_steps.append(steps_due)
         self.reset()
         return True

@@ -1061,6 +1061,20 @@ PATCHES = (
         ("tests/unit/train/test_pace.py",),
     ),
     Patch(
+        "a-checkpoint-right-before-that-of-the-epoch",
+        "asrtool/train/pace.py",
+        "if ends_within(self._every_steps // SHORTLY):",
+        "if ends_within(0):",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "the-end-of-an-epoch-in-steps-of-one-group",
+        "asrtool/distributed/work_queue.py",
+        "self.plan.round(number + num_steps * num_groups)",
+        "self.plan.round(number + num_steps)",
+        ("tests/unit/distributed/test_work_queue.py",),
+    ),
+    Patch(
         "checkpoints-by-time-count-where-all-step-together",
         CUTS,
         "keep = self._keep if by_steps else self.save",

@@ -186,7 +186,7 @@ class Wishes:
     def stop(self) -> bool:
         return self.stops()
 
-    def save(self, number: int) -> bool:
+    def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
         return self.saves(number)
 
     def every(self, number: int) -> bool:

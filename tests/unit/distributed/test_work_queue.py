@@ -71,6 +71,21 @@ def all_of(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [(epoch, position) for epoch, length in enumerate(lengths) for position in range(length)]
 
 
+def test_where_an_epoch_ends_is_known_in_steps_of_all_sync_groups() -> None:
+    ends: list[bool] = []
+
+    class Asked(Wishes):
+        def save(self, number: int, ends_within: Callable[[int], bool]) -> bool:
+            ends.append(ends_within(2))
+            return False
+
+    plan = InRounds([20, 21], 1)
+    queue = WorkQueue(World(0, 4, 4, HashStore()), AssignmentRule(), plan, Asked())
+    drawn = [assignment.number for assignment in queue.assign()]  # by one of four, whose step counts as one of each
+    assert ends == [any(0 < end - number <= 8 for end in (20, 41)) for number in [0, *drawn]]
+    assert 10 < sum(ends) < len(ends) - 10
+
+
 rules = st.sampled_from([AssignmentRule(), AssignmentRule(lockstep=True), AssignmentRule(group_size=2)])
 epochs = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 

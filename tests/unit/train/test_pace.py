@@ -34,19 +34,35 @@ class Clock:
         return self.now_s
 
 
+def never(num_steps: int) -> bool:
+    return False
+
+
 def test_steps_are_counted_from_the_last_checkpoint_by_steps_whatever_was_saved_by_time() -> None:
     def due(minutes: float) -> list[int]:
         with patch.object(pace_module, "time", Clock()):
             pace = Pace(Train(save_every_steps=4, save_every_minutes=minutes), 0, False, Stop(), lambda: False)
-            granted = [number for number in range(20) if pace.save(number)]
+            granted = [number for number in range(20) if pace.save(number, never)]
         assert len(granted) == len(pace.by_steps)
         return [number for number, by_steps in zip(granted, pace.by_steps, strict=True) if by_steps]
 
     assert due(minutes=1) == due(minutes=0) == [4, 8, 12, 16]
     with patch.object(pace_module, "time", Clock()):
         pace = Pace(Train(save_every_steps=0, save_every_minutes=1), 0, False, Stop(), lambda: False)
-        assert all(pace.save(number) for number in range(5))
+        assert all(pace.save(number, never) for number in range(5))
     assert pace.by_steps == [False] * 5
+
+
+def test_that_of_an_epoch_takes_the_place_of_one_that_steps_ask_for_shortly_before() -> None:
+    pace = Pace(Train(save_every_steps=20), 0, False, Stop(), lambda: False)
+    ends = (22, 45, 100)  # of epochs: 2 steps behind 20, then 5 behind 40
+    granted = [
+        number
+        for number in range(1, 100)
+        if pace.save(number, lambda num_steps, number=number: any(number < end <= number + num_steps for end in ends))
+    ]
+    assert granted == [40, 60, 80]
+    assert pace.by_steps == [True] * 3
 
 
 def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> list[int]:
