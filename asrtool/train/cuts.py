@@ -249,19 +249,20 @@ class Cuts:
     def _synchronise(self, place: Place) -> None:
         """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
         reached = self.reached
-        done = self.world.sum(reached.num_samples, reached.num_frames, reached.num_padded, self.stop.requested)
+        own = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained, self.stop.requested)
+        samples, frames, padded, trained, stops = zip(*self.world.gather(own), strict=True)
         lost, self.lost = self.lost, []
-        spans = itertools.chain(*self.world.gather(reached.trained), *(one.trained for one in lost))
-        self._enter(place, int(done[0]) + sum(one.samples for one in lost), spans)
-        self.state.frames += int(done[1]) + sum(one.frames for one in lost)
-        self.state.padded_frames += int(done[2]) + sum(one.padded_frames for one in lost)
+        spans = itertools.chain(*trained, *(one.trained for one in lost))
+        self._enter(place, sum(samples) + sum(one.samples for one in lost), spans)
+        self.state.frames += sum(frames) + sum(one.frames for one in lost)
+        self.state.padded_frames += sum(padded) + sum(one.padded_frames for one in lost)
         self.state.rounds = self.pace.first + reached.num_rounds
         reached.num_samples = reached.num_frames = reached.num_padded = 0
         reached.trained = []
         consensus = self.strategy.synchronise()
         if self.world.size > 1:
             self.reports.report_learners(place.step, consensus)
-        if done[3]:
+        if any(stops):
             raise Stopped
 
     def _enter(self, place: Place, num_samples: int, trained: Iterable[Span]) -> None:

@@ -20,6 +20,7 @@ from asrtool.train.batch import TrainingBatch, pinned_NTF
 from asrtool.train.columns import open_columns
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext
 
+EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
 PIECE = 256  # batches whose normalisers are added up at a time: one by one that is half the time of a plan
 
 
@@ -65,8 +66,8 @@ class Shards(BatchSource):
         return islice(self._planned(plan_epoch(self.lengths, self.max_frames, self.seed, epoch)), batch, None)
 
     def plan_eval(self) -> list[Planned]:
-        """Batches for evaluation, always the same."""
-        return list(self._planned(plan_eval(self.lengths, self.max_frames)))
+        """Batches for evaluation, always the same; without gradients, memory has room for EVAL_FRAMES."""
+        return list(self._planned(plan_eval(self.lengths, max(self.max_frames, EVAL_FRAMES))))
 
     def read(self, batch: Planned) -> TrainingBatch:
         positions: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()

@@ -13,6 +13,7 @@ from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts,
 from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
 from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.train import shards
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
@@ -44,6 +45,12 @@ def threads() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     yield
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is evaluated on is several batches, so that learners have parts of it; toy sets are small."""
+    monkeypatch.setattr(shards, "EVAL_FRAMES", 0)
 
 
 @pytest.fixture

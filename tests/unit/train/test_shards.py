@@ -19,6 +19,7 @@ from asrtool.models.acoustic import build_model
 from asrtool.models.ctc import Ctc
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
+from asrtool.train import shards
 from asrtool.train.settings import Shards as ShardsSettings
 from asrtool.train.shards import Shards
 from asrtool.train.source import Epoch, SourceContext, build_source
@@ -132,6 +133,17 @@ def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -
 def test_a_source_that_plans_no_batches_is_refused(context) -> None:
     with pytest.raises(AsrtoolError, match=r"asrtool\.models\.ctc:Ctc: no source, it lacks plan, read, size"):
         build_source(Choice("source", "asrtool.models.ctc:Ctc", None), context())
+
+
+def test_batches_of_dev_hold_more_than_those_of_training_where_these_are_small(context, monkeypatch) -> None:
+    def longest(num_frames: int) -> int:
+        """Frames of the longest batch, padding included, where it may have `num_frames`."""
+        monkeypatch.setattr(shards, "EVAL_FRAMES", num_frames)
+        return max(batch.inputs_NT.shape[0] * batch.inputs_NT.shape[1] for batch in source.load(source.plan_eval()))
+
+    source = Shards(context())
+    small, more, all_of_it = longest(0), longest(2 * source.max_frames), longest(10**6)
+    assert small <= source.max_frames < more <= 2 * source.max_frames < all_of_it
 
 
 def test_features_are_tensors_of_torch_when_they_reach_the_model(context) -> None:
