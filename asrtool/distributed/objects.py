@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as collectives
 
-ROOM = 1024  # bytes that the first collective has for an object; what is beyond them follows in a second one
+ROOM = 8192  # bytes that the first collective has for an object; what is beyond them follows in a second one
 LENGTH_BYTES = 8
 
 
