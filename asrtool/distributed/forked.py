@@ -59,9 +59,9 @@ def fork_learners(num: int) -> list[Forked]:
     Signals to stop wait until `asrtool.parent.on_stop`. `ps` shows the learners as `learner R`. AsrtoolError where this
     process has further threads.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as some schedulers do, cannot wait for a child
     _check_threads()
     learners: list[Forked] = []
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as some schedulers do, cannot wait for a child
     gc.freeze()  # else a collection in a learner would write to, and so copy, all pages that it shares with others
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Ctrl-C before it trains ends a learner without a word; the launcher reports it.

@@ -65,7 +65,10 @@ class Sliced(MixingRule):
 
     def _average_buffers(self) -> None:
         if len(self.buffers_B):
-            self.node.mean(self.buffers_B)
+            mean_B = self.buffers_B.clone()  # on its way it is a sum, which no exchange is to read
+            self.node.mean(mean_B)
+            with self.outer.changing():
+                self.buffers_B.copy_(mean_B)
 
     def begin(self) -> None:
         self.outer.begin()

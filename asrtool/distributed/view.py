@@ -15,8 +15,9 @@ and no exchange crosses the cut. One between a learner that has recorded and one
 answered before the cut, with the answer still under way, changes what was recorded as well. So the mean of what all
 have recorded has moved by exactly the updates before the cut, though no learner waited for another.
 
-Of P parameters a learner keeps, beside its model: d and v as recorded last, in float32, and one message, in the format
-of messages: the pull takes the place of the snapshot. A snapshot received is answered in the memory of the message.
+Of P parameters a learner keeps, beside its model: d and v as recorded last, in float32 (of a model on a GPU also w on
+the host), and one message, in the format of messages: the pull takes the place of the snapshot. A snapshot received is
+answered in the memory of the message.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class View:
     """v and what is done to it, each under one short lock."""
 
     def __init__(self, weights_P: Tensor, message_type: torch.dtype) -> None:
-        """`weights_P` are w on the host, flat, float32. Who changes them holds `lock`."""
+        """`weights_P` are w on the host, flat, float32. An optimizer holds `lock` while it changes parameters; float
+        buffers, which a forward pass changes, are read as they are.
+        """
         self.weights_P = weights_P
         self.pulls_P = torch.zeros_like(weights_P)  # d; without meaning where there is none
         self.num_pulls = 0  # in it

@@ -270,13 +270,18 @@ class WorkQueue:
         """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
 
         Time is counted in tickets of all: a step here takes as many as lie between its last two, a step of the mean one
-        for each group. At least one group goes to the end, whatever these say.
+        for each group. At least one group goes to the end, whatever these say. None leaves before the last epoch: who
+        has left passes no cut.
         """
         if len(self._drawn) < AHEAD:
             return False
         before, last = self._drawn
         per_step, num_groups = last - before, len(self.world.live) // self.rule.group_size
-        if per_step <= SLOW * num_groups or self.plan.round(last + per_step + AHEAD * (per_step - num_groups)):
+        if per_step <= SLOW * num_groups:
+            return False
+        until = last + per_step + AHEAD * (per_step - num_groups)
+        rounds = list(itertools.takewhile(bool, map(self.plan.round, range(last, until + 1))))
+        if len(rounds) == until + 1 - last or len({found.epoch for found in rounds if found}) > 1:
             return False
         return self.world.store.add(NUM_DONE, 1) < num_groups
 

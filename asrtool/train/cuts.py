@@ -282,13 +282,16 @@ class Cuts:
 
     def evaluate_what_is_left(self) -> None:
         """Checkpoints of ended epochs that were not evaluated when training ended."""
-        for step in list(self.state.unevaluated):
+        left = list(self.state.unevaluated)
+        for step in left:
             content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
             with with_weights(self.model, content["weights"]):
                 losses = self.evaluation.together(self.model)
             evaluated = Saved(step, self.reports.report_dev(losses, then))
             self.state.saved = [evaluated if entry.step == step else entry for entry in self.state.saved]
             self.state.unevaluated.remove(step)
+        if left:
+            self.world.barrier()  # before any exchanges with weights of then
 
     def _keep(self, new: Saved) -> None:
         """Save a checkpoint that counts among the last and the best."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from fake_gpu import fake_gpu
 from learner_threads import Net, at_once, build, give_gradients, weights_of, worlds
 from torch import nn
 from torch.distributed import HashStore
 
 from asrtool.distributed import hierarchical
+from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.gossip import Gossip
 from asrtool.distributed.members import Loss, Members
 from asrtool.distributed.strategy import StepCost, Strategy
@@ -174,3 +177,29 @@ def test_the_last_learner_left_exchanges_with_nobody() -> None:
     gossip.exchanger, gossip.swap = SimpleNamespace(addresses={0: "", 1: ""}), SimpleNamespace(begin=begun.append)
     gossip.begin()
     assert begun == []
+
+
+def test_others_never_read_the_buffers_of_a_node_as_a_sum_on_the_way_to_their_mean() -> None:
+    model = torch.nn.BatchNorm1d(4)
+    flat = FlatWeights(model, slices=2)
+    buffers_B, locked = flat.weights_P[flat.num_weights :], []
+    before_B = buffers_B.clone()
+
+    class Node:
+        """Another learner has three times as much."""
+
+        def mean(self, values_B: torch.Tensor) -> None:
+            values_B *= 4
+            assert torch.equal(buffers_B, before_B)
+            values_B /= 2
+
+    @contextlib.contextmanager
+    def changing() -> Iterator[None]:
+        assert torch.equal(buffers_B, before_B)
+        yield
+        locked.append(buffers_B.clone())
+
+    outer = SimpleNamespace(before_update=False, asynchronous=True, changing=changing)
+    hierarchical.Sliced(flat, flat.weights_P[:1], Node(), outer)._average_buffers()
+    assert torch.equal(locked[0], 2 * before_B)
+    assert before_B.any()

@@ -16,6 +16,14 @@ import pytest
 from asrtool.distributed.forked import TASKS
 
 WAIT_S = 240  # bounds a hang, however slow the machine
+IGNORED = """
+import signal
+from asrtool.distributed import forked
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+counts = iter([1, 0, 0])  # threads beside this one: a library's, which it ends before a fork
+forked._count_others = lambda: next(counts)
+print(forked.fork_learners(0))
+"""
 BEGIN = """
 import json, os, signal, sys, time
 from asrtool.distributed.forked import fork_learners
@@ -162,3 +170,9 @@ def test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse(tmp_path:
     code = "import numpy as np\nmatrix_NN = np.ones((500, 500))\nmatrix_NN @ matrix_NN"
     ended = launch_after(code, tmp_path, OMP_NUM_THREADS="2")
     assert (ended.returncode, ended.stdout) == (0, "trains trains "), ended.stderr
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="threads of libraries are counted on Linux alone")
+def test_where_children_are_ignored_as_by_some_schedulers_threads_are_counted_by_a_child_all_the_same() -> None:
+    ended = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=WAIT_S)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_threads import InRounds, Net, Wishes, started
-from torch.distributed import HashStore
+from torch.distributed import HashStore, Store
 
-from asrtool.distributed.work_queue import COUNTER, Assignment, AssignmentRule, WorkQueue
+from asrtool.distributed.work_queue import COUNTER, NUM_DONE, Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 
 
@@ -170,15 +170,15 @@ def test_a_sync_group_has_neighbouring_batches_and_its_last_round_may_have_too_f
 
 
 def ends_in_virtual_time(
-    seconds: Sequence[float], num_rounds: int, group_size: int = 1
+    seconds: Sequence[float], *num_rounds: int, group_size: int = 1, store: Store | None = None
 ) -> tuple[list[float], list[int]]:
-    """When each sync group ends whose steps take so long, and the tickets drawn, in order.
+    """When each sync group ends whose steps take so long, and the tickets drawn, in order; epochs have `num_rounds`.
 
     As in a training: a learner draws the next batch when it begins to train one.
     """
-    store = HashStore()
+    store = store or HashStore()
     size = len(seconds) * group_size
-    rule, plan = AssignmentRule(group_size), InRounds([num_rounds * group_size], group_size)
+    rule, plan = AssignmentRule(group_size), InRounds([num * group_size for num in num_rounds], group_size)
     queues = [WorkQueue(World(rank, size, size, store), rule, plan, Wishes()) for rank in range(0, size, group_size)]
     assigned = [queue.assign() for queue in queues]
     ahead = [next(one, None) for one in assigned]
@@ -199,10 +199,19 @@ def ends_in_virtual_time(
 @pytest.mark.parametrize("group_size", [1, 2])
 @pytest.mark.parametrize("num_rounds", range(300, 320))
 def test_nobody_waits_at_the_end_for_a_slow_learner(num_rounds: int, group_size: int) -> None:
-    ends, drawn = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size)
+    ends, drawn = ends_in_virtual_time([10.0, 1.01, 1.0, 0.99, 0.98, 1.0, 1.0, 1.02], num_rounds, group_size=group_size)
     assert sorted(drawn) == list(range(num_rounds))
     assert max(ends) - min(ends[1:]) < 1.1  # a step, as among equal learners
     assert ends[0] > max(ends) - 12  # and it trains as long as it can
+
+
+@pytest.mark.parametrize(("num_rounds", "num_left"), [((306,), 1), ((300, 6), 0), ((6, 300), 1)])
+def test_nobody_leaves_before_the_last_epoch(num_rounds: tuple[int, ...], num_left: int) -> None:
+    """Who has left would pass the cut between two epochs at the end of the training alone."""
+    store = HashStore()
+    _, drawn = ends_in_virtual_time([10.0, *7 * [1.0]], *num_rounds, store=store)
+    assert sorted(drawn) == list(range(sum(num_rounds)))
+    assert store.add(NUM_DONE, 0) == num_left
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from asrtool.errors import AsrtoolError
-from asrtool.train.checkpoint import State
+from asrtool.train import cuts as cuts_module
+from asrtool.train.checkpoint import Saved, State
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.plan import Plan
 from asrtool.train.snapshots import Snapshots
@@ -68,3 +71,23 @@ def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() ->
     unused: Any = None
     with pytest.raises(AsrtoolError, match=r"SimpleNamespace: its learners do not step together.*lockstep=True"):
         Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 6)  # type: ignore[arg-type]
+
+
+def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    own = model.weight.item()
+    seen: list[float] = []
+    monkeypatch.setattr(cuts_module, "load_checkpoint", lambda path: ({"weights": {"weight": torch.ones(1, 1)}}, None))
+    cuts = object.__new__(Cuts)
+    cuts.model = model  # type: ignore[assignment]
+    cuts.state = State(saved=[Saved(3, None)], unevaluated=[3])
+    cuts.checkpointer = SimpleNamespace(directory=Path())  # type: ignore[assignment]
+    cuts.reports = SimpleNamespace(report_dev=lambda losses, then: losses)  # type: ignore[assignment]
+    cuts.evaluation = SimpleNamespace(together=lambda model: model.weight.item())  # type: ignore[assignment]
+    cuts.world = SimpleNamespace(barrier=lambda: seen.append(model.weight.item()))  # type: ignore[assignment]
+    for _ in range(2):  # the second time nothing is left
+        cuts.evaluate_what_is_left()
+    assert cuts.state.saved == [Saved(3, 1.0)]
+    assert seen == [own]
