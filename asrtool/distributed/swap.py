@@ -2,9 +2,9 @@
 
 On the host both are the same. On a GPU a thread copies, one trip after another, by a side stream and two buffers of
 pinned memory: the weights to the host, where they are published; then, after the exchange, the pulls of all exchanges
-since to the GPU. At the end of a step for which both are done, the computing stream adds the pulls and
-copies the weights aside, within the GPU (the swap). It waits for nothing else. A step that ends sooner swaps nothing,
-and its exchange counts as skipped.
+since to the GPU. At the end of a step for which both are done, the computing stream adds the pulls and copies the
+weights aside, within the GPU (the swap). It waits for nothing else. A step that ends sooner swaps nothing, and its
+exchange counts as skipped.
 """
 
 from __future__ import annotations

@@ -280,8 +280,8 @@ class WorkQueue:
         if per_step <= SLOW * num_groups:
             return False
         until = last + per_step + AHEAD * (per_step - num_groups)
-        rounds = list(itertools.takewhile(bool, map(self.plan.round, range(last, until + 1))))
-        if len(rounds) == until + 1 - last or len({found.epoch for found in rounds if found}) > 1:
+        left = map(self.plan.round, range(last, until))
+        if self.plan.round(until) or len({found.epoch for found in left if found}) > 1:
             return False
         return self.world.store.add(NUM_DONE, 1) < num_groups
 

@@ -1093,7 +1093,7 @@ PATCHES = (
     Patch(
         "a-slow-learner-leaves-before-the-last-epoch",
         "asrtool/distributed/work_queue.py",
-        "or len({found.epoch for found in rounds if found}) > 1",
+        "or len({found.epoch for found in left if found}) > 1",
         "",
         ("tests/unit/distributed/test_work_queue.py",),
     ),
