@@ -131,7 +131,6 @@ class Gossip(MixingRule):
         return None if place is None else live[place]
 
     def finish(self) -> None:
-        self.world.barrier()  # fails at once where a learner has died, and then no answer is waited for
         self.swap.drain()
         self.world.barrier()
         self.swap.settle()

@@ -16,7 +16,7 @@ from asrtool.distributed.members import Left, Members
 from asrtool.distributed.sync_group import SyncGroup
 from asrtool.distributed.world import World
 
-POLL_S = 0.1
+FIRST_POLL_S, POLL_S = 0.005, 0.1  # longer and longer: learners of one speed end together, a slow one much later
 STOPPED = "stopped"
 
 
@@ -60,6 +60,7 @@ class Leftovers:
 
     def wait(self, stopped: bool, group: SyncGroup) -> Iterator[Sequence[Left]]:
         """Behind the last round: those of which there is word before the training ends. `stopped`: it takes none."""
+        pause_s = FIRST_POLL_S
         while True:
             stopped = stopped or self.stop()
             closed, left, self._num_claimed = group.share(lambda: self._look(0 if stopped else group.size))  # noqa: B023
@@ -70,7 +71,8 @@ class Leftovers:
                 yield left
             elif self.is_idle():
                 self._end(STOPPED if stopped else str(self._num_claimed))
-                time.sleep(POLL_S)
+                time.sleep(pause_s)
+                pause_s = min(1.5 * pause_s, POLL_S)
 
     def _look(self, num: int) -> tuple[bool, Sequence[Left], int]:
         """Whether the training ends, up to `num` batches that are claimed else, and how far the list is claimed."""

@@ -22,7 +22,7 @@ from asrtool.distributed.strategy import (
     StrategyContext,
     optimizer_and_update,
 )
-from asrtool.distributed.view import Recorded
+from asrtool.distributed.view import Recorded, chunks_of
 from asrtool.distributed.work_queue import AssignmentRule
 
 
@@ -133,19 +133,29 @@ class LocalReplica(Strategy):
         synchronise_counters(self.model, self.world)
         self.mean_P = self.flat.weights_P.clone()
         self.world.mean(self.mean_P)
+        mean_square, updates_S = self._mean_with_updates(self._distance() ** 2)
+        return ConsensusMetrics(math.sqrt(mean_square), self._drift(self.flat.sample(self.mean_P), updates_S))
+
+    def _distance(self) -> float:
+        """That of the own weights from the mean, of whose norm it is a fraction."""
         own_W, mean_W = (values_P[: self.flat.num_weights] for values_P in (self.flat.weights_P, self.mean_P))
-        norm = float(mean_W.norm())
-        squares = self.world.sum(float((own_W - mean_W).norm()) ** 2)[0]
-        return ConsensusMetrics(math.sqrt(squares / self.world.size) / norm, self._drift(self.flat.sample(self.mean_P)))
+        distances = [(own - mean).norm() for own, mean in chunks_of(own_W, mean_W)]
+        return float(torch.stack(distances).norm() / mean_W.norm())
+
+    def _mean_with_updates(self, value: float) -> tuple[float, Tensor]:
+        """The means of `value` and of the updates, in one collective."""
+        own = torch.cat([self.updates_S.flatten(), self.updates_S.new_tensor([value])])
+        self.world.mean(own)
+        return float(own[-1]), own[:-1].view_as(self.updates_S)
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
-        own_P = self.flat.weights_P.clone()
-        self.flat.weights_P.copy_(self.mean_P)
+        own_P = self.flat.weights_P
+        self.flat.move(self.mean_P)
         try:
             yield
         finally:  # a learner may be asked to stop while it evaluates
-            self.flat.weights_P.copy_(own_P)
+            self.flat.move(own_P)
 
     def snapshot(self, cut: int) -> Snapshot:
         recorded = self.mixing.record(cut) if self.asynchronous else None
@@ -184,9 +194,7 @@ class LocalReplica(Strategy):
     def close(self) -> None:
         self.mixing.close()
 
-    def _drift(self, mean_S: Tensor) -> float | None:
-        updates_S = self.updates_S.clone()
-        self.world.mean(updates_S)
+    def _drift(self, mean_S: Tensor, updates_S: Tensor) -> float | None:
         before_S, self.mean_S = self.mean_S, mean_S
         self.updates_S.zero_()
         self.recorded_S.zero_()

@@ -82,7 +82,7 @@ class View:
         with self.lock:
             if cut != self.cut:
                 return False
-            for weights, pulls, message in _chunks(self.weights_P, self.pulls_P, message_P):
+            for weights, pulls, message in chunks_of(self.weights_P, self.pulls_P, message_P):
                 own = weights + pulls if self.num_pulls else weights
                 pull = message.float()  # itself, where messages are float32
                 message.copy_(pull.sub_(own.to(message.dtype)).mul_(weight))
@@ -93,7 +93,7 @@ class View:
     def pull(self, message_P: Tensor) -> None:
         """Move against the pull in `message_P`, which is the answer to what `ask` began."""
         with self.lock:
-            for pulls, message in _chunks(self.pulls_P, message_P):
+            for pulls, message in chunks_of(self.pulls_P, message_P):
                 self._add(pulls, message.float(), -1)
             self.num_pulls += 1
             for recorded in self._open:
@@ -152,7 +152,7 @@ class View:
     def _read(self, out_P: Tensor) -> Tensor:
         if not self.num_pulls:
             return out_P.copy_(self.weights_P)
-        for out, weights, pulls in _chunks(out_P, self.weights_P, self.pulls_P):
+        for out, weights, pulls in chunks_of(out_P, self.weights_P, self.pulls_P):
             out.copy_(weights + pulls)
         return out_P
 
@@ -174,6 +174,6 @@ class View:
         self._open.clear()
 
 
-def _chunks(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
+def chunks_of(*tensors_P: Tensor) -> Iterable[tuple[Tensor, ...]]:
     """The same CHUNK values of each of these flat tensors, then the next."""
     return zip(*(tensor_P.split(CHUNK) for tensor_P in tensors_P), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import model_of, save_model
-from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint, load_newest
+from asrtool.train.checkpoint import Saved, State, best_first, checkpoint_path, load_checkpoint, load_newest
+from asrtool.train.inputs import FINAL
 
 
 def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
@@ -24,7 +26,7 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
     newest = load_newest(directory)
     if newest is None:
         raise AsrtoolError(f"{directory}: no checkpoint", "run the train stage first")
-    saved = newest[1].saved
+    saved = _saved(train_dir, newest[1])
     chosen = saved[-num:] if by == "last" else best_first(saved)[:num]
     if not chosen:
         raise AsrtoolError(f"{directory}: no checkpoint of a finished epoch", "train longer")
@@ -36,6 +38,14 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
     model = model_of(info, str(paths[-1]))
     model.load_state_dict(weights)
     save_model(out, model, info)
+
+
+def _saved(train_dir: Path, newest: State) -> list[Saved]:
+    """The checkpoints of a training, `newest` being the last; that is written before its loss on dev is known."""
+    final = train_dir / FINAL
+    if not final.exists():
+        return newest.saved
+    return [Saved(**entry) for entry in json.loads(final.read_text(encoding="utf-8"))["checkpoints"]]
 
 
 def _mean(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

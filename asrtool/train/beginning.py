@@ -68,6 +68,9 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
 
     Where there were other learners, the optimizer of one of them, where it fits.
     """
+    if found["part"] is None:
+        logging.info("resuming after step %d, the last one", state.step)
+        return
     where = f"resuming after step {state.step}, in epoch {state.epoch + 1}"
     learner, shared = found["learner"], found["shared"]
     group_size = strategy.assignment_rule.group_size

@@ -5,7 +5,8 @@ learners), ``state``, and ``part``: that of learner 0. The part of learner R is 
 is there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files
 of learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
 learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
-them: the randomness of a batch is drawn from the seed and its place in the training.
+them: the randomness of a batch is drawn from the seed and its place in the training. That of the end of a training,
+after which nothing is trained, has no parts: ``part`` is None.
 
 The ledger of a checkpoint, which batches are in its weights, is its place in the training: all batches before that
 but for the ``untrained`` ones, and no other. `learners/R.jsonl` up to ``record_bytes`` says which learner trained which
@@ -27,7 +28,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import remove_leftovers
 from asrtool.models.torch_file import read_torch, write_torch
 
-FORMAT = 4
+FORMAT = 5
 KEYS = ("format", "info", "weights", "part", "state")
 ALL = f"step-{8 * '[0-9]'}.pt"
 LEARNERS = f"step-{8 * '[0-9]'}.learner-*.pt"
@@ -89,7 +90,7 @@ def save_checkpoint(
     directory: Path,
     info: dict[str, Any],
     weights: dict[str, Tensor],
-    part: dict[str, Any],
+    part: dict[str, Any] | None,
     state: State,
     before_it_is_there: Callable[[], None] = lambda: None,
 ) -> None:

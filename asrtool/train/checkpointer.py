@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,15 +39,6 @@ Loaded = TypeVar("Loaded")
 Memory = list[Tensor]
 
 
-@dataclass
-class Begun:
-    """A checkpoint whose parts are being written."""
-
-    step: int
-    part: dict[str, Any]  # of this learner
-    memory: Memory  # of that
-
-
 class Incomplete(Exception):
     """Training has ended before the parts of all learners were there."""
 
@@ -62,18 +52,17 @@ class Checkpointer:
         self.world = world
         self.background = Background("checkpoint")
         self.staging = Staging()
-        self.begun: Begun | None = None
-        self.loaded_step: int | None = None  # of the checkpoint that training resumes from
+        self.newest_step: int | None = None  # of the checkpoint that was loaded or saved last
         self.closing = threading.Event()
         self.run = ""  # of this training, from its start or resumption to its end
 
     def load(self) -> tuple[dict[str, Any], State] | None:
         """The newest one that all learners find whole, with ``learner`` and ``shared`` of this one.
 
-        None when there is none. Where the number of learners was another, they are those of one of them, and where
-        these cannot be read ``learner`` is None, and ``shared`` that of learner 0. Where every checkpoint lacks what
-        some learner had, it is the newest without that. Raises AsrtoolError when all are damaged, and when the learners
-        do not find the same ones.
+        Those are None where nothing is to be trained after it. None when there is none. Where the number of learners
+        was another, they are those of one of them, and where these cannot be read ``learner`` is None, and ``shared``
+        that of learner 0. Where every checkpoint lacks what some learner had, it is the newest without that. Raises
+        AsrtoolError when all are damaged, and when the learners do not find the same ones.
         """
         self.run = self.world.gather(secrets.token_hex(8))[0]
         names = self.world.gather(sorted(path.name for path in self.directory.glob(ALL)))
@@ -84,7 +73,7 @@ class Checkpointer:
                     "name a folder that all machines share",
                 )
         newest = self._load_newest()
-        self.loaded_step = newest[1].step if newest else None
+        self.newest_step = newest[1].step if newest else None
         if self.world.rank == 0:
             remove_unfinished(self.directory)
         self.world.barrier()  # before any writes
@@ -103,6 +92,8 @@ class Checkpointer:
     def _load(self, path: Path, without: list[Path]) -> tuple[dict[str, Any], State]:
         """That of `path`, which is added to `without` where only the part of a learner is missing."""
         content, state = self._for_all(lambda: load_checkpoint(path))
+        if content["part"] is None:
+            return {**content, "learner": None, "shared": None}, state
         learner, shared = None, content["part"].get("shared")
         are_the_same = state.num_learners == self.world.size
         if are_the_same:
@@ -139,35 +130,23 @@ class Checkpointer:
             raise AsrtoolError(errors[0])
         return loaded
 
-    def begin(self, strategy: Strategy, step: int) -> None:
-        """Write the parts of the checkpoint that `save` completes, before what else is in it is known.
-
-        All learners call this, after they have synchronised. Raises AsrtoolError when the disk was full.
-        """
-        self.drain()
-        mark = f"{self.run}-{step}"
-        part, memory = self.stage(strategy.snapshot(0), mark, {})
-        self.begun = Begun(step, part, memory)
-        if self.world.place:
-            self.background.submit(self._write_part, step, part, memory, f"parts/{mark}")
-
-    def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved) -> None:
+    def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved, has_parts: bool = True) -> None:
         """Write that of `state` in the background; only those that `state` or `new` name stay.
 
-        All learners call this, after they have synchronised. Raises AsrtoolError when the disk was full.
+        It `has_parts` but where nothing is to be trained after it. All learners call this, after they have
+        synchronised. Raises AsrtoolError when the disk was full.
         """
-        if self.begun is None:
-            self.begin(strategy, state.step)
-        begun, self.begun = self.begun, None
-        assert begun is not None
-        assert begun.step == state.step, "learners trained between the parts of a checkpoint and the rest"
-        state.mark = begun.part["mark"]
-        if self.world.place:
-            return
-        with strategy.consensus():
-            weights, more = self.staging.copy(model.state_dict())
-        memories = [begun.memory, more]
-        self.background.submit(self._write, weights, begun.part, copy.deepcopy(state), [*state.saved, new], memories)
+        self.drain()
+        self.newest_step = state.step
+        state.mark = f"{self.run}-{state.step}"
+        part, memory = self.stage(strategy.snapshot(0), state.mark, {}) if has_parts else (None, [])
+        if self.world.place == 0:
+            with strategy.consensus():
+                weights, more = self.staging.copy(model.state_dict())
+            saved = [*state.saved, new]
+            self.background.submit(self._write, weights, part, copy.deepcopy(state), saved, [memory, more])
+        elif part:
+            self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
 
     def stage(self, snapshot: Snapshot, mark: str, more: dict[str, Any]) -> tuple[dict[str, Any], Memory]:
         """The part of this learner: copies of `snapshot` and of `more`, in memory that is returned as well."""
@@ -198,19 +177,21 @@ class Checkpointer:
     def _write(
         self,
         weights: dict[str, Tensor],
-        part: dict[str, Any],
+        part: dict[str, Any] | None,
         state: State,
         kept: list[Saved],
         memories: list[Memory],
     ) -> None:
         with contextlib.suppress(Incomplete):
-            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(f"parts/{state.mark}"))
+            num_parts = self.world.size - 1 if part else 0
+            announced = f"parts/{state.mark}"
+            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(announced, num_parts))
         for memory in reversed(memories):
             self.staging.give_back(memory)
 
-    def _wait_for_parts(self, announced: str) -> None:
-        """Until those of all others are there; raises Incomplete where training ends before."""
-        while self.world.size > 1 and self.world.store.add(announced, 0) < self.world.size - 1:
+    def _wait_for_parts(self, announced: str, num_parts: int) -> None:
+        """Until so many are there; raises Incomplete where training ends before."""
+        while num_parts and self.world.store.add(announced, 0) < num_parts:
             if self.closing.is_set():
                 raise Incomplete
             time.sleep(POLL_S)
@@ -218,7 +199,7 @@ class Checkpointer:
     def write_whole(
         self,
         weights: dict[str, Tensor],
-        part: dict[str, Any],
+        part: dict[str, Any] | None,
         state: State,
         kept: list[Saved],
         before_it_is_there: Callable[[], None] = lambda: None,

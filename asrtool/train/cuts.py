@@ -29,7 +29,7 @@ from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.inputs import TRAINING
 from asrtool.train.ledger import Ledger, note
-from asrtool.train.loss import with_weights
+from asrtool.train.loss import Sums, with_weights
 from asrtool.train.metrics import Reports
 from asrtool.train.pace import Pace
 from asrtool.train.plan import Place, Plan
@@ -240,23 +240,22 @@ class Cuts:
         self.world.regroup()
         self.state.learners = list(members.live)
         self.records.end_lost(members.losses)
-        lengths = self.state.record_bytes
-        lengths += [0] * (max(members.ever) + 1 - len(lengths))
-        for rank, loss in members.losses.items():
-            lengths[rank] = loss.record_bytes
+        self._note_lengths((rank, loss.record_bytes) for rank, loss in members.losses.items())
         return members.losses.values()
 
     def _synchronise(self, place: Place) -> None:
         """All learners have ended the same steps, and are at `place`. Raises Stopped where one was asked to stop."""
         reached = self.reached
-        own = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained, self.stop.requested)
-        samples, frames, padded, trained, stops = zip(*self.world.gather(own), strict=True)
+        trained_here = (reached.num_samples, reached.num_frames, reached.num_padded, reached.trained)
+        own = (*trained_here, self.records.num_bytes, self.stop.requested)
+        samples, frames, padded, trained, lengths, stops = zip(*self.world.gather(own), strict=True)
         lost, self.lost = self.lost, []
         spans = itertools.chain(*trained, *(one.trained for one in lost))
         self._enter(place, sum(samples) + sum(one.samples for one in lost), spans)
         self.state.frames += sum(frames) + sum(one.frames for one in lost)
         self.state.padded_frames += sum(padded) + sum(one.padded_frames for one in lost)
         self.state.rounds = self.pace.first + reached.num_rounds
+        self._note_lengths(zip(self.state.learners, lengths, strict=True))
         reached.num_samples = reached.num_frames = reached.num_padded = 0
         reached.trained = []
         consensus = self.strategy.synchronise()
@@ -265,20 +264,27 @@ class Cuts:
         if any(stops):
             raise Stopped
 
+    def _note_lengths(self, of_learners: Iterable[tuple[int, int]]) -> None:
+        """Of the records of these; those of learners that are there no more stay."""
+        lengths = self.state.record_bytes
+        for rank, length in of_learners:
+            lengths += [0] * (rank + 1 - len(lengths))
+            lengths[rank] = length
+
     def _enter(self, place: Place, num_samples: int, trained: Iterable[Span]) -> None:
         """Learners are at `place` and have `trained` these since the last call, of so many utterances."""
         state = dataclasses.replace(self._state_at(place), samples=self.state.samples + num_samples)
         vars(self.state).update(vars(self.ledger.reach(state, trained)))
 
     def _end_epoch(self, behind: Place) -> None:
-        """Evaluate together, and save the state of `behind`, where the next epoch begins."""
-        if behind.step != self.checkpointer.loaded_step:  # its parts stay until the rest is written as well
-            self.checkpointer.begin(self.strategy, behind.step)  # a disk takes as long as the evaluation
+        """Save the state of `behind`, where the next epoch begins, and evaluate together while that is written."""
+        self._enter(behind, 0, ())
+        self.state.unevaluated.append(self.state.step)
+        self._keep(Saved(self.state.step, None))
         with self.strategy.consensus():
             losses = self.evaluation.together(self.model)
         self.reports.lap_s()
-        self._enter(behind, 0, ())
-        self._keep(Saved(self.state.step, self.reports.report_dev(losses, self.state)))
+        self._evaluated(losses, self.state)
 
     def evaluate_what_is_left(self) -> None:
         """Checkpoints of ended epochs that were not evaluated when training ended."""
@@ -287,24 +293,35 @@ class Cuts:
             content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
             with with_weights(self.model, content["weights"]):
                 losses = self.evaluation.together(self.model)
-            evaluated = Saved(step, self.reports.report_dev(losses, then))
-            self.state.saved = [evaluated if entry.step == step else entry for entry in self.state.saved]
-            self.state.unevaluated.remove(step)
+            self._evaluated(losses, then)
         if left:
             self.world.barrier()  # before any exchanges with weights of then
+            if self.snapshots:
+                self.snapshots.keep(self.state)
+
+    def _evaluated(self, losses: Sums, then: State) -> None:
+        """The checkpoint of the state `then` is; the next one says so."""
+        evaluated = Saved(then.step, self.reports.report_dev(losses, then))
+        self.state.unevaluated.remove(then.step)
+        self._keep_among([evaluated if entry.step == then.step else entry for entry in self.state.saved])
 
     def _keep(self, new: Saved) -> None:
         """Save a checkpoint that counts among the last and the best."""
-        self.state.saved = to_keep([*self.state.saved, new], self.settings.keep_last, self.settings.keep_best)
+        self._keep_among([*self.state.saved, new])
         self.save(new)
+
+    def _keep_among(self, saved: list[Saved]) -> None:
+        self.state.saved = to_keep(saved, self.settings.keep_last, self.settings.keep_best, self.state.unevaluated)
 
     def save(self, new: Saved) -> None:
         """Save a checkpoint to resume from; the next one removes it unless it was kept."""
-        lengths = self.state.record_bytes  # those of learners that are there no more stay
-        lengths += [0] * (max(self.state.learners) + 1 - len(lengths))
-        for rank, length in zip(self.state.learners, self.world.gather(self.records.num_bytes), strict=True):
-            lengths[rank] = length
-        self.checkpointer.save(self.model, self.strategy, self.state, new)
+        is_over = self.state.epoch == self.settings.num_epochs
+        self.checkpointer.save(self.model, self.strategy, self.state, new, has_parts=not is_over)
+
+    def save_unless_there(self) -> None:
+        """One was asked to stop: save where training is, unless there is a checkpoint of that."""
+        if self.state.step != self.checkpointer.newest_step:
+            self.save(Saved(self.state.step, None))
 
     def report(self, epoch: int, step: int, num_samples: int) -> None:
         self.reports.report(epoch, step, num_samples, self.strategy.optimizer.param_groups[0]["lr"])

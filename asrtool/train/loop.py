@@ -27,7 +27,7 @@ from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.beginning import fix_arithmetic, make_strategy, make_task, resume
-from asrtool.train.checkpoint import Saved, State
+from asrtool.train.checkpoint import State
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.evaluation import Evaluation
@@ -196,7 +196,7 @@ class Training:
                 self._train_steps()
                 self.cuts.end()
             except Stopped:
-                self.cuts.save(Saved(self.state.step, None))
+                self.cuts.save_unless_there()
                 self.checkpointer.drain()
                 self.world.barrier()
                 raise

@@ -73,6 +73,11 @@ class Snapshots:
         self.assembler.submit(self.assembly.evaluate_left)
         return state
 
+    def keep(self, state: State) -> None:
+        """The checkpoints that `state` names, with their losses on dev."""
+        if self.assembly:
+            self.assembly.saved, self.assembly.unevaluated = list(state.saved), list(state.unevaluated)
+
     def take(self, numbers: Sequence[int], cuts: Sequence[Cut], more: dict[str, Any]) -> None:
         """Take this learner's parts of the checkpoints of the cuts `numbers`, between which it had no step.
 

@@ -33,6 +33,7 @@ KNESER_NEY = "asrtool/lang/kneser_ney.py"
 NGRAM = "asrtool/lang/ngram.py"
 PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
 
+TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
 TEST_VIEW = "tests/unit/distributed/test_view.py"
 TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
 TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
@@ -1249,11 +1250,52 @@ PATCHES = (
         (TEST_READER,),
     ),
     Patch(
-        "parts-written-after-the-evaluation",
+        "checkpoint-written-after-the-evaluation",
         "asrtool/train/cuts.py",
-        "            self.checkpointer.begin(self.strategy, behind.step)",
-        "            self.checkpointer.check()",
+        """        self._keep(Saved(self.state.step, None))
+        with self.strategy.consensus():
+            losses = self.evaluation.together(self.model)
+""",
+        """        with self.strategy.consensus():
+            losses = self.evaluation.together(self.model)
+        self._keep(Saved(self.state.step, None))
+""",
         ("tests/unit/train/test_loop.py",),
+    ),
+    Patch(
+        "evaluated-when-resumed-and-forgotten",
+        "asrtool/train/cuts.py",
+        "                self.snapshots.keep(self.state)\n",
+        "                self.snapshots.check()\n",
+        (TEST_LAST_EVALUATION,),
+    ),
+    Patch(
+        "optimizers-behind-the-last-step",
+        "asrtool/train/cuts.py",
+        "has_parts=not is_over",
+        "has_parts=True",
+        (TEST_LAST_EVALUATION,),
+    ),
+    Patch(
+        "gradients-multiplied-by-one",
+        "asrtool/distributed/update.py",
+        "    if not factor >= 1:\n",
+        "    if gradients:\n",
+        ("tests/unit/distributed/test_update.py",),
+    ),
+    Patch(
+        "best-without-the-last-epoch",
+        "asrtool/train/average.py",
+        "    if not final.exists():\n",
+        "    if newest:\n",
+        ("tests/unit/train/test_average.py",),
+    ),
+    Patch(
+        "distance-from-the-mean-not-squared",
+        "asrtool/distributed/replica.py",
+        "self._distance() ** 2",
+        "self._distance()",
+        ("tests/unit/distributed/test_strategy.py",),
     ),
     Patch(
         "writer-as-urgent-as-the-training",

@@ -66,6 +66,19 @@ def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:
     assert (weights_of(models[0]) == weights_of(models[1])).all()
 
 
+def test_the_distance_is_the_root_of_the_mean_square() -> None:
+    learners = started("none", [Net(seed) for seed in range(3)])
+    own_LW = np.stack([weights_of(learner.model) for learner in learners])
+    mean_W = own_LW.mean(0)
+    expected = np.sqrt(np.square(own_LW - mean_W).sum(1).mean()) / np.linalg.norm(mean_W)
+    for metrics in at_once(lambda learner: learner.synchronise(), learners):
+        assert metrics.distance == pytest.approx(expected, rel=1e-5)
+    for learner, own_W in zip(learners, own_LW, strict=True):
+        with learner.consensus():
+            np.testing.assert_allclose(weights_of(learner.model), mean_W, atol=1e-7)
+        np.testing.assert_array_equal(weights_of(learner.model), own_W)
+
+
 @pytest.mark.parametrize("name", ["none", "bmuf"])
 def test_the_drift_is_what_the_mean_has_moved_beyond_the_updates(name: str) -> None:
     learners = started(name, [Net(0), Net(1)], {"bmuf": {"block_steps": 2, "block_momentum": 0.0}}.get(name))

@@ -15,6 +15,7 @@ from asrtool.train import cuts as cuts_module
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.cuts import Cuts, Reached
 from asrtool.train.plan import Plan
+from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import Planned
 
@@ -79,16 +80,22 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
     model = torch.nn.Linear(1, 1, bias=False)
     own = model.weight.item()
     seen: list[float] = []
-    monkeypatch.setattr(cuts_module, "load_checkpoint", lambda path: ({"weights": {"weight": torch.ones(1, 1)}}, None))
+    monkeypatch.setattr(
+        cuts_module, "load_checkpoint", lambda path: ({"weights": {"weight": torch.ones(1, 1)}}, State(step=3))
+    )
     cuts = object.__new__(Cuts)
     cuts.model = model  # type: ignore[assignment]
     cuts.state = State(saved=[Saved(3, None)], unevaluated=[3])
+    cuts.settings = Optimisation()
+    kept: list[Saved] = []
+    cuts.snapshots = SimpleNamespace(keep=lambda state: kept.extend(state.saved))  # type: ignore[assignment]
     cuts.checkpointer = SimpleNamespace(directory=Path())  # type: ignore[assignment]
     cuts.reports = SimpleNamespace(report_dev=lambda losses, then: losses)  # type: ignore[assignment]
     cuts.evaluation = SimpleNamespace(together=lambda model: model.weight.item())  # type: ignore[assignment]
     cuts.world = SimpleNamespace(barrier=lambda: seen.append(model.weight.item()))  # type: ignore[assignment]
     cuts.evaluate_what_is_left()
-    assert cuts.state.saved == [Saved(3, 1.0)]
+    assert cuts.state.saved == kept == [Saved(3, 1.0)]
+    assert cuts.state.unevaluated == []
     assert seen == [own]
     cuts.evaluate_what_is_left()  # nothing is left
     assert seen == [own]

@@ -111,12 +111,12 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
         train_or_stop(toy, config, out, overrides, stop is not None)
 
 
-def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> None:
-    """Be one of the learners; learner 1 gets SIGTERM while it evaluates for the first time."""
+def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], rank: int) -> None:
+    """Be one of the learners; that of `rank` gets SIGTERM while it evaluates for the first time."""
     evaluate = evaluation.sum_loss
 
     def interrupted(*args: Any) -> object:
-        if os.environ["RANK"] == "1":
+        if os.environ["RANK"] == str(rank):
             signal.raise_signal(signal.SIGTERM)
         return evaluate(*args)
 
@@ -171,10 +171,31 @@ def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
 ) -> None:
     overrides = (*named(name), "distributed.h-adpsgd.node_size=1", "distributed.bmuf.block_steps=4")
-    learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, num=2)
+    learners.run(train_stopped_in_evaluation, toy, toy_config, tmp_path / "train", overrides, 1, num=2)
     learners.run(train, toy, toy_config, tmp_path / "train", overrides, None, num=2)
     learners.run(train, toy, toy_config, tmp_path / "undisturbed", overrides, None, num=2)
     assert_same_bits(last_weights(tmp_path / "train"), last_weights(tmp_path / "undisturbed"))
+
+
+@pytest.mark.parametrize(("name", "num"), [("allreduce", 2), ("adpsgd-fixed", 2), ("hogwild", 2), ("ps-async", 3)])
+def test_after_sigterm_in_the_last_evaluation_that_alone_is_left(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, num: int
+) -> None:
+    out = tmp_path / "train"
+    toy_config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 1"))
+    learners.run(train_stopped_in_evaluation, toy, toy_config, out, named(name), 0, num=2)
+    newest = max((out / "checkpoints").glob("step-????????.pt"))
+    assert load_checkpoint(newest)[0]["part"] is None
+    assert not newest.with_suffix(".learner-1.pt").exists()
+    assert not (out / "train.json").exists()
+    whole = newest.read_bytes()
+    learners.run(train, toy, toy_config, out, named(name), None, num=num)
+    assert newest.read_bytes() == whole
+    assert batches_trained(out) == planned(toy, toy_config)
+    final = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "dev"]
+    assert [(entry["step"], entry["dev_loss"]) for entry in final["checkpoints"][-1:]] == evaluated
 
 
 def test_with_another_number_of_learners_training_resumes_from_the_mean(

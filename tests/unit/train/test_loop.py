@@ -276,42 +276,40 @@ def test_without_a_figure_lines_have_the_loss_alone(train_toy, tmp_path: Path) -
     assert keys["train"] == ["kind", "step", "epoch", "samples", *rates, "seconds"]
 
 
-def test_parts_of_learners_are_written_while_all_evaluate(
-    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_written_while_all_evaluate(train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
 
     def noting(kind: type, name: str) -> None:
         method = getattr(kind, name)
 
-        def note(*args: Any) -> Any:
+        def note(*args: Any, **more: Any) -> Any:
             events.append(name)
-            return method(*args)
+            return method(*args, **more)
 
         monkeypatch.setattr(kind, name, note)
 
-    noting(Checkpointer, "begin")
     noting(Evaluation, "together")
     noting(Checkpointer, "save")
     train_toy(tmp_path / "train", "train.num_epochs=2", "train.save_every_steps=0")
-    assert events == ["begin", "together", "save"] * 2
+    assert events == ["save", "together"] * 2
 
 
-def test_parts_of_the_checkpoint_that_training_resumes_from_stay_until_the_rest_is_written_as_well(
+def test_stopped_as_it_evaluates_a_training_repeats_the_evaluation_alone(
     train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped as it evaluates, a training resumes at the step of its own checkpoint."""
-
     def stop(*_: Any) -> None:
         raise Stopped
 
+    out = tmp_path / "train"
     with monkeypatch.context() as patched:
         patched.setattr(Evaluation, "together", stop)
         with pytest.raises(Stopped):
-            train_toy(tmp_path / "train", "train.num_epochs=1", "train.save_every_steps=0")
+            train_toy(out, "train.num_epochs=1", "train.save_every_steps=0")
     events: list[str] = []
-    begin, together = Checkpointer.begin, Evaluation.together
-    monkeypatch.setattr(Checkpointer, "begin", lambda *args: (events.append("begin"), begin(*args))[1])
+    save, together = Checkpointer.save, Evaluation.together
+    monkeypatch.setattr(Checkpointer, "save", lambda *args, **more: (events.append("save"), save(*args, **more))[1])
     monkeypatch.setattr(Evaluation, "together", lambda *args: (events.append("together"), together(*args))[1])
-    train_toy(tmp_path / "train", "train.num_epochs=1", "train.save_every_steps=0")
-    assert events == ["together", "begin"]
+    train_toy(out, "train.num_epochs=1", "train.save_every_steps=0")
+    assert events == ["together"]
+    (entry,) = json.loads((out / "train.json").read_text(encoding="utf-8"))["checkpoints"]
+    assert entry["dev_loss"] is not None
