@@ -30,6 +30,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "objective": {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
         "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),
+        "transducer": ("asrtool.models.transducer:Transducer", "asrtool.models.settings:Transducer"),
     },
     "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
     "source": {"shards": ("asrtool.train.shards:Shards", "asrtool.train.settings:Shards")},
@@ -69,6 +70,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "beam": ("asrtool.decode.beam:Beam", "asrtool.decode.settings:Beam"),
         "graph": ("asrtool.decode.graph:Graph", "asrtool.decode.settings:Graph"),
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
+        "transducer-greedy": ("asrtool.decode.transducer:Greedy", "asrtool.decode.settings:TransducerGreedy"),
+        "transducer-beam": ("asrtool.decode.transducer:Beam", "asrtool.decode.settings:TransducerBeam"),
     },
 }
 # kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do

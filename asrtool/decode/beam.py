@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +14,22 @@ from asrtool.decode.settings import BEAM_SIZES
 from asrtool.errors import AsrtoolError
 
 
+def prefix_axes(settings: Any) -> Sequence[Axis]:
+    """Those of a search that keeps the best `beam_sizes` sequences."""
+    sizes = settings.beam_sizes
+    return (
+        lm_weight_axis(settings.lm_weights),
+        word_penalty_axis(settings.word_penalties),
+        Axis("beam", sizes, start=max(sizes), limits=BEAM_SIZES, whole=True),
+    )
+
+
 class Beam(SearchMethod):
     """Times are those of the best path of the tokens found."""
 
     def axes(self) -> Sequence[Axis]:
         """As SearchMethod.axes."""
-        sizes = self.settings.beam_sizes
-        return (
-            lm_weight_axis(self.settings.lm_weights),
-            word_penalty_axis(self.settings.word_penalties),
-            Axis("beam", sizes, start=max(sizes), limits=BEAM_SIZES, whole=True),
-        )
+        return prefix_axes(self.settings)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         """As SearchMethod.open."""

@@ -6,9 +6,7 @@ ranked by
 
     ln p(prefix | speech) + lm_weight * ln p(closed words)
 
-A word is closed when a piece opens the next one; after the last frame the last word and the end of the sentence follow.
-A word outside the vocabulary is ``<unk>`` with pieces drawn uniformly, p(<unk>) / V ** pieces, and pays for
-them as soon as no word of the vocabulary begins so. Without that, gluing words together would be the cheapest reading.
+The language model is that of asrtool.decode.prefix_tree.
 """
 
 from __future__ import annotations
@@ -17,29 +15,18 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from asrtool.decode.parameters import Weights
-from asrtool.decode.words import opens_word
-from asrtool.lang.tokenizer import WORD_MARK
+from asrtool.decode.prefix_tree import Prefix, PrefixTree, WordLm
 
 MAX_TOKENS = 12  # candidates of a frame
 MIN_PROB = 1e-4  # a token less probable than this is no candidate
 VANISHED = 1e-200  # a prefix so much less probable than the best is dropped before its probability becomes zero
 
 _first = itemgetter(0)
-
-
-class WordLm(Protocol):
-    """What the search asks of a language model; states are opaque."""
-
-    def start(self) -> Any:
-        """The state before the first word."""
-
-    def step(self, state: Any, word: str) -> tuple[float, Any]:
-        """Natural log probability of `word` (``</s>`` ends the sentence) and the state after it."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +37,15 @@ class Hypothesis:
     score: float
 
 
-class Prefix:
-    """A node of the tree of prefixes; the paths to it are summed here."""
+class CtcPrefix(Prefix):
+    """The paths to it are summed here."""
 
-    __slots__ = ("blank", "children", "lm", "lm_state", "parent", "spoken", "token", "unpaid", "word")
+    __slots__ = ("blank", "spoken")
 
     def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
-        self.parent = parent
-        self.token = token
-        self.word = ""  # the open word, as far as it goes
-        self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
-        self.lm = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
-        self.lm_state = lm_state
-        self.children: dict[int, Prefix] = {}
+        super().__init__(parent, token, lm_state)
         self.blank = 0.0  # probability of the paths that end in blank
         self.spoken = 0.0  # and of those that end in `token`
-
-    def tokens(self) -> tuple[int, ...]:
-        """The sequence from the root to this node."""
-        reverse = []
-        node = self
-        while node.parent is not None:
-            reverse.append(node.token)
-            node = node.parent
-        return tuple(reversed(reverse))
 
 
 class PrefixBeam:
@@ -91,12 +63,7 @@ class PrefixBeam:
         max_tokens: int = MAX_TOKENS,
         min_prob: float = MIN_PROB,
     ) -> None:
-        self.texts = [piece.replace(WORD_MARK, "") for piece in pieces]
-        self.opens = [opens_word(piece) for piece in pieces]
-        self.lm = lm
-        self.words = frozenset(words)
-        self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
-        self.log_piece = -math.log(len(pieces))  # of a uniform draw
+        self.tree = PrefixTree(pieces, lm, words, CtcPrefix)
         self.blank = blank
         self.max_tokens = max_tokens
         self.min_prob = min_prob
@@ -106,7 +73,7 @@ class PrefixBeam:
 
         `weights.beam` prefixes are kept after each frame.
         """
-        root = Prefix(None, self.blank, self.lm.start() if self.lm else None)
+        root = self.tree.root(self.blank)
         root.blank = 1.0
         beam = [root]
         log_scale = 0.0  # probabilities are scaled at every step, so that long utterances do not vanish
@@ -141,8 +108,8 @@ class PrefixBeam:
             yield silence, []
 
     def _extend(
-        self, beam: list[Prefix], candidates: list[tuple[int, float]], weights: Weights
-    ) -> tuple[list[Prefix], float]:
+        self, beam: list[CtcPrefix], candidates: list[tuple[int, float]], weights: Weights
+    ) -> tuple[list[CtcPrefix], float]:
         """The beam after a frame with `candidates`, and the factor its probabilities were divided by."""
         after = _stay(beam, dict(candidates))
         scored = [(math.log(sum(after[prefix])) + prefix.lm, prefix) for prefix in after]
@@ -156,7 +123,7 @@ class PrefixBeam:
             for token, ratio in candidates:
                 if ratio < least:
                     break
-                child = prefix.children.get(token) or self._add_child(prefix, token, weights)
+                child = prefix.children.get(token) or self.tree.add(prefix, token, weights)
                 # The same token twice in a row is one token unless a blank is between.
                 spoken = ratio * (prefix.blank if token == prefix.token else total)
                 if child not in after and spoken > 0.0:
@@ -165,8 +132,8 @@ class PrefixBeam:
         return self._prune(scored, after, int(weights.beam))
 
     def _prune(
-        self, scored: list[tuple[float, Prefix]], after: dict[Prefix, tuple[float, float]], beam_size: int
-    ) -> tuple[list[Prefix], float]:
+        self, scored: list[tuple[float, CtcPrefix]], after: dict[CtcPrefix, tuple[float, float]], beam_size: int
+    ) -> tuple[list[CtcPrefix], float]:
         scored.sort(key=_first, reverse=True)
         kept = [prefix for _, prefix in scored[:beam_size]]
         scale = max(sum(after[prefix]) for prefix in kept)
@@ -175,45 +142,16 @@ class PrefixBeam:
             prefix.blank, prefix.spoken = blank / scale, spoken / scale
         return [prefix for prefix in kept if prefix.blank + prefix.spoken > VANISHED], scale
 
-    def _add_child(self, prefix: Prefix, token: int, weights: Weights) -> Prefix:
-        child = Prefix(prefix, token, prefix.lm_state)
-        prefix.children[token] = child
-        child.lm = prefix.lm
-        if not self.lm:
-            return child
-        child.word, child.unpaid = prefix.word, prefix.unpaid
-        if self.opens[token]:
-            log_prob, child.lm_state = self._close(prefix, weights.word_penalty)
-            child.lm += weights.lm_weight * log_prob
-            child.word, child.unpaid = "", 0
-        child.word += self.texts[token]
-        child.unpaid += 1
-        if child.word not in self.beginnings:
-            child.lm += weights.lm_weight * child.unpaid * self.log_piece
-            child.unpaid = 0
-        return child
-
-    def _close(self, prefix: Prefix, word_penalty: float) -> tuple[float, Any]:
-        """What the open word of `prefix` still costs, ln p less its penalty, and the state after it."""
-        if not prefix.word or not self.lm:
-            return 0.0, prefix.lm_state
-        log_prob, state = self.lm.step(prefix.lm_state, prefix.word)
-        log_prob -= word_penalty
-        return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state
-
-    def _best(self, beam: list[Prefix], weights: Weights, log_scale: float) -> Hypothesis:
+    def _best(self, beam: list[CtcPrefix], weights: Weights, log_scale: float) -> Hypothesis:
         scored = []
         for prefix in beam:
-            score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm
-            if self.lm:
-                last, state = self._close(prefix, weights.word_penalty)
-                score += weights.lm_weight * (last + self.lm.step(state, "</s>")[0])
+            score = math.log(prefix.blank + prefix.spoken) + log_scale + prefix.lm + self.tree.end(prefix, weights)
             scored.append(score)
         best = max(range(len(beam)), key=scored.__getitem__)
         return Hypothesis(beam[best].tokens(), scored[best])
 
 
-def _stay(beam: list[Prefix], ratio_of: dict[int, float]) -> dict[Prefix, tuple[float, float]]:
+def _stay(beam: list[CtcPrefix], ratio_of: dict[int, float]) -> dict[CtcPrefix, tuple[float, float]]:
     """(blank, spoken) after a frame of the prefixes that are in the beam already."""
     total_of = {prefix: prefix.blank + prefix.spoken for prefix in beam}
     after = {}

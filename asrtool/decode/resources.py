@@ -88,12 +88,16 @@ class Resources:
 
     def word_reader_by_marks(self, method: str) -> WordReader:
         """The word reader for a `method` whose paths are no words of a lexicon."""
+        self.check_marks(method)
+        return self.word_reader
+
+    def check_marks(self, method: str) -> None:
+        """AsrtoolError unless the tokens show where a word begins, which `method` needs."""
         if not self.mark_words:
             raise AsrtoolError(
                 f"{self.folder('tokenizer')}: its tokens do not mark where a word begins, which method {method} needs",
                 "use --set decode.methods=graph",
             )
-        return self.word_reader
 
     def _open_parser(self) -> WordParser:
         number = {piece: i for i, piece in enumerate(self.pieces)}

@@ -104,6 +104,33 @@ class Beam:
 
 
 @dataclass(frozen=True)
+class TransducerGreedy(Greedy):
+    """The most probable token of a transducer, until it is the blank; no language model."""
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "transducer-greedy")
+
+
+@dataclass(frozen=True)
+class TransducerBeam(Beam):
+    """Beam search of a transducer with a word n-gram. `asrtool tune` tries all values of each list on dev."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("transducer",)
+
+    lm_weights: tuple[float, ...] = (0.1, 0.2, 0.4)  # weights of the language model
+    beam_sizes: tuple[int, ...] = (4, 8)  # hypotheses kept after each row
+
+    def __post_init__(self) -> None:
+        _check_weights("decode.transducer-beam", self.lm_weights, self.word_penalties)
+        _in_range("decode.transducer-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "transducer-beam")
+
+
+@dataclass(frozen=True)
 class Graph:
     """Search of the decoding graph. `asrtool tune` tries all values of each list on dev."""
 

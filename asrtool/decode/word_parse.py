@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from asrtool.decode.prefix_beam import WordLm
+from asrtool.decode.prefix_tree import WordLm
 from asrtool.decode.words import is_spoken
 from asrtool.lang.text import EOS
 from asrtool.models.topology import Span

@@ -51,3 +51,18 @@ class Ctc:
 
     searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
     topology: ClassVar[str] = "asrtool.models.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens
+
+
+@dataclass(frozen=True)
+class Transducer:
+    """Recurrent neural network transducer."""
+
+    searches: ClassVar[tuple[str, ...]] = ("transducer-greedy", "transducer-beam")  # that its scores can be given to
+
+    joint_size: int = 256  # values that a row and a prediction are brought to, and added
+    context: int = 2  # last tokens that the next one is predicted from
+    one_a_row: bool = True  # whether a row emits at most one token, as in transducer-beam; otherwise any number
+
+    def __post_init__(self) -> None:
+        between("model.transducer.joint_size", self.joint_size, 1, 8192)
+        between("model.transducer.context", self.context, 1, 16)

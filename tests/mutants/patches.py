@@ -1353,7 +1353,7 @@ PATCHES = (
     ),
     Patch(
         "sentence-ends-for-nothing",
-        PREFIX_BEAM,
+        "asrtool/decode/prefix_tree.py",
         '(last + self.lm.step(state, "</s>")[0])',
         "last",
         (TEST_PREFIX_BEAM,),
