@@ -73,7 +73,7 @@ def best_of_all(joint: Joint, rows_TJ: np.ndarray, tree: PrefixTree[Emitted], we
 @pytest.mark.parametrize("lm", [None, Bigrams()])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_beam_that_holds_all_finds_the_best_sequence(seed: int, lm: Bigrams | None) -> None:
-    joint = random_joint(seed)
+    joint = random_joint(seed, scale=0.8)  # so flat that sums of alignments decide
     rows_TJ = 2 * np.random.default_rng(100 + seed).standard_normal((4, 5))
     weights = Weights(0.7, 0.5, beam=10**6)
     search = search_of(Beam, joint, lm)
