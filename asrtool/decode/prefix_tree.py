@@ -65,9 +65,9 @@ class PrefixTree(Generic[Node]):
         self.log_piece = -math.log(len(pieces))  # of a uniform draw
         self.node = node
 
-    def root(self, blank: int) -> Node:
-        """Before the first token."""
-        return self.node(None, blank, self.lm.start() if self.lm else None)
+    def root(self, no_token: int) -> Node:
+        """Before the first token; `no_token` stands for one that is none."""
+        return self.node(None, no_token, self.lm.start() if self.lm else None)
 
     def add(self, prefix: Node, token: int, weights: Weights) -> Node:
         """A new child of `prefix`."""

@@ -1,4 +1,4 @@
-"""Bidirectional LSTM over stacked frames.
+"""LSTM layers over stacked frames.
 
 Letters in names: N utterances, T frames, F features of a frame, C channels of a layer.
 """
@@ -12,8 +12,8 @@ from asrtool.models.acoustic import Encoder
 from asrtool.models.settings import Lstm
 
 
-class BiLstm(Encoder):
-    """Frames are stacked and pass `num_layers` bidirectional LSTM layers.
+class LstmEncoder(Encoder):
+    """Frames are stacked and pass `num_layers` LSTM layers, bidirectional or not, then a linear layer if there is one.
 
     The output of each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
     """
@@ -21,11 +21,13 @@ class BiLstm(Encoder):
     def __init__(self, settings: Lstm, num_features: int) -> None:
         super().__init__()
         self.subsampling = settings.stack_frames
-        self.output_size = 2 * settings.hidden_size
-        widths = [settings.stack_frames * num_features] + [self.output_size] * (settings.num_layers - 1)
-        self.layers = nn.ModuleList(BiLstmLayer(width, settings.hidden_size) for width in widths)
-        self.norms = nn.ModuleList(nn.LayerNorm(self.output_size) for _ in widths)
-        self.dropout = nn.Dropout(settings.dropout)
+        width = (settings.projection_size or settings.hidden_size) * (2 if settings.bidirectional else 1)
+        widths = [settings.stack_frames * num_features] + [width] * (settings.num_layers - 1)
+        self.layers = nn.ModuleList(LstmLayer(input_size, settings) for input_size in widths)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) if settings.layer_norm else nn.Identity() for _ in widths)
+        self.dropout = SequenceDropout(settings.dropout) if settings.sequence_dropout else nn.Dropout(settings.dropout)
+        self.bottleneck = nn.Linear(width, settings.bottleneck_size) if settings.bottleneck_size else nn.Identity()
+        self.output_size = settings.bottleneck_size or width
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
@@ -37,7 +39,7 @@ class BiLstm(Encoder):
         backward_TN = _backward(lens_N, hidden_TNC.shape[0])
         for layer, norm in zip(self.layers, self.norms, strict=True):
             hidden_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
-        return hidden_TNC.transpose(0, 1), lens_N
+        return self.bottleneck(hidden_TNC).transpose(0, 1), lens_N
 
     def _stack(self, feats_NTF: Tensor) -> Tensor:
         num_utterances, num_frames, num_features = feats_NTF.shape
@@ -46,24 +48,62 @@ class BiLstm(Encoder):
         return feats_NTF.reshape(num_utterances, -1, self.subsampling * num_features)
 
 
-class BiLstmLayer(nn.Module):
-    """One LSTM in each direction, their outputs side by side.
+class LstmLayer(nn.Module):
+    """One LSTM, or one in each direction with their outputs side by side.
 
     The backward one reads every utterance from its own last frame, as a packed sequence would; but packed sequences
     miss the fused kernels of the CPU and take about 2.5 times as long.
     """
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(self, input_size: int, settings: Lstm) -> None:
         super().__init__()
-        self.forward_lstm = nn.LSTM(input_size, hidden_size)
-        self.backward_lstm = nn.LSTM(input_size, hidden_size)
+        self.weight_drop = settings.weight_drop
+        self.forward_lstm = nn.LSTM(input_size, settings.hidden_size, proj_size=settings.projection_size)
+        self.backward_lstm: nn.LSTM | None = None
+        if settings.bidirectional:
+            self.backward_lstm = nn.LSTM(input_size, settings.hidden_size, proj_size=settings.projection_size)
 
     def forward(self, hidden_TNC: Tensor, backward_TN: Tensor) -> Tensor:
-        """(T, N, input_size) to (T, N, 2 hidden_size); `backward_TN` is the frame to read instead of each frame."""
+        """(T, N, input_size) to (T, N, C); `backward_TN` is the frame that the backward one reads instead of each."""
+        ahead_TNC = self._apply_lstm(self.forward_lstm, hidden_TNC)
+        if self.backward_lstm is None:
+            return ahead_TNC
         column_N = torch.arange(hidden_TNC.shape[1], device=hidden_TNC.device)
-        ahead_TNC, _ = self.forward_lstm(hidden_TNC)
-        back_TNC, _ = self.backward_lstm(hidden_TNC[backward_TN, column_N])
+        back_TNC = self._apply_lstm(self.backward_lstm, hidden_TNC[backward_TN, column_N])
         return torch.cat([ahead_TNC, back_TNC[backward_TN, column_N]], dim=-1)
+
+    def _apply_lstm(self, lstm: nn.LSTM, hidden_TNC: Tensor) -> Tensor:
+        if not (self.training and self.weight_drop):
+            output_TNC: Tensor = lstm(hidden_TNC)[0]
+            return output_TNC
+        return drop_weights(lstm, hidden_TNC, self.weight_drop)
+
+
+def drop_weights(lstm: nn.LSTM, hidden_TNC: Tensor, fraction: float) -> Tensor:
+    """The output of `lstm`, of one layer, with so much of its recurrent weights zeroed (Merity et al. 2018).
+
+    One mask for all frames, and the others are scaled up. It is the call that nn.LSTM makes, with other weights: so
+    the fused kernels are used, and parameters keep their names.
+    """
+    weights = [getattr(lstm, name) for name in lstm._flat_weights_names]
+    weights[1] = nn.functional.dropout(weights[1], fraction)
+    num_utterances = hidden_TNC.shape[1]
+    state = hidden_TNC.new_zeros(1, num_utterances, lstm.proj_size or lstm.hidden_size)
+    cells = hidden_TNC.new_zeros(1, num_utterances, lstm.hidden_size)
+    output_TNC: Tensor = torch._VF.lstm(hidden_TNC, (state, cells), weights, True, 1, 0.0, True, False, False)[0]
+    return output_TNC
+
+
+class SequenceDropout(nn.Module):
+    """Dropout with one mask for all frames of an utterance (Gal and Ghahramani 2016)."""
+
+    def __init__(self, fraction: float) -> None:
+        super().__init__()
+        self.fraction = fraction
+
+    def forward(self, hidden_TNC: Tensor) -> Tensor:
+        """The same shape."""
+        return hidden_TNC * nn.functional.dropout(torch.ones_like(hidden_TNC[:1]), self.fraction, self.training)
 
 
 def _backward(lens_N: Tensor, num_frames: int) -> Tensor:

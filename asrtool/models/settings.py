@@ -18,18 +18,27 @@ class Model:
 
 @dataclass(frozen=True)
 class Lstm:
-    """Bidirectional LSTM over stacked frames."""
+    """LSTM layers over stacked frames."""
 
-    num_layers: int = 3  # each of both directions
+    num_layers: int = 3  # each of both directions, where it is bidirectional
     hidden_size: int = 256  # cells a direction
+    bidirectional: bool = True  # otherwise a row depends on no later one
+    projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
+    bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
     stack_frames: int = 3  # feature frames joined to one input frame
+    layer_norm: bool = True  # whether the output of each layer is normalised
     dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+    sequence_dropout: bool = False  # whether those are the same in all frames of an utterance
+    weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
 
     def __post_init__(self) -> None:
         between("model.lstm.num_layers", self.num_layers, 1, 24)
         between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
         between("model.lstm.dropout", self.dropout, 0, 0.9)
+        between("model.lstm.weight_drop", self.weight_drop, 0, 0.9)
         between("model.lstm.stack_frames", self.stack_frames, 1, 8)
+        between("model.lstm.projection_size", self.projection_size, 0, self.hidden_size - 1)
+        between("model.lstm.bottleneck_size", self.bottleneck_size, 0, 8192)
 
 
 @dataclass(frozen=True)

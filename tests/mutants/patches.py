@@ -1352,6 +1352,20 @@ PATCHES = (
         (TEST_PREFIX_BEAM,),
     ),
     Patch(
+        "dropped-weights-not-scaled-up",
+        "asrtool/models/lstm.py",
+        "weights[1] = nn.functional.dropout(weights[1], fraction)",
+        "weights[1] = (1 - fraction) * nn.functional.dropout(weights[1], fraction)",
+        ("tests/unit/models/test_lstm.py",),
+    ),
+    Patch(
+        "weights-dropped-in-evaluation",
+        "asrtool/models/lstm.py",
+        "if not (self.training and self.weight_drop):",
+        "if not self.weight_drop:",
+        ("tests/unit/models/test_lstm.py",),
+    ),
+    Patch(
         "transducer-token-takes-no-row",
         "asrtool/models/transducer_loss.py",
         "        behind_token = beta[:, 1:, 1:] if ctx.one_a_row else beta[:, :-1, 1:]\n",

@@ -1,4 +1,4 @@
-"""What CTC is stays in its own modules, by the names in the syntax trees of all others."""
+"""What CTC and a transducer are stays in their own modules, by the names in the syntax trees of all others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = re.compile(r"blank|ctc_|log_probs_[A-Z]|collapse", re.IGNORECASE)
-# The objective, and the search that sums over its paths.
-OWNERS = ("asrtool/models/ctc", "asrtool/decode/beam.py", "asrtool/decode/prefix_beam.py")
+# The objectives that have a blank, and the searches that sum over their paths.
+OF_CTC = ("asrtool/models/ctc", "asrtool/decode/beam.py", "asrtool/decode/prefix_beam.py")
+OWNERS = (*OF_CTC, "asrtool/models/transducer", "asrtool/decode/transducer.py")
 
 
 def names(path: Path) -> Iterator[str]:
@@ -22,7 +23,7 @@ def names(path: Path) -> Iterator[str]:
                 yield value.rpartition(".")[2]
 
 
-def test_nothing_but_the_objective_and_its_beam_search_knows_of_blanks() -> None:
+def test_nothing_but_such_objectives_and_their_searches_knows_of_blanks() -> None:
     wrong = []
     for path in sorted((ROOT / "asrtool").rglob("*.py")):
         place = str(path.relative_to(ROOT))
