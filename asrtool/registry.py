@@ -37,6 +37,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "optimizer": {
         "adamw": ("asrtool.train.optimizer:adamw", "asrtool.train.settings:AdamW"),
         "sgd": ("asrtool.train.optimizer:sgd", "asrtool.train.settings:Sgd"),
+        "lamb": ("asrtool.train.optimizer:lamb", "asrtool.train.settings:Lamb"),
     },
     "schedule": {
         "one-cycle": ("asrtool.train.schedule:one_cycle", "asrtool.train.settings:OneCycle"),

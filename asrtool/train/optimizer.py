@@ -9,7 +9,9 @@ import torch
 
 from asrtool.distributed.update import NamedParameters
 from asrtool.registry import check_returned
+from asrtool.train.lamb import Lamb
 from asrtool.train.settings import AdamW, Optimisation, Sgd
+from asrtool.train.settings import Lamb as LambSettings
 
 # torch 1.13, the last one that k2 on PyPI works with, has no fused optimizers on the CPU.
 # Fused: one pass over the memory of a parameter.
@@ -32,7 +34,13 @@ def adamw(named_parameters: NamedParameters, settings: AdamW, learning_rate: flo
 def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
     """SGD with momentum."""
     groups = decay_groups(named_parameters, settings.weight_decay)
-    return torch.optim.SGD(groups, lr=learning_rate, momentum=settings.momentum, **FUSED)
+    momentum, nesterov = settings.momentum, settings.nesterov
+    return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
+
+
+def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rate: float) -> torch.optim.Optimizer:
+    """LAMB (You et al., arXiv 1904.00962)."""
+    return Lamb(decay_groups(named_parameters, settings.weight_decay), learning_rate)
 
 
 def decay_groups(named_parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:

@@ -102,10 +102,23 @@ class Sgd:
     """Stochastic gradient descent with momentum."""
 
     momentum: float = 0.9  # fraction of the last update that is kept
+    nesterov: bool = False  # whether the gradient counts as if the momentum had been followed first
     weight_decay: float = 0.01  # of matrices, not of biases and gains
 
     def __post_init__(self) -> None:
         at_least(0, "sgd", self, "momentum", "weight_decay")
+        if self.nesterov and not self.momentum:
+            raise ValueError("sgd.nesterov is true but sgd.momentum is 0, expected a momentum above 0")
+
+
+@dataclass(frozen=True)
+class Lamb:
+    """Adam whose step in a tensor is a fraction of the norm of its weights, for large batches."""
+
+    weight_decay: float = 0.01  # of matrices, not of biases and gains
+
+    def __post_init__(self) -> None:
+        at_least(0, "lamb", self, "weight_decay")
 
 
 @dataclass(frozen=True)

@@ -1366,6 +1366,20 @@ PATCHES = (
         ("tests/unit/models/test_lstm.py",),
     ),
     Patch(
+        "lamb-without-correction-for-its-beginning",
+        "asrtool/train/lamb.py",
+        '(square / (1 - BETA_2 ** state["step"])).sqrt_()',
+        "square.sqrt()",
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch(
+        "lamb-as-far-in-all-tensors",
+        "asrtool/train/lamb.py",
+        'group["lr"] * fraction',
+        'group["lr"]',
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch(
         "transducer-token-takes-no-row",
         "asrtool/models/transducer_loss.py",
         "        behind_token = beta[:, 1:, 1:] if ctx.one_a_row else beta[:, :-1, 1:]\n",

@@ -343,7 +343,7 @@ def test_components_are_named_in_a_list(text: str) -> None:
         # components by name
         (
             "train.optimizer=adam",
-            "--set train.optimizer=adam: train.optimizer: unknown optimizer 'adam', expected one of adamw, sgd;"
+            "--set train.optimizer=adam: train.optimizer: unknown optimizer 'adam', expected one of adamw, sgd, lamb;"
             " did you mean adamw? One of your own is package.module:Name",
         ),
         ("data.train=swbd,timit", "data.train: unknown corpus 'timit', expected one of "),

@@ -106,7 +106,7 @@ def test_a_choice_is_shown_with_all_it_can_choose_and_their_settings() -> None:
 
 def test_a_key_or_a_table_alone_is_shown() -> None:
     assert list(rows("train.peak_lr")) == ["train.peak_lr"]
-    assert list(rows("train.sgd")) == ["train.sgd.momentum", "train.sgd.weight_decay"]
+    assert list(rows("train.sgd")) == ["train.sgd.momentum", "train.sgd.nesterov", "train.sgd.weight_decay"]
     assert list(rows("train.sgd.momentum")) == ["train.sgd.momentum"]
     assert list(rows("paths.an4")) == ["paths.an4"]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +31,73 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) ->
     for key, value in model.named_parameters():
         expected = before[key] * (1.0 if value.ndim == 1 else 1 - 0.1 * 0.5)
         torch.testing.assert_close(value.detach(), expected)
+
+
+def numpy_lamb(weights: np.ndarray, gradients: list[np.ndarray], rates: list[float], decay: float) -> np.ndarray:
+    """Algorithm 2 of the paper, in float64."""
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        ratio = mean / (1 - 0.9**t) / (np.sqrt(square / (1 - 0.999**t)) + 1e-6)
+        change = ratio + decay * weights
+        norms = np.linalg.norm(weights), np.linalg.norm(change)
+        weights = weights - rate * (norms[0] / norms[1] if min(norms) > 0 else 1.0) * change
+    return weights
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_lamb_is_algorithm_2_of_its_paper_for_each_tensor_also_when_resumed(decay: float) -> None:
+    random = np.random.default_rng(4)
+    before = [random.standard_normal((3, 5)), 10 * random.standard_normal((4, 2)), np.zeros((2, 2))]
+    steps = [[random.standard_normal(values.shape) for values in before] for _ in range(5)]
+    steps[2][1][:] = 0.0
+    rates = [0.1, 0.05, 0.2, 0.1, 0.01]
+    settings = Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=decay))
+    parameters = [torch.nn.Parameter(torch.tensor(values)) for values in before]
+    named = [(str(n), parameter) for n, parameter in enumerate(parameters)]
+    optimizer = build_optimizer(named, settings)
+    for t, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
+        if t == 3:
+            saved = optimizer.state_dict()
+            optimizer = build_optimizer(named, settings)
+            optimizer.load_state_dict(saved)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        set_learning_rate(optimizer, rate)
+        optimizer.step()
+    for n, parameter in enumerate(parameters):
+        expected = numpy_lamb(before[n], [gradients[n] for gradients in steps], rates, decay)
+        np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-10, atol=1e-13)
+
+
+def test_lamb_leaves_what_has_no_gradient_and_survives_gradients_of_zero() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
+    settings = Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.0))
+    optimizer = build_optimizer([("one", parameters[0]), ("other", parameters[1])], settings)
+    parameters[0].grad = torch.zeros(2, 2)
+    optimizer.step()
+    assert all(torch.equal(parameter, torch.ones(2, 2)) for parameter in parameters)
+
+
+def test_nesterov_adds_the_gradient_to_the_momentum_that_follows_it() -> None:
+    """Sutskever et al. 2013, as torch has it: w <- w - lr (g + mu m), m <- mu m + g."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    choice = Choice.of("optimizer", "sgd", momentum=0.5, nesterov=True, weight_decay=0.0)
+    optimizer = build_optimizer([("weight", parameter)], Train(optimizer=choice))
+    set_learning_rate(optimizer, 1.0)
+    weight, momentum = 0.0, 0.0
+    for gradient in (1.0, 2.0, -4.0):
+        momentum = 0.5 * momentum + gradient
+        weight -= gradient + 0.5 * momentum
+        parameter.grad = torch.tensor([gradient])
+        optimizer.step()
+        assert parameter.item() == weight
+
+
+def test_nesterov_without_momentum_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"sgd\.nesterov is true but sgd\.momentum is 0, expected a momentum above 0"):
+        Choice.of("optimizer", "sgd", momentum=0.0, nesterov=True)
 
 
 def forgetful(named_parameters: Any, settings: Any, learning_rate: float) -> None:

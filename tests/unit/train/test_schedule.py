@@ -39,6 +39,14 @@ def test_inverse_sqrt_quarters_the_samples_for_double_the_rate() -> None:
     assert rates(settings, 100, 200, 800) == pytest.approx([0.2, 0.4, 0.2])
 
 
+def test_inverse_sqrt_is_the_curve_of_noam() -> None:
+    """Vaswani et al. 2017, equation 3, of 1,000 steps by models of 256 values: only the peak has another name."""
+    warmup_steps, steps = 200, range(1, 1001, 37)
+    expected = [256**-0.5 * min(step**-0.5, step * warmup_steps**-1.5) for step in steps]
+    settings = settings_of("inverse-sqrt", (256 * warmup_steps) ** -0.5, warmup_fraction=warmup_steps / 1000)
+    assert rates(settings, *steps) == pytest.approx(expected)
+
+
 def test_halving_holds_then_divides_by_sqrt_2_at_the_beginning_of_every_epoch() -> None:
     settings = settings_of("halving", 0.1, 10, warmup_fraction=0.1, hold_fraction=0.4)
     root = math.sqrt(2)
