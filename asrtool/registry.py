@@ -26,7 +26,10 @@ class NoSettings:
 TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "features": {"fbank": ("asrtool.corpus.filterbank:Filterbank", "asrtool.corpus.settings:Fbank")},
     "corpus": "local.corpora.*:Corpus",
-    "encoder": {"lstm": ("asrtool.models.lstm:LstmEncoder", "asrtool.models.settings:Lstm")},
+    "encoder": {
+        "lstm": ("asrtool.models.lstm:LstmEncoder", "asrtool.models.settings:Lstm"),
+        "conformer": ("asrtool.models.conformer:Conformer", "asrtool.models.settings:Conformer"),
+    },
     "objective": {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
         "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),

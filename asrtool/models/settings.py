@@ -42,6 +42,31 @@ class Lstm:
 
 
 @dataclass(frozen=True)
+class Conformer:
+    """Self-attention and convolutions over rows of four frames."""
+
+    num_layers: int = 12  # blocks
+    num_heads: int = 4  # of the attention
+    head_size: int = 64  # values of a head; a row has those of all heads
+    feed_forward_size: int = 1024  # values between the two linear layers
+    kernel_size: int = 31  # rows that a convolution sees
+    dropout: float = 0.1  # fraction of the values that are zeroed in training
+
+    def __post_init__(self) -> None:
+        between("model.conformer.num_layers", self.num_layers, 1, 100)
+        between("model.conformer.num_heads", self.num_heads, 1, 100)
+        between("model.conformer.head_size", self.head_size, 1, 1024)
+        between("model.conformer.feed_forward_size", self.feed_forward_size, 1, 65536)
+        between("model.conformer.kernel_size", self.kernel_size, 1, 1000)
+        between("model.conformer.dropout", self.dropout, 0, 0.9)
+
+    @property
+    def size(self) -> int:
+        """Values of a row."""
+        return self.num_heads * self.head_size
+
+
+@dataclass(frozen=True)
 class WordLstm:
     """LSTM over words."""
 

@@ -1380,6 +1380,20 @@ PATCHES = (
         ("tests/unit/train/test_optimizer.py",),
     ),
     Patch(
+        "distances-the-other-way-round",
+        "asrtool/models/relative_attention.py",
+        "num_rows - 1 - row_T[:, None] + row_T",
+        "num_rows - 1 + row_T[:, None] - row_T",
+        ("tests/unit/models/test_conformer.py",),
+    ),
+    Patch(
+        "convolution-sees-padding",
+        "asrtool/models/conformer.py",
+        ".masked_fill(is_padding_NT[:, :, None], 0.0)",
+        "",
+        ("tests/unit/models/test_conformer.py",),
+    ),
+    Patch(
         "transducer-token-takes-no-row",
         "asrtool/models/transducer_loss.py",
         "        behind_token = beta[:, 1:, 1:] if ctx.one_a_row else beta[:, :-1, 1:]\n",

@@ -1,0 +1,122 @@
+"""The conformer against slow references, and that neither padding nor other utterances have an influence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.conformer import Convolution
+from asrtool.models.relative_attention import RelativeAttention, distances
+from asrtool.models.settings import Model
+from asrtool.models.subsampling import ConvSubsampling
+from asrtool.settings import Choice
+
+SMALL = {"num_layers": 2, "num_heads": 2, "head_size": 4, "feed_forward_size": 12, "kernel_size": 5}
+
+
+def build(**values: Any) -> AcousticModel:
+    """Five features, six tokens."""
+    torch.manual_seed(1)
+    encoder = Choice.of("encoder", "conformer", **{**SMALL, **values})
+    return build_model(Model(encoder=encoder), num_features=5, num_tokens=6)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    raised = np.exp(scores - scores.max())
+    return raised / raised.sum()
+
+
+def by_hand(attention: RelativeAttention, rows_TD: np.ndarray) -> np.ndarray:
+    """The equation of the module, for one row and head after another, in float64."""
+    weights = {name: value.detach().double().numpy() for name, value in attention.state_dict().items()}
+
+    def project(name: str, rows: np.ndarray) -> np.ndarray:
+        return rows @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
+
+    num_rows, size = rows_TD.shape
+    num, rate = attention.num_heads, 10_000.0 ** (-np.arange(0, size, 2) / size)
+    query, key, value = (project(name, rows_TD) for name in ("query", "key", "value"))
+    attended = np.zeros_like(rows_TD)
+    for head in range(num):
+        part = slice(head * size // num, (head + 1) * size // num)
+        u, v = weights["content_bias"][head, 0], weights["distance_bias"][head, 0]
+        for i in range(num_rows):
+            scores = np.empty(num_rows)
+            for j in range(num_rows):
+                angle = (i - j) * rate
+                position = np.stack([np.sin(angle), np.cos(angle)], axis=1).ravel()[:size]
+                distance = project("distance", position[None])[0]
+                scores[j] = (query[i, part] + u) @ key[j, part] + (query[i, part] + v) @ distance[part]
+            attended[i, part] = softmax(scores / np.sqrt(size / num)) @ value[:, part]
+    return project("output", attended)
+
+
+@pytest.mark.parametrize(("num_rows", "size", "num_heads"), [(1, 8, 2), (2, 9, 3), (5, 8, 2)])
+def test_attention_is_that_by_content_and_distance(num_rows: int, size: int, num_heads: int) -> None:
+    torch.manual_seed(2)
+    attention = RelativeAttention(size, num_heads, 0.0)
+    torch.nn.init.normal_(attention.content_bias)
+    torch.nn.init.normal_(attention.distance_bias)
+    rows_NTD = torch.randn(2, num_rows + 2, size)
+    lens_N = torch.tensor([num_rows + 2, num_rows])
+    is_padding_NT = torch.arange(num_rows + 2) >= lens_N[:, None]
+    found_NTD = attention(rows_NTD, distances(num_rows + 2, rows_NTD), is_padding_NT).detach().numpy()
+    for n, length in enumerate(lens_N.tolist()):
+        expected_TD = by_hand(attention, rows_NTD[n, :length].double().numpy())
+        np.testing.assert_allclose(found_NTD[n, :length], expected_TD, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kernel_size", "before", "after"), [(3, 1, 1), (4, 2, 1), (1, 0, 0)])
+def test_the_convolution_is_that_of_each_channel_by_itself(kernel_size: int, before: int, after: int) -> None:
+    torch.manual_seed(3)
+    module = Convolution(4, kernel_size, 0.0)
+    rows_NTD = torch.randn(1, 6, 4)
+    found_NTD = module(rows_NTD, torch.zeros(1, 6, dtype=torch.bool))
+    gated_TD = module.gate(module.norm(rows_NTD[0]))
+    weight_DK, bias_D = module.over_time.weight[:, 0], module.over_time.bias
+    padded_TD = torch.cat([torch.zeros(before, 4), gated_TD, torch.zeros(after, 4)])
+    sums_TD = torch.stack([(padded_TD[t : t + kernel_size] * weight_DK.T).sum(0) + bias_D for t in range(6)])
+    torch.testing.assert_close(found_NTD[0], module.output(sums_TD))
+
+
+def test_the_subsampling_is_torchs_convolutions_on_each_utterance_alone() -> None:
+    torch.manual_seed(4)
+    module = ConvSubsampling(7, 3, 5)
+    for num_frames in range(1, 12):
+        feats_NTF = torch.full((1, 13, 7), 100.0)
+        feats_NTF[0, :num_frames] = torch.randn(num_frames, 7)
+        hidden = module.second(module.first(feats_NTF[:, None, :num_frames]).relu()).relu()
+        expected_NTD = module.output(hidden.transpose(1, 2).flatten(2))
+        assert expected_NTD.shape[1] == -(-num_frames // 4)
+        found_NTD = module(feats_NTF, torch.tensor([num_frames]))
+        torch.testing.assert_close(found_NTD[:, : expected_NTD.shape[1]], expected_NTD)
+
+
+@given(st.lists(st.integers(1, 23), min_size=1, max_size=4), st.sampled_from([0.0, 1e3]))
+@settings(max_examples=25, deadline=None)
+def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(lens: list[int], fill: float) -> None:
+    model = build().eval()
+    feats_NTF = torch.full((len(lens), max(lens), 5), fill)
+    for n, length in enumerate(lens):
+        feats_NTF[n, :length] = torch.randn(length, 5)
+    scores_NTV, lens_N = model(feats_NTF, torch.tensor(lens))
+    assert lens_N.tolist() == [-(-length // 4) for length in lens]
+    for n, length in enumerate(lens):
+        alone_1TV, _ = model(feats_NTF[n : n + 1, :length], torch.tensor([length]))
+        torch.testing.assert_close(scores_NTV[n, : lens_N[n]], alone_1TV[0], atol=1e-5, rtol=1e-4)
+
+
+def test_all_parameters_get_a_gradient_and_bf16_gives_finite_rows() -> None:
+    model = build()
+    feats_NTF, lens_N = torch.randn(2, 21, 5), torch.tensor([21, 12])
+    model.loss(feats_NTF, lens_N, torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).total.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert all(parameter.grad.any() for name, parameter in model.named_parameters() if "key.bias" not in name)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(feats_NTF, lens_N)[0].isfinite().all()
