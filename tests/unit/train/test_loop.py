@@ -181,8 +181,21 @@ def test_a_loss_that_is_not_a_number_stops_training_and_saves_the_batch(
     assert not (out / "train.json").exists()
 
 
-def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, tmp_path: Path, monkeypatch) -> None:
-    undisturbed = train_toy(tmp_path / "undisturbed")
+COMPONENTS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "lstm": ("model.lstm.bidirectional=false", "model.lstm.weight_drop=0.3", "model.lstm.sequence_dropout=true"),
+    "conformer": ("model.encoder=conformer", "model.conformer.num_layers=1", "model.conformer.head_size=4"),
+    "transducer": ("model.objective=transducer", "decode.methods=transducer-greedy"),
+    "lamb": ("train.optimizer=lamb",),
+}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    overrides = COMPONENTS[name]
+    undisturbed = train_toy(tmp_path / "undisturbed", *overrides)
     out = tmp_path / "train"
     step = Training._step
 
@@ -194,11 +207,11 @@ def test_ctrl_c_saves_a_checkpoint_that_training_resumes_from(train_toy, tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            train_toy(out)
+            train_toy(out, *overrides)
     # The batch that was read ahead is trained as well.
     assert max((out / "checkpoints").iterdir()).name == "step-00000006.pt"
     assert not (out / "train.json").exists()
-    assert_same_bits(train_toy(out), undisturbed)
+    assert_same_bits(train_toy(out, *overrides), undisturbed)
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert names == sorted(path.name for path in (tmp_path / "undisturbed" / "checkpoints").iterdir())
     assert metric_steps(out) == metric_steps(tmp_path / "undisturbed")
