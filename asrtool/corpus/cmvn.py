@@ -67,7 +67,7 @@ def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Momen
 
 
 class Cmvn:
-    """Normalises features as `cmvn` says: `speaker`, `global` or `none`."""
+    """Normalises features as `cmvn` says: `speaker`, `utterance`, `global` or `none`."""
 
     def __init__(self, directory: Path, cmvn: str) -> None:
         """Read `directory`/cmvn.npz. Raises AsrtoolError naming the file when it is missing or broken."""
@@ -85,7 +85,10 @@ class Cmvn:
 
     def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
         """(feats - mean) / std of the speaker, float32; of the whole training set for a speaker not listed."""
-        if self.cmvn == "none":
+        if self.cmvn == "none" or not len(feats_TF):
             return feats_TF
-        mean_F, std_F = self._mean_std.get(speaker, self._everyone)
+        if self.cmvn == "utterance":
+            mean_F, std_F = Moments.of(feats_TF).mean_std()
+        else:
+            mean_F, std_F = self._mean_std.get(speaker, self._everyone)
         return (feats_TF - mean_F) / std_F

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class FeatureReader:
     """Reads the features of one set, for example `features/train`.
 
-    `cmvn` is `speaker`, `global` or `none`. An utterance is decoded when it is read, whichever are read before and
-    behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. Where utterances are in the
-    last shards stays in memory.
+    `cmvn` is `speaker`, `utterance`, `global` or `none`. An utterance is decoded when it is read, whichever are read
+    before and behind it; where the whole set fits `cache_bytes`, those that were read stay in memory. Where
+    utterances are in the last shards stays in memory.
     """
 
     def __init__(

@@ -63,14 +63,14 @@ class Features:
     frame_shift_ms: float = 10.0  # from one frame to the next
     frame_length_ms: float = 25.0  # window of a frame
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
-    cmvn: str = "speaker"  # mean and variance: per speaker, global, or none
+    cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
     storage: str = "lilcom"  # or shar
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
 
     def __post_init__(self) -> None:
-        one_of("features.cmvn", self.cmvn, ("speaker", "global", "none"))
+        one_of("features.cmvn", self.cmvn, ("speaker", "utterance", "global", "none"))
         one_of("features.storage", self.storage, ("lilcom", "shar"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)
         between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)

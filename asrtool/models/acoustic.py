@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
+from asrtool.models.deltas import add_deltas
 from asrtool.models.settings import Model
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.registry import check_returned
@@ -85,8 +86,10 @@ class Objective(nn.Module, ABC):
 class AcousticModel(nn.Module):
     """What is trained, averaged and saved."""
 
-    def __init__(self, encoder: Encoder, objective: Objective) -> None:
+    def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0) -> None:
+        """`deltas`: the orders that the encoder gets beside the features."""
         super().__init__()
+        self.deltas = deltas
         self.encoder = encoder
         self.objective = objective
         self.is_checked = False  # whether a batch has shown what both parts return
@@ -94,6 +97,7 @@ class AcousticModel(nn.Module):
     def loss(self, feats_NTF: Tensor, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """The loss of a batch. Raises AsrtoolError where, in the first one, a part returns what is not its protocol."""
         is_first, self.is_checked = not self.is_checked, True
+        feats_NTF = self._inputs(feats_NTF, feat_lens_N)
         rows = self.encoder(feats_NTF, feat_lens_N)
         if is_first:
             check_rows(self.encoder, feats_NTF, feat_lens_N, rows)
@@ -105,8 +109,12 @@ class AcousticModel(nn.Module):
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """The scores of the objective (N, T', V), float32, and the rows of each utterance (N,)."""
-        hidden_NTC, lens_N = self.encoder(feats_NTF, feat_lens_N)
+        hidden_NTC, lens_N = self.encoder(self._inputs(feats_NTF, feat_lens_N), feat_lens_N)
         return self.objective.scores(hidden_NTC), lens_N
+
+    def _inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
+        """What the encoder gets; differences of masked features, as they come behind SpecAugment."""
+        return add_deltas(feats_NTF, feat_lens_N, self.deltas) if self.deltas else feats_NTF
 
 
 def build_model(model: Model, num_features: int, num_tokens: int) -> AcousticModel:
@@ -115,10 +123,10 @@ def build_model(model: Model, num_features: int, num_tokens: int) -> AcousticMod
     `num_features` is F, values a frame; `num_tokens` is V, all of the tokenizer. Raises AsrtoolError for a component
     that cannot be loaded, and for an encoder that does not say what it makes of frames.
     """
-    encoder: Encoder = model.encoder.load()(model.encoder.settings, num_features)
+    encoder: Encoder = model.encoder.load()(model.encoder.settings, (1 + model.deltas) * num_features)
     check_encoder(encoder, model.encoder.name)
     objective: Objective = model.objective.load()(model.objective.settings, encoder.output_size, num_tokens)
-    return AcousticModel(encoder, objective)
+    return AcousticModel(encoder, objective, model.deltas)
 
 
 def check_encoder(encoder: Encoder, name: str) -> None:

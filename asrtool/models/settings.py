@@ -14,6 +14,10 @@ class Model:
 
     encoder: Choice = choice("encoder", "lstm")  # features to hidden rows
     objective: Choice = choice("objective", "ctc")  # hidden rows and targets to a loss; it decides how to decode
+    deltas: int = 0  # orders of differences over time that the encoder gets beside the features
+
+    def __post_init__(self) -> None:
+        between("model.deltas", self.deltas, 0, 2)
 
 
 @dataclass(frozen=True)

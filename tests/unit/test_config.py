@@ -181,7 +181,7 @@ def test_only_the_named_sections_and_keys_are_written() -> None:
     text = format_toml(Config(), ("average", "data.train", "data.dev_minutes", "model"))
     assert text == (
         '[average]\nby = "last"\nnum = 3\n\n[data]\ntrain = []\ndev_minutes = 5.0\n\n'
-        '[model]\nencoder = "lstm"\nobjective = "ctc"\n\n'
+        '[model]\nencoder = "lstm"\nobjective = "ctc"\ndeltas = 0\n\n'
         "[model.lstm]\nnum_layers = 3\nhidden_size = 256\nbidirectional = true\n"
         "projection_size = 0\nbottleneck_size = 0\n"
         "stack_frames = 3\nlayer_norm = true\ndropout = 0.1\nsequence_dropout = false\nweight_drop = 0.0\n"

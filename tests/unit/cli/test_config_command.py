@@ -89,7 +89,7 @@ def test_all_sections_and_the_tables_of_chosen_components_are_shown() -> None:
 
 def test_a_section_is_shown_with_what_it_chooses() -> None:
     found = rows("model", "--set", "model.lstm.num_layers=2")
-    assert list(found)[:3] == ["model.encoder", "model.objective", "model.lstm.num_layers"]
+    assert list(found)[:4] == ["model.encoder", "model.objective", "model.deltas", "model.lstm.num_layers"]
     assert found["model.lstm.num_layers"].startswith("2 ")
 
 

@@ -52,6 +52,20 @@ def test_a_constant_bin_gets_the_floor() -> None:
     np.testing.assert_array_equal(std_F, np.float32(STD_FLOOR))
 
 
+@given(st.integers(0, 40), st.integers(0, 99))
+def test_an_utterance_is_normalised_by_itself(tmp_path_factory: pytest.TempPathFactory, length: int, seed: int) -> None:
+    directory = tmp_path_factory.mktemp("cmvn")
+    write_speakers(directory, {"a": features(100, 800)})
+    feats_TF = features(seed, length)
+    exact_TF = feats_TF.astype(np.float64)
+    expected_TF = exact_TF
+    if length:
+        expected_TF = (exact_TF - exact_TF.mean(axis=0)) / np.maximum(exact_TF.std(axis=0), STD_FLOOR)
+    found_TF = Cmvn(directory, "utterance").normalise("a", feats_TF)
+    assert found_TF.dtype == np.float32
+    np.testing.assert_allclose(found_TF, expected_TF, rtol=1e-4, atol=1e-4)
+
+
 def test_a_speaker_comes_out_with_mean_zero_and_variance_one(tmp_path: Path) -> None:
     speakers = {name: features(seed, 800) for seed, name in enumerate(["sw02001-A", "a/b", "sp0.9-sw02001-A"])}
     write_speakers(tmp_path, speakers)
