@@ -28,6 +28,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     "corpus": "local.corpora.*:Corpus",
     "encoder": {
         "lstm": ("asrtool.models.lstm:LstmEncoder", "asrtool.models.settings:Lstm"),
+        "deepspeech2": ("asrtool.models.deepspeech2:DeepSpeech2", "asrtool.models.settings:DeepSpeech2"),
         "conformer": ("asrtool.models.conformer:Conformer", "asrtool.models.settings:Conformer"),
     },
     "objective": {

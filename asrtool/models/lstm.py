@@ -36,7 +36,7 @@ class LstmEncoder(Encoder):
         feats_NTF = feats_NTF.masked_fill(frame_T[None, :, None] >= feat_lens_N[:, None, None], 0.0)
         lens_N = self.output_lens(feat_lens_N)
         hidden_TNC = self._stack(feats_NTF).transpose(0, 1)
-        backward_TN = _backward(lens_N, hidden_TNC.shape[0])
+        backward_TN = backward_frames(lens_N, hidden_TNC.shape[0])
         for layer, norm in zip(self.layers, self.norms, strict=True):
             hidden_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
         return self.bottleneck(hidden_TNC).transpose(0, 1), lens_N
@@ -106,7 +106,7 @@ class SequenceDropout(nn.Module):
         return hidden_TNC * nn.functional.dropout(torch.ones_like(hidden_TNC[:1]), self.fraction, self.training)
 
 
-def _backward(lens_N: Tensor, num_frames: int) -> Tensor:
+def backward_frames(lens_N: Tensor, num_frames: int) -> Tensor:
     """(T, N): the frames of each utterance in reverse order, then its padding as it is."""
     frame_T1 = torch.arange(num_frames, device=lens_N.device)[:, None]
     return torch.where(frame_T1 < lens_N, lens_N - 1 - frame_T1, frame_T1)

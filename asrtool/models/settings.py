@@ -46,6 +46,25 @@ class Lstm:
 
 
 @dataclass(frozen=True)
+class DeepSpeech2:
+    """Convolutions over time and frequency, then LSTM layers, with batch normalisation."""
+
+    num_channels: int = 32  # of the two convolutions
+    num_layers: int = 5  # of LSTM
+    hidden_size: int = 512  # cells a direction
+    bidirectional: bool = True  # otherwise later frames count as far as the convolutions and `lookahead` see
+    lookahead: int = 0  # rows ahead that a last convolution sees, for one direction; 0 is none
+    dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
+
+    def __post_init__(self) -> None:
+        between("model.deepspeech2.num_channels", self.num_channels, 1, 1024)
+        between("model.deepspeech2.num_layers", self.num_layers, 1, 24)
+        between("model.deepspeech2.hidden_size", self.hidden_size, 1, 8192)
+        between("model.deepspeech2.lookahead", self.lookahead, 0, 200)
+        between("model.deepspeech2.dropout", self.dropout, 0, 0.9)
+
+
+@dataclass(frozen=True)
 class Conformer:
     """Self-attention and convolutions over rows of four frames."""
 

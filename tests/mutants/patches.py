@@ -1408,6 +1408,20 @@ PATCHES = (
         ("tests/unit/models/test_deltas.py",),
     ),
     Patch(
+        "statistics-with-padding",
+        "asrtool/models/masked_norm.py",
+        "counts = (~is_padding)",
+        "counts = torch.ones_like(is_padding)",
+        ("tests/unit/models/test_deepspeech2.py",),
+    ),
+    Patch(
+        "lookahead-behind",
+        "asrtool/models/deepspeech2.py",
+        "nn.functional.pad(hidden_NCT, (0, self.num_ahead))",
+        "nn.functional.pad(hidden_NCT, (self.num_ahead, 0))",
+        ("tests/unit/models/test_deepspeech2.py",),
+    ),
+    Patch(
         "transducer-token-takes-no-row",
         "asrtool/models/transducer_loss.py",
         "        behind_token = beta[:, 1:, 1:] if ctx.one_a_row else beta[:, :-1, 1:]\n",

@@ -185,6 +185,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "default": (),
     "lstm": ("model.lstm.bidirectional=false", "model.lstm.weight_drop=0.3", "model.lstm.sequence_dropout=true"),
     "conformer": ("model.encoder=conformer", "model.conformer.num_layers=1", "model.conformer.head_size=4"),
+    "deepspeech2": ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8"),
     "transducer": ("model.objective=transducer", "decode.methods=transducer-greedy"),
     "lamb": ("train.optimizer=lamb",),
 }

@@ -1,0 +1,88 @@
+"""Deep Speech 2 (Amodei et al. 2015, arXiv 1512.02595): convolutions over time and frequency, then LSTMs.
+
+Letters in names: N utterances, T frames or rows, F features of a frame or bins of a convolution, C channels.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from asrtool.models.acoustic import Encoder
+from asrtool.models.lstm import LstmLayer, backward_frames
+from asrtool.models.masked_norm import MaskedBatchNorm
+from asrtool.models.settings import DeepSpeech2 as DeepSpeech2Settings
+from asrtool.models.settings import Lstm
+from asrtool.models.subsampling import is_padding
+
+KERNELS = ((11, 41), (11, 21))  # frames and bins, table 1 there
+STRIDES = ((2, 2), (1, 2))
+MOST = 20.0  # of what a convolution gives, section 3
+
+
+class DeepSpeech2(Encoder):
+    """A row for every two frames; batch normalisation behind each convolution and before each LSTM layer."""
+
+    def __init__(self, settings: DeepSpeech2Settings, num_features: int) -> None:
+        super().__init__()
+        self.subsampling = 2
+        channels = settings.num_channels
+        self.convolutions = nn.ModuleList(
+            Convolution(before, channels, kernel, stride)
+            for before, kernel, stride in zip((1, channels), KERNELS, STRIDES, strict=True)
+        )
+        width = settings.hidden_size * (2 if settings.bidirectional else 1)
+        widths = [channels * -(-num_features // 4)] + [width] * (settings.num_layers - 1)
+        lstm = Lstm(hidden_size=settings.hidden_size, bidirectional=settings.bidirectional)
+        self.norms = nn.ModuleList(MaskedBatchNorm(input_size) for input_size in widths)
+        self.layers = nn.ModuleList(LstmLayer(input_size, lstm) for input_size in widths)
+        self.lookahead = Lookahead(width, settings.lookahead) if settings.lookahead else None
+        self.dropout = nn.Dropout(settings.dropout)
+        self.output_size = width
+
+    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        """As Encoder.forward."""
+        lens_N = self.output_lens(feat_lens_N)
+        hidden_NTFC = feats_NTF[..., None]
+        hidden_NTFC = self.convolutions[0](hidden_NTFC, feat_lens_N, lens_N)
+        hidden_NTFC = self.convolutions[1](hidden_NTFC, lens_N, lens_N)
+        hidden_TNC = hidden_NTFC.flatten(2).transpose(0, 1)
+        is_padding_TN = is_padding(lens_N, hidden_TNC.shape[0]).T
+        backward_TN = backward_frames(lens_N, hidden_TNC.shape[0])
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            hidden_TNC = self.dropout(layer(norm(hidden_TNC, is_padding_TN), backward_TN))
+        if self.lookahead is not None:
+            hidden_TNC = self.lookahead(hidden_TNC, is_padding_TN)
+        return hidden_TNC.transpose(0, 1), lens_N
+
+
+class Convolution(nn.Module):
+    """Over time and frequency, normalised by channel, and clipped to 0 and MOST."""
+
+    def __init__(self, num_before: int, num_channels: int, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
+        super().__init__()
+        padding = (kernel[0] // 2, kernel[1] // 2)
+        self.convolution = nn.Conv2d(num_before, num_channels, kernel, stride, padding, bias=False)
+        self.norm = MaskedBatchNorm(num_channels)
+
+    def forward(self, values_NTFC: Tensor, lens_N: Tensor, output_lens_N: Tensor) -> Tensor:
+        """(N, T, F, C) to (N, T', F', C'); what is behind the end of an utterance has no influence."""
+        values_NTFC = values_NTFC.masked_fill(is_padding(lens_N, values_NTFC.shape[1])[..., None, None], 0.0)
+        seen_NTFC = self.convolution(values_NTFC.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        is_padding_NT1 = is_padding(output_lens_N, seen_NTFC.shape[1])[..., None]
+        clipped_NTFC: Tensor = self.norm(seen_NTFC, is_padding_NT1).clamp(0.0, MOST)
+        return clipped_NTFC
+
+
+class Lookahead(nn.Module):
+    """Of each channel a weighted sum of a row and of the next ones (section 3.7; Wang et al. 2016)."""
+
+    def __init__(self, size: int, num_ahead: int) -> None:
+        super().__init__()
+        self.num_ahead = num_ahead
+        self.convolution = nn.Conv1d(size, size, num_ahead + 1, groups=size, bias=False)
+
+    def forward(self, hidden_TNC: Tensor, is_padding_TN: Tensor) -> Tensor:
+        """The same shape; behind the end there are zeros."""
+        hidden_NCT = hidden_TNC.masked_fill(is_padding_TN[..., None], 0.0).permute(1, 2, 0)
+        seen_NCT: Tensor = self.convolution(nn.functional.pad(hidden_NCT, (0, self.num_ahead)))
+        return seen_NCT.permute(2, 0, 1)

@@ -1,0 +1,129 @@
+"""Deep Speech 2 and its normalisation against torch's layers on the real frames alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.deepspeech2 import Convolution, Lookahead
+from asrtool.models.masked_norm import MaskedBatchNorm
+from asrtool.models.settings import Model
+from asrtool.models.subsampling import is_padding
+from asrtool.settings import Choice
+
+SMALL = {"num_channels": 3, "num_layers": 2, "hidden_size": 4, "dropout": 0.0}
+
+
+def build(**values: Any) -> AcousticModel:
+    """Nine features, six tokens."""
+    torch.manual_seed(1)
+    encoder = Choice.of("encoder", "deepspeech2", **{**SMALL, **values})
+    return build_model(Model(encoder=encoder), num_features=9, num_tokens=6)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_normalisation_is_torchs_on_the_real_frames(lens: list[int], seed: int) -> None:
+    if sum(lens) == 1:
+        lens = [2]  # torch refuses a single value
+    generator = torch.Generator().manual_seed(seed)
+    ours, torchs = MaskedBatchNorm(3), nn.BatchNorm1d(3)
+    is_padding_NT = is_padding(torch.tensor(lens), max(lens))
+    for _ in range(3):
+        values_NTC = 5 + 3 * torch.randn(len(lens), max(lens), 3, generator=generator)
+        values_NTC[is_padding_NT] = 1e4
+        found_NTC = ours(values_NTC, is_padding_NT)
+        torch.testing.assert_close(found_NTC[~is_padding_NT], torchs(values_NTC[~is_padding_NT]), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours.running_mean_C, torchs.running_mean)
+    torch.testing.assert_close(ours.running_var_C, torchs.running_var)
+    ours.eval()
+    torchs.eval()
+    torch.testing.assert_close(ours(values_NTC, is_padding_NT)[~is_padding_NT], torchs(values_NTC[~is_padding_NT]))
+
+
+def test_a_single_frame_has_no_variance_and_gives_numbers() -> None:
+    norm = MaskedBatchNorm(2)
+    values_NTC = torch.randn(1, 1, 2, requires_grad=True)
+    found_NTC = norm(values_NTC, torch.zeros(1, 1, dtype=torch.bool))
+    found_NTC.sum().backward()
+    for numbers in (found_NTC, norm.running_mean_C, norm.running_var_C, values_NTC.grad):
+        assert numbers.isfinite().all()
+
+
+def test_normalisation_is_float32_under_bf16() -> None:
+    norm = MaskedBatchNorm(2)
+    values_NTC, is_padding_NT = (1000 + torch.randn(4, 50, 2)), torch.zeros(4, 50, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16):
+        found_NTC = norm(values_NTC, is_padding_NT)
+    assert found_NTC.dtype == torch.float32
+    torch.testing.assert_close(found_NTC.var((0, 1)), torch.ones(2), atol=0.02, rtol=0)
+
+
+def test_a_convolution_is_torchs_on_an_utterance_alone() -> None:
+    torch.manual_seed(3)
+    module = Convolution(1, 3, (11, 41), (2, 2)).eval()
+    for num_frames in (1, 2, 7, 12):
+        values_NTFC = torch.full((1, 12, 9, 1), 100.0)
+        values_NTFC[:, :num_frames] = torch.randn(1, num_frames, 9, 1)
+        num_rows = -(-num_frames // 2)
+        seen = module.convolution(values_NTFC[:, :num_frames].permute(0, 3, 1, 2))
+        assert seen.shape[2:] == (num_rows, 5)
+        expected = (seen / (1 + 1e-5) ** 0.5).clamp(0, 20).permute(0, 2, 3, 1)
+        found = module(values_NTFC, torch.tensor([num_frames]), torch.tensor([num_rows]))
+        torch.testing.assert_close(found[:, :num_rows], expected)
+
+
+def test_lookahead_is_the_weighted_sum_of_the_next_rows() -> None:
+    module = Lookahead(2, 3)
+    rows_TNC = torch.rand(5, 1, 2)
+    nn.init.uniform_(module.convolution.weight)
+    found_TNC = module(rows_TNC, torch.tensor([[False]] * 4 + [[True]]))
+    for t in range(4):
+        window_KC = rows_TNC[t : min(t + 4, 4), 0]
+        expected_C = (window_KC * module.convolution.weight[:, 0, : len(window_KC)].T).sum(0)
+        torch.testing.assert_close(found_TNC[t, 0], expected_C)
+
+
+@pytest.mark.parametrize("values", [{}, {"bidirectional": False, "lookahead": 2}])
+@pytest.mark.parametrize("fill", [0.0, 1e3])
+def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(values: dict[str, Any], fill: float) -> None:
+    model, lens = build(**values), [17, 5, 12, 1]
+    feats_NTF = torch.full((4, 17, 9), fill)
+    for n, length in enumerate(lens):
+        feats_NTF[n, :length] = torch.randn(length, 9)
+    model(feats_NTF, torch.tensor(lens))  # running statistics that are not those of the beginning
+    model.eval()
+    scores_NTV, lens_N = model(feats_NTF, torch.tensor(lens))
+    assert lens_N.tolist() == [9, 3, 6, 1]
+    for n, length in enumerate(lens):
+        alone_1TV, _ = model(feats_NTF[n : n + 1, :length], torch.tensor([length]))
+        torch.testing.assert_close(scores_NTV[n, : lens_N[n]], alone_1TV[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("lookahead", "num_same"), [(0, 13), (4, 9)])
+def test_in_one_direction_no_row_depends_on_frames_that_the_convolutions_do_not_see(
+    lookahead: int, num_same: int
+) -> None:
+    """Row t sees 2 t + 5 frames, and by the second convolution those of 5 rows more: 2 t + 15."""
+    model = build(bidirectional=False, lookahead=lookahead).eval()
+    feats_NTF = torch.randn(1, 60, 9)
+    later_NTF = feats_NTF.clone()
+    later_NTF[:, 41:] += 10.0
+    one, other = (model(values, torch.tensor([60]))[0][0] for values in (feats_NTF, later_NTF))
+    torch.testing.assert_close(one[:num_same], other[:num_same])
+    assert not torch.isclose(one[num_same], other[num_same]).all()
+
+
+def test_all_parameters_get_a_gradient_and_bf16_gives_finite_rows() -> None:
+    model = build(bidirectional=False, lookahead=2)
+    feats_NTF, lens_N = torch.randn(2, 21, 9), torch.tensor([21, 12])
+    model.loss(feats_NTF, lens_N, torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).total.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(feats_NTF, lens_N)[0].isfinite().all()
