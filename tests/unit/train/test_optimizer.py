@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,32 @@ def test_lamb_leaves_what_has_no_gradient_and_survives_gradients_of_zero() -> No
     parameters[0].grad = torch.zeros(2, 2)
     optimizer.step()
     assert all(torch.equal(parameter, torch.ones(2, 2)) for parameter in parameters)
+
+
+def lamb_steps(gradients: list[torch.Tensor], is_flat: bool, resume_at: int) -> torch.Tensor:
+    """The weights after a step for each of `gradients`; the weights are one tensor in memory where `is_flat`."""
+    flat = torch.linspace(-1.0, 2.0, 14)
+    parts = [flat[:10].view(5, 2), flat[10:]]
+    parameters = [torch.nn.Parameter(part if is_flat else part.clone()) for part in parts]
+    named = [(str(n), parameter) for n, parameter in enumerate(parameters)]
+    optimizer = build_optimizer(named, Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.1)))
+    for step, gradient in enumerate(gradients):
+        if step == resume_at:
+            saved = copy.deepcopy(optimizer.state_dict())
+            optimizer = build_optimizer(named, Train(optimizer=Choice.of("optimizer", "lamb", weight_decay=0.1)))
+            optimizer.load_state_dict(saved)
+        parameters[0].grad, parameters[1].grad = gradient[:10].view(5, 2), gradient[10:]
+        optimizer.step()
+    return flat if is_flat else torch.cat([parameter.detach().flatten() for parameter in parameters])
+
+
+@pytest.mark.parametrize("resume_at", [1, 3])
+def test_lamb_resumes_bit_for_bit_and_steps_views_of_one_tensor_as_others(resume_at: int) -> None:
+    torch.manual_seed(2)
+    gradients = list(torch.randn(5, 14))
+    expected = lamb_steps(gradients, is_flat=False, resume_at=-1)
+    assert not torch.equal(expected, torch.linspace(-1.0, 2.0, 14))
+    assert torch.equal(lamb_steps(gradients, is_flat=True, resume_at=resume_at), expected)
 
 
 def test_nesterov_adds_the_gradient_to_the_momentum_that_follows_it() -> None:
