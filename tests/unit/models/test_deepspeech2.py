@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from asrtool.distributed.flat import FlatWeights
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.deepspeech2 import Convolution, Lookahead
 from asrtool.models.masked_norm import MaskedBatchNorm
@@ -45,6 +46,22 @@ def test_normalisation_is_torchs_on_the_real_frames(lens: list[int], seed: int) 
     ours.eval()
     torchs.eval()
     torch.testing.assert_close(ours(values_NTC, is_padding_NT)[~is_padding_NT], torchs(values_NTC[~is_padding_NT]))
+
+
+def test_running_statistics_lie_among_the_weights_that_learners_average() -> None:
+    model = build()
+    flat = FlatWeights(model)
+    before_B = flat.weights_P[flat.num_weights :].clone()
+    model(torch.randn(2, 11, 9), torch.tensor([11, 7]))
+    flat.fetch_buffers()
+    after_B = flat.weights_P[flat.num_weights :]
+    names = [name for name, _ in model.named_buffers()]
+    assert len(names) == len(flat.buffers) == 2 * (2 + 2)  # of two convolutions and two layers
+    assert not torch.equal(before_B, after_B)
+    own = [buffer for name, buffer in model.named_buffers() if name.endswith("running_mean_C")]
+    assert all(buffer.any() for buffer in own)
+    after_B.fill_(0.5)  # as where a mean takes their place
+    assert all((buffer == 0.5).all() for buffer in own)
 
 
 def test_a_single_frame_has_no_variance_and_gives_numbers() -> None:
