@@ -35,7 +35,8 @@ class DeepSpeech2(Encoder):
         lstm = Lstm(hidden_size=settings.hidden_size, bidirectional=settings.bidirectional)
         self.norms = nn.ModuleList(MaskedBatchNorm(input_size) for input_size in widths)
         self.layers = nn.ModuleList(LstmLayer(input_size, lstm) for input_size in widths)
-        self.lookahead = Lookahead(width, settings.lookahead) if settings.lookahead else None
+        num_ahead = 0 if settings.bidirectional else settings.lookahead
+        self.lookahead = Lookahead(width, num_ahead) if num_ahead else None
         self.dropout = nn.Dropout(settings.dropout)
         self.output_size = width
 

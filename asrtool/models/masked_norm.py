@@ -36,13 +36,17 @@ class MaskedBatchNorm(nn.Module):
         return self.running_mean_C, self.running_var_C
 
     def _statistics(self, values: Tensor, is_padding: Tensor) -> tuple[Tensor, Tensor]:
-        """Of this batch; the running ones follow them, with the unbiased variance, as torch has it."""
+        """Of this batch; the running ones follow them, with the unbiased variance, as torch has it.
+
+        A batch of one value a channel has no variance, and leaves the running one.
+        """
         axes = tuple(range(values.ndim - 1))
-        counts = (~is_padding).expand(values.shape[:-1])[..., None].float()
-        num = counts.sum()
-        mean_C = (values * counts).sum(axes) / num
-        var_C = ((values - mean_C).square() * counts).sum(axes) / num
+        is_out = is_padding.expand(values.shape[:-1])[..., None]
+        num = (~is_out).sum()
+        mean_C = values.masked_fill(is_out, 0.0).sum(axes) / num
+        var_C = (values - mean_C).masked_fill(is_out, 0.0).square().sum(axes) / num
         with torch.no_grad():
             self.running_mean_C.lerp_(mean_C, MOMENTUM)
-            self.running_var_C.lerp_(var_C * num / (num - 1).clamp(min=1), MOMENTUM)
+            unbiased_C = torch.where(num > 1, var_C * num / (num - 1).clamp(min=1), self.running_var_C)
+            self.running_var_C.lerp_(unbiased_C, MOMENTUM)
         return mean_C, var_C

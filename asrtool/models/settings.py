@@ -53,7 +53,7 @@ class DeepSpeech2:
     num_layers: int = 5  # of LSTM
     hidden_size: int = 512  # cells a direction
     bidirectional: bool = True  # otherwise later frames count as far as the convolutions and `lookahead` see
-    lookahead: int = 0  # rows ahead that a last convolution sees, for one direction; 0 is none
+    lookahead: int = 10  # rows of two frames ahead that a last convolution sees, where it is not bidirectional
     dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
 
     def __post_init__(self) -> None:

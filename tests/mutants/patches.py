@@ -1417,8 +1417,8 @@ PATCHES = (
     Patch(
         "statistics-with-padding",
         "asrtool/models/masked_norm.py",
-        "counts = (~is_padding)",
-        "counts = torch.ones_like(is_padding)",
+        "is_out = is_padding.expand(values.shape[:-1])[..., None]",
+        "is_out = torch.zeros_like(is_padding).expand(values.shape[:-1])[..., None]",
         ("tests/unit/models/test_deepspeech2.py",),
     ),
     Patch(

@@ -177,6 +177,33 @@ def test_after_sigterm_while_dev_is_evaluated_training_ends_in_the_same_bits(
     assert_same_bits(last_weights(tmp_path / "train"), last_weights(tmp_path / "undisturbed"))
 
 
+DEEPSPEECH2 = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8")
+
+
+def statistics_behind_training(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> list[list[float]]:
+    """Be one of the learners; the running statistics of its model, then those of the last checkpoint."""
+    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    with learner() as world:
+        training = prepare_job(job, world)
+        training.train()
+        with training.strategy.consensus():
+            buffers = dict(training.model.named_buffers())
+            own = torch.cat([buffers[name] for name in sorted(buffers)]).tolist()
+        world.barrier()
+    weights = last_weights(out)
+    return [own, torch.cat([weights[name] for name in sorted(buffers)]).tolist()]
+
+
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-fixed", "bmuf"])
+def test_running_statistics_of_all_learners_are_their_mean_in_the_end(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    found = learners.run(statistics_behind_training, toy, toy_config, tmp_path, (*named(name), *DEEPSPEECH2), num=2)
+    (own, saved), (other, _) = found
+    assert own == other == saved
+    assert len(set(own)) > 2  # of the beginning they are 0 and 1
+
+
 @pytest.mark.parametrize(("name", "num"), [("allreduce", 2), ("adpsgd-fixed", 2), ("hogwild", 2), ("ps-async", 3)])
 def test_after_sigterm_in_the_last_evaluation_that_alone_is_left(
     learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str, num: int
