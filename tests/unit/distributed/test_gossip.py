@@ -134,15 +134,15 @@ def test_nobody_exchanges_with_weights_that_an_optimizer_has_half_changed(name: 
         strategy.synchronise()
         gossip = getattr(strategy.mixing, "outer", strategy.mixing)
         if world.rank == 0:
+            world.barrier()  # the other one changes its weights from now on
             gossip.begin()
-            world.barrier()
             gossip.swap.drain()
         else:
             changed: list[bool] = []
             step = strategy.update.apply
 
             def slow() -> None:
-                world.barrier()  # the other one begins
+                world.barrier()  # the other one begins now
                 end = time.monotonic() + 0.3
                 while not gossip.view.num_pulls and time.monotonic() < end:
                     time.sleep(0.001)
