@@ -21,7 +21,7 @@ from asrtool.models.topology import Span
 
 BLANK = 0
 MOST_A_ROW = 5  # tokens that greedy search emits in a row at most: of a model without blanks it would not end
-MAX_TOKENS = 12  # of a hypothesis, that it may go on with
+MAX_TOKENS = 12  # tokens that each hypothesis is tried with in a row
 MOST_CONTEXTS = 100_000  # whose predictions are kept
 
 
