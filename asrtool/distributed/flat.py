@@ -33,7 +33,8 @@ class FlatWeights:
         self.sizes[-1] += -sum(self.sizes) % slices
         self.num_weights = sum(self.sizes[: len(self.parameters)])
         weights_P = torch.zeros(sum(self.sizes), device=self.parameters[0].device)
-        torch._foreach_copy_(views_of(weights_P, self.sizes, tensors), [tensor.data for tensor in tensors])
+        for view, tensor in zip(views_of(weights_P, self.sizes, tensors), tensors, strict=True):
+            view.copy_(tensor.data)
         self.move(weights_P)
 
     def move(self, weights_P: Tensor) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from asrtool.models.acoustic import choose_device
+from asrtool.models.torch_file import IS_TORCH_1
 
 CPU_INFO = Path("/proc/cpuinfo")
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -39,6 +40,8 @@ def _has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         # Not by torch.cuda.is_bf16_supported(), which is true of a V100, since that emulates bf16.
         return torch.version.hip is not None or torch.cuda.get_device_capability()[0] >= MAJOR_WITH_BF16
+    if IS_TORCH_1:  # its layer normalisation on a CPU takes no bf16 beside weights of fp32
+        return False
     try:
         return has_bf16_flag(CPU_INFO.read_text(encoding="utf-8"))
     except OSError:  # not Linux

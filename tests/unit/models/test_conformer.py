@@ -15,6 +15,7 @@ from asrtool.models.conformer import Convolution
 from asrtool.models.relative_attention import RelativeAttention, distances
 from asrtool.models.settings import Model
 from asrtool.models.subsampling import ConvSubsampling
+from asrtool.models.torch_file import IS_TORCH_1
 from asrtool.settings import Choice
 
 SMALL = {"num_layers": 2, "num_heads": 2, "head_size": 4, "feed_forward_size": 12, "kernel_size": 5}
@@ -112,11 +113,18 @@ def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(lens: list[int]
         torch.testing.assert_close(scores_NTV[n, : lens_N[n]], alone_1TV[0], atol=1e-5, rtol=1e-4)
 
 
-def test_all_parameters_get_a_gradient_and_bf16_gives_finite_rows() -> None:
+def test_all_parameters_get_a_gradient() -> None:
     model = build()
     feats_NTF, lens_N = torch.randn(2, 21, 5), torch.tensor([21, 12])
     model.loss(feats_NTF, lens_N, torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).total.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
     assert all(parameter.grad.any() for name, parameter in model.named_parameters() if "key.bias" not in name)
+
+
+@pytest.mark.skipif(IS_TORCH_1, reason="the layer normalisation of torch 1.13 takes no bf16 beside weights of fp32")
+def test_bf16_gives_nearly_the_rows_of_fp32() -> None:
+    model = build().eval()
+    feats_NTF, lens_N = torch.randn(2, 21, 5), torch.tensor([21, 12])
     with torch.autocast("cpu", torch.bfloat16):
-        assert model(feats_NTF, lens_N)[0].isfinite().all()
+        scores_NTV = model(feats_NTF, lens_N)[0]
+    torch.testing.assert_close(scores_NTV.float(), model(feats_NTF, lens_N)[0], atol=0.05, rtol=0.0)
