@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+PIECE_BYTES = 1 << 20  # hashed and then written, while the core still has them in its cache
+HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
 
@@ -49,6 +52,7 @@ class _Archive:
         self.file = file
         self.hash = hashlib.sha256()
         self.held = b""  # the last two bytes written: at the end they are the length of the archive's comment
+        self.num_held = 0  # bytes since the last ones that were sent to the disk
         self.error: BaseException | None = None
 
     def write(self, data: memoryview) -> int:
@@ -73,8 +77,21 @@ class _Archive:
         self.file.write(self.hash.digest())
 
     def _pass_on(self, data: memoryview | bytes) -> None:
-        self.hash.update(data)
-        self.file.write(data)
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            self.hash.update(piece)
+            self.file.write(piece)
+            self.num_held += len(piece)
+            if self.num_held >= HELD_BYTES:
+                self._release()
+
+    def _release(self) -> None:
+        """Let the next bytes have the pages of these, which are on the disk then."""
+        self.num_held = 0
+        if sys.platform == "linux":
+            self.file.flush()
+            os.fdatasync(self.file.fileno())
+            os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:

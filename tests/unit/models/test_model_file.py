@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import torch
 from asrtool.config import to_table
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
+from asrtool.models import torch_file
 from asrtool.models.acoustic import build_model, load_model, save_model
 from asrtool.models.settings import Model
 from asrtool.models.torch_file import read_torch, write_torch
@@ -93,6 +96,33 @@ CONTENTS = {
 def test_a_file_has_the_bytes_that_it_would_have_if_made_in_memory(tmp_path: Path, content: dict[str, object]) -> None:
     write_torch(tmp_path / "a.pt", content)
     assert (tmp_path / "a.pt").read_bytes() == in_memory(content)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are released on Linux alone")
+def test_a_file_in_many_pieces_has_the_same_bytes_and_each_is_on_the_disk_before_its_pages_are_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def sync(file: int) -> None:
+        calls.append(("sync", os.fstat(file).st_size))
+
+    def advise(file: int, begin: int, length: int, advice: int) -> None:
+        assert (begin, length, advice) == (0, 0, os.POSIX_FADV_DONTNEED)
+        calls.append(("release", os.fstat(file).st_size))
+
+    monkeypatch.setattr(torch_file, "PIECE_BYTES", 7)
+    monkeypatch.setattr(torch_file, "HELD_BYTES", 1000)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    content = {"weights": torch.randn(1000)}
+    write_torch(tmp_path / "a.pt", content)
+    assert (tmp_path / "a.pt").read_bytes() == in_memory(content)
+    assert len(calls) >= 8
+    assert [what for what, _ in calls] == ["sync", "release"] * (len(calls) // 2)
+    sizes = [size for _, size in calls]
+    assert sizes[::2] == sizes[1::2]
+    assert all(1000 <= later - size < 1007 for size, later in itertools.pairwise([0, *sizes[::2]]))
 
 
 def test_writing_takes_no_memory_for_the_file(tmp_path: Path) -> None:
