@@ -49,7 +49,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
-from asrtool.models.torch_file import DIGEST_BYTES, read_torch, write_torch
+from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.models.torch_info import DIGEST_BYTES
 from asrtool.settings import Choice
 from asrtool.train.precision import Precision
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "lm": ("asrtool.cli.lm:lm", "Estimate an n-gram language model."),
     "graph": ("asrtool.cli.graph:graph", "Build the decoding graph HLG."),
     "train": ("asrtool.cli.train:train", "Train the acoustic model."),
+    "finetune": ("asrtool.cli.finetune:finetune", "Train a trained model on other data or tokens."),
     "average": ("asrtool.cli.average:average", "Average checkpoints into one model."),
     "nnlm": ("asrtool.cli.nnlm:nnlm", "Train a neural language model."),
     "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),

@@ -36,8 +36,13 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 SHORT = {"strategy": "distributed.strategy", "num_learners": "distributed.num_learners"}
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--config FILE`` and ``--set section.key=value``; the command receives `config: Config`."""
+def settings_options(
+    command: Callable[..., Any], between: Callable[[dict[str, Any]], list[str]] = lambda _: []
+) -> Callable[..., Any]:
+    """Add ``--config FILE`` and ``--set section.key=value``; the command receives `config: Config`.
+
+    `between` makes of the arguments of the command overrides that win over files, and lose to those given.
+    """
 
     @click.option(
         "--config", "files", type=click.Path(path_type=Path), multiple=True, help="TOML settings; later files win."
@@ -53,7 +58,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_settings(*args: Any, files: tuple[Path, ...], overrides: tuple[str, ...], **kwargs: Any) -> Any:
         short = {key: kwargs.pop(key) for key in SHORT if key in kwargs}
         given = [f"{SHORT[key]}={value}" for key, value in short.items() if value is not None]
-        return command(*args, config=load_config(files, [*overrides, *given]), **kwargs)
+        return command(*args, config=load_config(files, [*between(kwargs), *overrides, *given]), **kwargs)
 
     return with_settings
 

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.buffers import float_buffers
+from asrtool.distributed.update import trained_parameters
 
 NUM_RUNS, LEN_RUN = 64, 64  # of a sample of the weights
 ALIGNMENT = 16  # float32 values; kernels may round otherwise at other alignments of 64 bytes
 
 
 class FlatWeights:
-    """`weights_P`: P float32 values, the parameters one after another, then the float buffers.
+    """`weights_P`: P float32 values, the trained parameters one after another, then the float buffers.
 
     The first `num_weights` values are those of parameters. Parameters and buffers of the model become views of
     `weights_P`, which lies on their device, so that nothing is ever copied.
@@ -24,7 +25,7 @@ class FlatWeights:
     def __init__(self, model: nn.Module, slices: int = 1, with_buffers: bool = True) -> None:
         """P is made a multiple of `slices`."""
         self.slices = slices
-        self.parameters = list(model.parameters())
+        self.parameters = [parameter for _, parameter in trained_parameters(model)]
         self.buffers = float_buffers(model) if with_buffers else []
         tensors = self._tensors()
         for tensor in tensors:

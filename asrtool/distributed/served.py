@@ -21,7 +21,7 @@ from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.flat import FlatWeights, views_of
 from asrtool.distributed.server import PULL, Client, Server, Slice, split_evenly
 from asrtool.distributed.strategy import ConsensusMetrics, Strategy, StrategyContext
-from asrtool.distributed.update import Update
+from asrtool.distributed.update import Update, trained_parameters
 from asrtool.distributed.world import MESSAGES, own_address
 from asrtool.errors import AsrtoolError
 
@@ -33,7 +33,7 @@ class Served(Strategy):
         self.task = context.task
         self.world = context.world
         self.clip_norm = context.clip_norm
-        named_parameters = list(context.model.named_parameters())
+        named_parameters = trained_parameters(context.model)
         self.optimizer = context.make_optimizer(named_parameters)  # carries the learning rate, no more
         self.flat = FlatWeights(context.model, with_buffers=False)
         self.statistics = OwnStatistics(context.model, context.world)
@@ -135,7 +135,7 @@ class Served(Strategy):
 
 def check_number(context: StrategyContext) -> None:
     """AsrtoolError where there are to be more servers than learners or parameters."""
-    num_parameters = len(list(context.model.parameters()))
+    num_parameters = len(trained_parameters(context.model))
     num_servers, most = context.settings.num_servers, min(context.world.size, num_parameters)
     if num_servers > most:
         raise AsrtoolError(

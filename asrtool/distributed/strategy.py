@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.flat import FlatWeights
-from asrtool.distributed.update import NamedParameters, Update
+from asrtool.distributed.update import NamedParameters, Update, trained_parameters
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
 
@@ -143,6 +143,7 @@ class Strategy(ABC):
 
 
 def optimizer_and_update(context: StrategyContext) -> tuple[torch.optim.Optimizer, Update]:
-    """An optimizer of the whole model, and the update that it makes."""
-    optimizer = context.make_optimizer(list(context.model.named_parameters()))
-    return optimizer, Update(list(context.model.parameters()), optimizer, context.clip_norm)
+    """An optimizer of the model, and the update that it makes."""
+    named_parameters = trained_parameters(context.model)
+    optimizer = context.make_optimizer(named_parameters)
+    return optimizer, Update([parameter for _, parameter in named_parameters], optimizer, context.clip_norm)

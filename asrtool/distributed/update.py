@@ -11,6 +11,11 @@ from torch import Tensor, nn
 NamedParameters = Sequence[tuple[str, nn.Parameter]]  # names as in the `state_dict` of the model
 
 
+def trained_parameters(model: nn.Module) -> NamedParameters:
+    """Those that gradients change, with their names; the others are frozen, and learners have no need to share them."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
 class Update:
     """Computes gradients, clips them, applies them where there is anything to learn, and clears them.
 

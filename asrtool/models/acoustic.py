@@ -1,7 +1,8 @@
 """What a model is, an encoder and an objective, and the file it is kept in.
 
 A model file holds ``format``; ``info`` = {``model``: the section of the settings, with the tables of encoder and
-objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``}; ``weights``.
+objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``; ``tokenizer``: the digest
+of its file}; ``weights``.
 
 Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an utterance,
 V tokens.

@@ -20,8 +20,8 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.models.torch_info import DIGEST_BYTES, hint_for, read_checked
 
-DIGEST_BYTES = hashlib.sha256().digest_size
 PIECE_BYTES = 1 << 20  # hashed and then written, while the core still has them in its cache
 HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
@@ -99,13 +99,7 @@ def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, 
 
     Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
     """
-    hint = f"make the {kind} again, or copy it again from where it is whole"
-    try:
-        data = memoryview(Path(path).read_bytes())
-    except OSError as error:
-        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", hint) from error
-    if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
-        raise AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint)
+    data, hint = read_checked(path, kind), hint_for(kind)
     try:
         content = _load_weights(io.BytesIO(data))
     except (pickle.UnpicklingError, RuntimeError) as error:

@@ -89,6 +89,8 @@ def describe_inputs(
     files = {f"features/{name}": features / name for name in (*FEATURES, *of_source)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
+    if config.train.init_model:
+        files["init_model"] = Path(config.train.init_model)
     return inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
 
 
@@ -99,7 +101,7 @@ def inputs_of(
     return Inputs(
         {**_with_effect(config, sections), "emulation": injection.as_inputs()},
         defaults_of(config, sections) | flatten({"emulation": InjectionOptions().as_inputs()}),
-        {name: _digest(path) for name, path in files.items()},
+        {name: digest_of(path) for name, path in files.items()},
     )
 
 
@@ -142,7 +144,8 @@ def begun_with(out: Path) -> int | None:
     return number
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file in hex; AsrtoolError when it cannot be read."""
     try:
         with open(path, "rb") as file:
             digest = hashlib.sha256()

@@ -68,6 +68,8 @@ class Train(Optimisation):
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
+    init_model: str = ""  # model file whose weights training begins with; empty draws them
+    frozen: tuple[str, ...] = ()  # names of parameters that stay as they are, with * for any part
 
     def __post_init__(self) -> None:
         super().__post_init__()

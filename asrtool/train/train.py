@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
-from asrtool.train.inputs import ColumnsFolder, describe_inputs
+from asrtool.train.inputs import ColumnsFolder, describe_inputs, digest_of
 from asrtool.train.job import Components, Job
 from asrtool.train.run import join, start
 from asrtool.train.straggler import InjectionOptions
@@ -78,15 +78,26 @@ def build_components(
     Raises AsrtoolError where a file is missing, or a set cannot be trained on.
     """
     from asrtool.corpus.index import read_feature_settings
-    from asrtool.lang.tokenizer import Tokenizer
+    from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
     from asrtool.models.acoustic import build_model
+    from asrtool.train.finetune import begin_with, freeze
     from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
+    info = {
+        "model": to_table(config.model),
+        "features": to_table(settings),
+        "num_features": settings.num_features,
+        "num_tokens": tokens.num_tokens,
+        "tokenizer": digest_of(tokenizer_file(tokenizer)),
+    }
     model = build_model(config.model, settings.num_features, tokens.num_tokens)
+    if config.train.init_model:
+        begin_with(model, config.train.init_model, info)
+    freeze(model, config.train.frozen)
     context = SourceContext(
         settings=config.train.source.settings,
         directory=features / "train",
@@ -99,12 +110,6 @@ def build_components(
         loader_processes=config.train.loader_processes,
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
-    info = {
-        "model": to_table(config.model),
-        "features": to_table(settings),
-        "num_features": settings.num_features,
-        "num_tokens": tokens.num_tokens,
-    }
     return Components(info, model, train_set, dev_set, masking(config.specaugment))
 
 

@@ -34,6 +34,7 @@ NGRAM = "asrtool/lang/ngram.py"
 PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
 
 TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
+TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 TEST_VIEW = "tests/unit/distributed/test_view.py"
 TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
 TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
@@ -1526,5 +1527,24 @@ PATCHES = (
         if sys""",
         """        if sys""",
         ("tests/unit/models/test_model_file.py",),
+        "frozen-weights-trained",
+        "asrtool/distributed/update.py",
+        "for name, parameter in model.named_parameters() if parameter.requires_grad]",
+        "for name, parameter in model.named_parameters()]",
+        (f"{TEST_FINETUNE}::test_frozen_layers_keep_their_bits_under_every_strategy_and_the_others_learn",),
+    ),
+    Patch(
+        "outputs-of-other-tokens-kept",
+        "asrtool/train/finetune.py",
+        'if found.get("tokenizer") != info["tokenizer"]:',
+        'if found["num_tokens"] != info["num_tokens"]:',
+        (f"{TEST_FINETUNE}::test_of_other_tokens_it_takes_the_encoder_alone",),
+    ),
+    Patch(
+        "model-file-loses-to-configuration-files",
+        "asrtool/cli/options.py",
+        "[*between(kwargs), *overrides, *given]",
+        "[*overrides, *given]",
+        (f"{TEST_FINETUNE}::test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins",),
     ),
 )

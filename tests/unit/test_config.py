@@ -97,7 +97,8 @@ OTHERS: dict[str, Any] = {
     "features.speeds": [1.0, 1.5], "tokenizer.unit": "phone", "graph.backend": "k2", "lm.weights": [0.25, 0.75],
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
-    "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0",
+    "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
+    "train.frozen": ["encoder.*"],
 }  # fmt: skip
 
 

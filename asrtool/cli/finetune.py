@@ -1,0 +1,52 @@
+"""`asrtool finetune`."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import click
+
+from asrtool.cli.options import settings_options
+from asrtool.config import Config
+from asrtool.config_value import flatten, format_value
+
+
+def _of_model(arguments: dict[str, Any]) -> list[str]:
+    """The settings that the model file brings, and what the options stand for."""
+    from asrtool.models.torch_info import read_info
+
+    settings = flatten({"model": read_info(arguments["model"])["model"]})
+    frozen = arguments.pop("freeze")
+    settings |= {"train.init_model": str(arguments["model"])} | ({"train.frozen": frozen} if frozen else {})
+    return [f"{key}={format_value(value)}" for key, value in settings.items()]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("features", type=click.Path(path_type=Path))
+@click.argument("tokenizer", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--freeze", multiple=True, metavar="NAME", help="Parameters that stay as they are, with * for any part.")
+@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners combine gradients and weights.")
+@click.option(
+    "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
+)
+@functools.partial(settings_options, between=_of_model)
+def finetune(model: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+    """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.
+
+    As `asrtool train`, but with the [model] settings of MODEL, whatever configuration files say; --set changes them.
+    With another tokenizer or objective, the output layers begin anew. Settings: [specaugment], [train], [distributed].
+
+    \b
+    Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train --set train.peak_lr=0.0005
+    """
+    from asrtool.recipe.source import Entry, code_of
+    from asrtool.train.inputs import ACOUSTIC
+    from asrtool.train.straggler import InjectionOptions
+    from asrtool.train.train import start_training
+
+    code = code_of(Entry(__name__, "finetune"), config, ACOUSTIC)
+    start_training(features, tokenizer, out, config, InjectionOptions(), code)

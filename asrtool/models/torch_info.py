@@ -1,0 +1,61 @@
+"""What a file of `write_torch` says of itself, read without torch: all but its tensors."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
+    """``info`` of the file `path`. AsrtoolError, naming `kind`, where it cannot be read, is damaged or has none."""
+    data = read_checked(path, kind)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            content = _Outline(io.BytesIO(archive.read(name))).load()
+        info = content["info"]
+    except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        raise AsrtoolError(f"{path}: no {kind}: {error}", hint_for(kind)) from error
+    assert isinstance(info, dict)
+    return info
+
+
+def read_checked(path: Path | str, kind: str) -> memoryview:
+    """The bytes of the file; AsrtoolError, naming `kind`, where it cannot be read or its digest does not match."""
+    try:
+        data = memoryview(Path(path).read_bytes())
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", hint_for(kind)) from error
+    if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
+        raise AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint_for(kind))
+    return data
+
+
+def hint_for(kind: str) -> str:
+    """What to do about a damaged one."""
+    return f"make the {kind} again, or copy it again from where it is whole"
+
+
+class _Outline(pickle.Unpickler):
+    """Reads plain data; a tensor is None. No other class or function is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return lambda *_: None
+        if module == "torch" and name.endswith("Storage"):
+            return name
+        raise pickle.UnpicklingError(f"{module}.{name} is neither tensor nor plain data")
+
+    def persistent_load(self, pid: Any) -> None:
+        """The values of a tensor."""

@@ -1,0 +1,79 @@
+"""Training that begins with a trained model: with its weights instead of random ones, some of which may stay."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from asrtool.config_value import flatten
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel, load_model
+
+ENCODER = "encoder."
+NO_EFFECT = ("speeds", "storage", "shard_cuts", "bad_fraction", "num_jobs")  # on what a frame of an utterance is
+
+
+def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:
+    """Give `model`, described by `info` as in a model file, the weights of the model file `path`.
+
+    The encoder must be the same. The weights of the objective are taken where it and its tokens are the same; for
+    others they stay random. Raises AsrtoolError when the file cannot be read, and where it is of other features or of
+    another encoder.
+    """
+    with torch.random.fork_rng():  # what is drawn after this does not depend on it
+        trained, found = load_model(path)
+    _check_features(path, found, info)
+    weights, wanted = trained.state_dict(), model.state_dict()
+    for name, tensor in wanted.items():
+        if name.startswith(ENCODER) and (name not in weights or weights[name].shape != tensor.shape):
+            has = f"{tuple(weights[name].shape)} there" if name in weights else "not there"
+            hint = "choose the encoder settings that it was trained with"
+            raise AsrtoolError(f"{path}: {name} is {tuple(tensor.shape)} here and {has}", hint)
+    reason = _why_new(found, info)
+    kept = {name: tensor for name, tensor in weights.items() if name.startswith(ENCODER) or not reason}
+    model.load_state_dict(wanted | kept)
+    logging.info("beginning with the weights of %s%s", path, f", but its objective anew: {reason}" if reason else "")
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """The parameters whose names match one of `patterns` (as of a shell) stay as they are.
+
+    Raises AsrtoolError where a pattern matches none, and where nothing is left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            some = ", ".join(dict.fromkeys(name.rpartition(".")[0] + ".*" for name in names))
+            raise AsrtoolError(f"train.frozen: {pattern!r} is the name of no parameter", f"expected some of {some}")
+    for name, parameter in model.named_parameters():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            parameter.requires_grad_(False)
+    num_left = sum(parameter.requires_grad for parameter in model.parameters())
+    if not num_left:
+        raise AsrtoolError("train.frozen: all parameters match, so nothing is left to train", "name fewer layers")
+    if patterns:
+        logging.info("%d of %d parameter tensors are frozen", len(names) - num_left, len(names))
+
+
+def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[str, Any]) -> None:
+    """The encoder sees the same values only where features are computed in the same way."""
+    theirs, ours = (flatten({"features": table}) for table in (found["features"], info["features"]))
+    for key, value in ours.items():
+        if key.split(".")[1] not in NO_EFFECT and theirs.get(key, value) != value:
+            what = f"{path}: trained on features with {key} = {theirs[key]}, these have {value}"
+            raise AsrtoolError(what, f"compute the features again with --set {key}={theirs[key]}")
+
+
+def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
+    """Why the weights of the objective are of no use; nothing where they are."""
+    if found["model"]["objective"] != info["model"]["objective"]:
+        return f"it was trained for {found['model']['objective']}"
+    if found.get("tokenizer") != info["tokenizer"]:
+        return "it has other tokens"
+    return ""

@@ -1,0 +1,179 @@
+"""Training that begins with a trained model; layers that stay as they are, under every strategy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from learners import Learners
+from toy_task import SETTINGS, TOY_CONFIG, last_weights, make_texts
+
+from asrtool import registry
+from asrtool.cli.finetune import finetune
+from asrtool.config_file import load_config
+from asrtool.corpus.index import write_feature_settings
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.models.acoustic import AcousticModel, load_model, save_model
+from asrtool.models.torch_info import read_info
+from asrtool.train.finetune import begin_with, freeze
+from asrtool.train.run import train
+from asrtool.train.train import acoustic_job, build_components
+
+FROZEN = "encoder.*"
+ONE_LEARNER = ("single",)
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def trained(toy: Path, toy_config: Path, tmp_path: Path) -> Path:
+    """A model file whose weights are not those that the seed draws."""
+    torch.manual_seed(7)
+    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    save_model(tmp_path / "model.pt", components.model, components.info)
+    return tmp_path / "model.pt"
+
+
+def build(toy: Path, toy_config: Path, tokenizer: Path, *overrides: str) -> AcousticModel:
+    torch.manual_seed(1)
+    return build_components(toy / "features", tokenizer, load_config([toy_config], overrides)).model
+
+
+def parts_kept(model: AcousticModel, path: Path) -> dict[str, bool]:
+    """Of encoder and objective: whether all weights are those of the file; AssertionError where only some are."""
+    same: dict[str, set[bool]] = {}
+    for name, weight in load_model(path)[0].state_dict().items():
+        found = model.state_dict()[name]
+        same.setdefault(name.split(".")[0], set()).add(weight.shape == found.shape and torch.equal(weight, found))
+    assert all(len(found) == 1 for found in same.values()), same
+    return {part: found == {True} for part, found in same.items()}
+
+
+def test_what_a_model_file_says_of_itself_is_read_without_torch(trained: Path) -> None:
+    assert read_info(trained) == load_model(trained)[1]
+    data = trained.read_bytes()
+    trained.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
+    with pytest.raises(AsrtoolError, match="its checksum does not match"):
+        read_info(trained)
+
+
+def test_training_begins_with_all_weights_of_the_model(toy: Path, toy_config: Path, trained: Path) -> None:
+    model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}")
+    assert parts_kept(model, trained) == {"encoder": True, "objective": True}
+
+
+def test_of_other_tokens_it_takes_the_encoder_alone(
+    toy: Path, toy_config: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As many of them: their number does not say that they are the same."""
+    (tmp_path / "other.txt").write_text("\n".join(make_texts(60, seed=9)) + "\n", encoding="utf-8")
+    train_tokenizer(tmp_path / "other.txt", tmp_path / "other", read_info(trained)["num_tokens"])
+    with caplog.at_level("INFO"):
+        model = build(toy, toy_config, tmp_path / "other", f"train.init_model={trained}")
+    assert parts_kept(model, trained) == {"encoder": True, "objective": False}
+    assert "objective anew: it has other tokens" in caplog.text
+
+
+def test_for_another_objective_it_takes_the_encoder_alone(toy: Path, toy_config: Path, trained: Path) -> None:
+    model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", "model.objective=transducer")
+    of_file = load_model(trained)[0].encoder.state_dict()
+    assert all(torch.equal(weight, of_file[name]) for name, weight in model.encoder.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.lstm.hidden_size=13"], r"encoder\.\S+ is \(.*\) here and \(.*\) there"),
+        (["model.lstm.num_layers=3"], "here and not there"),
+    ],
+)
+def test_another_encoder_is_refused(
+    toy: Path, toy_config: Path, trained: Path, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", *overrides)
+
+
+def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
+    toy: Path, toy_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(toy / "features", tmp_path / "features")
+    described = json.loads((tmp_path / "features/features.json").read_text(encoding="utf-8"))
+    (tmp_path / "features/features.json").write_text(
+        json.dumps({**described, "sampling_rate_hz": 16000, "num_jobs": 3})
+    )
+    config = load_config([toy_config], [f"train.init_model={trained}"])
+    with pytest.raises(AsrtoolError, match="sampling_rate_hz = 8000, these have 16000") as error:
+        build_components(tmp_path / "features", toy / "tokenizer", config)
+    assert error.value.hint == "compute the features again with --set features.sampling_rate_hz=8000"
+    write_feature_settings(tmp_path / "features", SETTINGS)
+    build_components(tmp_path / "features", toy / "tokenizer", config)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"), [(["encodr.*"], "is the name of no parameter"), (["*"], "nothing is left to train")]
+)
+def test_patterns_that_freeze_nothing_or_all_are_refused(
+    toy: Path, toy_config: Path, patterns: list[str], message: str
+) -> None:
+    model = build(toy, toy_config, toy / "tokenizer")
+    with pytest.raises(AsrtoolError, match=message):
+        freeze(model, patterns)
+
+
+def frozen_training(toy: str, folder: str, strategy: str) -> None:
+    overrides = [f"distributed.strategy={strategy}", f'train.frozen=["{FROZEN}"]', "train.num_epochs=2"]
+    config = load_config([f"{folder}/toy.toml"], overrides)
+    train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / "train", config))
+
+
+@pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name not in ONE_LEARNER])
+def test_frozen_layers_keep_their_bits_under_every_strategy_and_the_others_learn(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    before = build(toy, tmp_path / "toy.toml", toy / "tokenizer").state_dict()
+    learners.run(frozen_training, str(toy), str(tmp_path), strategy)
+    after = last_weights(tmp_path / "train")
+    assert list(after) == list(before)
+    for name, weight in after.items():
+        assert torch.equal(weight, before[name]) == name.startswith("encoder."), name
+
+
+def test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins(
+    toy: Path, trained: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(TOY_CONFIG.replace("hidden_size = 12", "hidden_size = 99"), encoding="utf-8")
+    words = [trained, toy / "features", toy / "tokenizer", tmp_path / "tuned", "--config", other]
+    words += ["--freeze", "encoder.layers.0.*", "--set", "model.lstm.dropout=0.4", "--set", "train.num_epochs=1"]
+    done = CliRunner().invoke(finetune, list(map(str, words)), catch_exceptions=False)
+    assert done.exit_code == 0
+    inputs = json.loads((tmp_path / "tuned/inputs.json").read_text(encoding="utf-8"))
+    model, training = inputs["settings"]["model"]["lstm"], inputs["settings"]["train"]
+    assert (model["hidden_size"], model["dropout"]) == (12, 0.4)
+    assert (training["init_model"], training["frozen"]) == (str(trained), ["encoder.layers.0.*"])
+    assert "init_model" in inputs["sha256"]
+    of_file = load_model(trained)[0].state_dict()
+    for name, weight in last_weights(tmp_path / "tuned").items():
+        assert torch.equal(weight, of_file[name]) == name.startswith("encoder.layers.0."), name
+
+
+def test_weights_are_taken_on_top_of_what_the_seed_drew(toy: Path, toy_config: Path, trained: Path) -> None:
+    """So that the batches and masks of a seed are the same with and without a model to begin with."""
+    model = build(toy, toy_config, toy / "tokenizer")
+    state = torch.random.get_rng_state()
+    info = read_info(trained)
+    begin_with(model, trained, info)
+    assert torch.equal(torch.random.get_rng_state(), state)
