@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index clean
+.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-train clean
 
 setup: $(STAMP)
 
@@ -93,6 +93,10 @@ $(BENCH_STAMP): $(STAMP)
 	@echo "== installing what the strategies are compared with into .venv"
 	@$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev,bench]'
 	@touch $(BENCH_STAMP)
+
+# Utterances a second of asrtool train against a bare loop, on what `make demo` leaves. Ten minutes.
+bench-train: demo
+	$(BIN)/python benchmarks/training.py recipes/swbd/exp $(BENCH)
 
 # Columns of seven million utterances: bytes, seconds to open and to plan, memory of 8 learners. Ten minutes, 3 GB of disk.
 bench-index: $(STAMP)

@@ -29,6 +29,7 @@ MAX_FACTOR = 10_000
 @click.option(
     "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Emulated compute: wait X ms a step instead."
 )
+@click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
 def train(
@@ -37,6 +38,7 @@ def train(
     out: Path,
     slow: tuple[str, ...],
     compute_ms: float | None,
+    profile: bool,
     join: bool,
     config: Config,
 ) -> None:
@@ -54,7 +56,7 @@ def train(
 
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
-    start_training(features, tokenizer, out, config, injection, code, join)
+    start_training(features, tokenizer, out, config, injection, code, join, profile)
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -10,6 +10,7 @@ from asrtool.files import write_folder, write_text
 from asrtool.report.curves import draw_consensus, draw_loss
 from asrtool.report.figure import BETWEEN, PARTS, save_figure
 from asrtool.report.markdown import format_table
+from asrtool.report.overfitting import warn_of_overfitting
 from asrtool.report.timeline import draw_learners, draw_timeline, time_fractions
 from asrtool.report.training import TrainingRun, read_training
 
@@ -52,8 +53,9 @@ def describe_training(run: TrainingRun, folder: str) -> str:
     ]
     if run.emulated:
         facts.append("Computation was emulated, so there is no loss to show.")
+    facts.append(warn_of_overfitting(run))
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
-    return "\n\n".join([" ".join(facts), _learner_table(run), *figures])
+    return "\n\n".join([" ".join(filter(None, facts)), _learner_table(run), *figures])
 
 
 def _figure_names(run: TrainingRun) -> list[str]:

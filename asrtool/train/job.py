@@ -42,3 +42,4 @@ class Job:
     finish: Callable[[State], dict[str, Any]] = lambda _: {}  # at the end, before train.json, which gets the result
     injection: InjectionOptions = field(default_factory=InjectionOptions)
     code: str = ""  # digest of the code that trains
+    profiles: bool = False  # whether torch's profiler watches some steps

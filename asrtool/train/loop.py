@@ -11,7 +11,8 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class Training:
     settings: Optimisation
     distributed: Distributed
     code: str
+    profiles: bool
     out: Path
     total_samples: int  # of the whole training, an estimate where the source cannot count
     # components
@@ -101,6 +103,7 @@ class Training:
         self.settings = job.optimisation
         self.distributed = job.distributed
         self.code = job.code
+        self.profiles = job.profiles
         self.out = job.out
         self.world = world
         world.interface = job.distributed.interface
@@ -213,13 +216,22 @@ class Training:
 
     def _train_steps(self) -> None:
         """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
-        for assignment, batch in bar(self._load(), "training", None, "batch"):
-            if assignment.num_cuts is not None:
-                self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
-            step = self._step(assignment, batch)
-            self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
-            if batch is not None:
-                self._record(assignment, batch, step)
+        with self._profiling() as after_step:
+            for assignment, batch in bar(self._load(), "training", None, "batch"):
+                if assignment.num_cuts is not None:
+                    self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
+                step = self._step(assignment, batch)
+                self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
+                if batch is not None:
+                    self._record(assignment, batch, step)
+                after_step()
+
+    def _profiling(self) -> AbstractContextManager[Callable[[], None]]:
+        if not self.profiles:
+            return contextlib.nullcontext(lambda: None)
+        from asrtool.train.profile import profiling
+
+        return profiling(self.out / "profile", self.world.rank)
 
     def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
         """The assignments with their batches, one read ahead; at the end, while others may leave some, none."""

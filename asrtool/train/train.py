@@ -29,13 +29,15 @@ def start_training(
     injection: InjectionOptions,
     code: str = "",
     joins: bool = False,
+    profiles: bool = False,
 ) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
 
     `code` is the digest of the code that trains, which train.json records. As one learner more where it `joins` a
-    training that runs there. Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
+    training that runs there; `profiles` has torch's profiler watch some steps.
+    Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
     """
-    job = acoustic_job(features, tokenizer, out, config, injection, code)
+    job = dataclasses.replace(acoustic_job(features, tokenizer, out, config, injection, code), profiles=profiles)
     join(job) if joins else start(job)
 
 

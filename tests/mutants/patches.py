@@ -1527,6 +1527,8 @@ PATCHES = (
         if sys""",
         """        if sys""",
         ("tests/unit/models/test_model_file.py",),
+    ),
+    Patch(
         "frozen-weights-trained",
         "asrtool/distributed/update.py",
         "for name, parameter in model.named_parameters() if parameter.requires_grad]",
@@ -1546,5 +1548,12 @@ PATCHES = (
         "[*between(kwargs), *overrides, *given]",
         "[*overrides, *given]",
         (f"{TEST_FINETUNE}::test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins",),
+    ),
+    Patch(
+        "overfitting-by-one-evaluation",
+        "asrtool/report/overfitting.py",
+        "if last - best < PATIENCE or",
+        "if last - best < 1 or",
+        ("tests/unit/report/test_overfitting.py",),
     ),
 )

@@ -1,0 +1,37 @@
+"""Whether a training learned its data by heart: dev rises while training falls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asrtool.report.training import TrainingRun
+
+PATIENCE = 2  # evaluations behind the lowest loss on dev; one alone may be chance
+
+
+def warn_of_overfitting(run: TrainingRun) -> str:
+    """A warning, where dev has been above its lowest loss for `PATIENCE` evaluations and training fell; else nothing.
+
+    The loss of training at an evaluation is that of the steps since the one before.
+    """
+    if run.emulated or len(run.dev) <= PATIENCE:
+        return ""
+    best, last = int(run.dev[:, 1].argmin()), len(run.dev) - 1
+    train = _train_losses(run)
+    if last - best < PATIENCE or not train[last] < train[best]:
+        return ""
+    (at, lowest), (_, now) = run.dev[best], run.dev[last]
+    return (
+        f"**Overfitting**: the loss on dev was lowest, {lowest:.3f}, after {at:,.0f} utterances and is {now:.3f} at the"
+        f" end, while that of training fell from {train[best]:.3f} to {train[last]:.3f}. "
+        '`average.by = "best"` takes the checkpoints with the lowest; '
+        "more dropout or masks, or fewer epochs, may help."
+    )
+
+
+def _train_losses(run: TrainingRun) -> list[float]:
+    """The mean loss of the steps up to each evaluation, since the one before; NaN where there was none."""
+    steps = run.all_steps()
+    ends = np.searchsorted(steps["samples"], run.dev[:, 0], side="right")
+    parts = np.split(steps["loss"], ends)[: len(ends)]
+    return [float(np.mean(part)) if len(part) else float("nan") for part in parts]

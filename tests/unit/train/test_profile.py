@@ -1,0 +1,42 @@
+"""The profile of a training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from toy_task import assert_same_bits, last_weights
+
+from asrtool.config_file import load_config
+from asrtool.train.profile import NUM_STEPS, SKIPPED, WARM_UP
+from asrtool.train.run import train
+from asrtool.train.train import acoustic_job
+
+
+def train_profiled(toy: Path, toy_config: Path, out: Path, *overrides: str) -> None:
+    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([toy_config], overrides))
+    train(dataclasses.replace(job, profiles=True))
+
+
+def test_a_profile_shows_the_operations_of_ten_steps_and_leaves_the_weights(
+    toy: Path, toy_config: Path, train_toy, tmp_path: Path
+) -> None:
+    train_profiled(toy, toy_config, tmp_path / "profiled")
+    assert_same_bits(last_weights(tmp_path / "profiled"), train_toy(tmp_path / "plain"))
+    trace = json.loads((tmp_path / "profiled/profile/learner-0.json").read_text(encoding="utf-8"))
+    steps = {event["name"] for event in trace["traceEvents"] if str(event.get("name")).startswith("ProfilerStep#")}
+    first = SKIPPED + WARM_UP
+    assert steps == {f"ProfilerStep#{number}" for number in range(first, first + NUM_STEPS)}
+    table = (tmp_path / "profiled/profile/learner-0.txt").read_text(encoding="utf-8")
+    assert "aten::_ctc_loss" in table
+    assert "Self CPU" in table
+
+
+def test_a_training_too_short_for_a_profile_says_so(
+    toy: Path, toy_config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_profiled(toy, toy_config, tmp_path / "short", "train.num_epochs=1", "train.batch_s=30")
+    assert "fewer than 8 steps" in caplog.text
+    assert not (tmp_path / "short/profile").exists()
