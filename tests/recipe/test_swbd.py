@@ -120,7 +120,7 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
-    settings = [*SMALL, *SYNTHETIC, f"data.test={','.join(test)}"]
+    settings = [*SMALL, *SYNTHETIC, *(["data.test=hub5"] if config == "swb300" else [])]
     overrides = [word for setting in settings for word in ("--set", setting)]
     run_asrtool(["run", "--config", config, "--work", str(tmp_path), *overrides], ROOT)
     assert (tmp_path / "manifests" / "corpora" / "fisher").is_dir() == (config == "swb2000")
