@@ -30,7 +30,7 @@ class Hogwild(SynchronousStrategy):
     def __init__(self, context: StrategyContext) -> None:
         self.flat = FlatWeights(context.model)
         super().__init__(context, AssignmentRule(), context.task)
-        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._apply, context.loss_scale)
         self.model = context.model
         self.world = context.world
         self.shared: SharedWeights | None = None

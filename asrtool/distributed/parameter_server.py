@@ -112,7 +112,7 @@ class ParameterServer(Served):
     def __init__(self, context: StrategyContext) -> None:
         super().__init__(context, AsynchronousServer)
         self.assignment_rule = AssignmentRule()
-        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push, context.loss_scale)
 
     def step(self) -> tuple[float, StepCost]:
         self.cost = StepCost()

@@ -39,7 +39,7 @@ class Served(Strategy):
         self.statistics = OwnStatistics(context.model, context.world)
         self.message_type = MESSAGES[context.settings.message_type]
         self.rounds = self.message_type != torch.float32
-        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm)
+        self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, loss_scale=context.loss_scale)
         self.gradients_P = torch.zeros(len(self.flat.weights_P), dtype=self.message_type)
         self.gradients = views_of(self.gradients_P, self.flat.sizes, self.flat.parameters)
         # Where the model is on the host and nothing is rounded, the very weights that it computes on.

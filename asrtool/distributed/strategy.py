@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.update import NamedParameters, Update, trained_parameters
 from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
@@ -67,6 +68,7 @@ class StrategyContext:
     settings: Any  # of the strategy
     seed: int
     world: World
+    loss_scale: LossScale | None = None  # of half precision
 
 
 class Strategy(ABC):
@@ -114,6 +116,18 @@ class Strategy(ABC):
         `asynchronous`, after `synchronise`.
         """
 
+    def take_snapshot(self, cut: int) -> Snapshot:
+        """That of `snapshot`, with what the update needs beside it."""
+        snapshot = self.snapshot(cut)
+        if self.update.loss_scale:
+            snapshot.recorded["loss_scale"] = self.update.loss_scale.state()
+        return snapshot
+
+    def load_loss_scale(self, learner: dict[str, Any]) -> None:
+        """That of a snapshot, where both have one; also where there were other learners."""
+        if self.update.loss_scale and "loss_scale" in learner:
+            self.update.loss_scale.load_state(learner["loss_scale"])
+
     def give_back(self, snapshot: Snapshot) -> None:
         """`values_P` of `snapshot` are not read any more."""
 
@@ -146,4 +160,5 @@ def optimizer_and_update(context: StrategyContext) -> tuple[torch.optim.Optimize
     """An optimizer of the model, and the update that it makes."""
     named_parameters = trained_parameters(context.model)
     optimizer = context.make_optimizer(named_parameters)
-    return optimizer, Update([parameter for _, parameter in named_parameters], optimizer, context.clip_norm)
+    parameters = [parameter for _, parameter in named_parameters]
+    return optimizer, Update(parameters, optimizer, context.clip_norm, loss_scale=context.loss_scale)

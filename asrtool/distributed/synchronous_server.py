@@ -72,10 +72,14 @@ class SynchronousParameterServer(Served):
     def step(self) -> tuple[float, StepCost]:
         begin = time.perf_counter()
         self._fetch_gradients()
+        if self.update.loss_scale:
+            self.gradients_P /= self.update.loss_scale.value
         self.client.push(PUSH, gradients=self.gradients_P.split(self.lengths))
         pushed = time.perf_counter()
         self._wait()
         norm, factor = self._norm_and_factor()
+        if self.update.loss_scale:
+            self.update.loss_scale.note(norm)
         if math.isfinite(norm) and norm > 0:
             self.client.order(STEP, HOW.pack(self.optimizer.param_groups[0]["lr"], factor))
             self._wait()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from asrtool.distributed.loss_scale import LossScale
+
 NamedParameters = Sequence[tuple[str, nn.Parameter]]  # names as in the `state_dict` of the model
 
 
@@ -28,17 +30,19 @@ class Update:
         optimizer: torch.optim.Optimizer,
         clip_norm: float,
         apply: Callable[[], object] | None = None,
+        loss_scale: LossScale | None = None,
     ) -> None:
-        """The norm is that of all `parameters`, summed in their order."""
+        """The norm is that of all `parameters`, summed in their order, without the `loss_scale`."""
         self.parameters = parameters
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self.apply = apply or optimizer.step
+        self.loss_scale = loss_scale
         self.num_steps = 0
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`."""
-        loss.backward()
+        (self.loss_scale.apply(loss) if self.loss_scale else loss).backward()
 
     def step(self) -> float:
         """The norm of the gradients before clipping.
@@ -46,7 +50,10 @@ class Update:
         When it is not finite the weights stay as they were; when it is zero there was nothing to learn, and the
         optimizer keeps its momentum.
         """
-        norm = clip_gradients(self.parameters, self.clip_norm)
+        scale = self.loss_scale.value if self.loss_scale else 1.0
+        norm = clip_gradients(self.parameters, self.clip_norm, scale)
+        if self.loss_scale:
+            self.loss_scale.note(norm)
         if math.isfinite(norm) and norm > 0:
             self.apply()
             self.num_steps += 1
@@ -54,17 +61,18 @@ class Update:
         return norm
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float) -> float:
-    """Scale their gradients to a norm of at most `clip_norm`; returns the norm before.
+def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float, scale: float = 1.0) -> float:
+    """Divide their gradients by `scale`, and scale them to a norm of at most `clip_norm`; returns the norm between.
 
-    Bit for bit what `clip_grad_norm_` of torch does, but that multiplies by 1 where there is nothing to clip, which
-    reads and writes the memory of all gradients.
+    Without a scale bit for bit what `clip_grad_norm_` of torch does, but that multiplies by 1 where there is nothing to
+    clip, which reads and writes the memory of all gradients.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return 0.0
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) / scale
     factor = float(clip_norm / (norm + 1e-6))
-    if not factor >= 1:
+    factor = (1.0 if factor >= 1 else factor) / scale
+    if factor != 1:
         torch._foreach_mul_(gradients, factor)
     return float(norm)

@@ -49,6 +49,7 @@ def draw_consensus(figure: Figure, run: TrainingRun) -> None:
 
 def smooth(steps: NDArray[np.void]) -> tuple[Floats, Floats]:
     """Samples and loss of ordered `steps`, each point the mean over as many neighbouring steps as the others."""
+    steps = steps[np.isfinite(steps["loss"])]
     num_points = int(np.clip(len(steps) // MIN_STEPS, 1, MAX_POINTS))
     begins = np.arange(num_points) * len(steps) // num_points
     lengths = np.diff(begins, append=len(steps))

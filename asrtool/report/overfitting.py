@@ -32,6 +32,7 @@ def warn_of_overfitting(run: TrainingRun) -> str:
 def _train_losses(run: TrainingRun) -> list[float]:
     """The mean loss of the steps up to each evaluation, since the one before; NaN where there was none."""
     steps = run.all_steps()
+    steps = steps[np.isfinite(steps["loss"])]
     ends = np.searchsorted(steps["samples"], run.dev[:, 0], side="right")
     parts = np.split(steps["loss"], ends)[: len(ends)]
     return [float(np.mean(part)) if len(part) else float("nan") for part in parts]

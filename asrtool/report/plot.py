@@ -53,6 +53,8 @@ def describe_training(run: TrainingRun, folder: str) -> str:
     ]
     if run.emulated:
         facts.append("Computation was emulated, so there is no loss to show.")
+    if run.num_overflows:
+        facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")
     facts.append(warn_of_overfitting(run))
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
     return "\n\n".join([" ".join(filter(None, facts)), _learner_table(run), *figures])

@@ -34,6 +34,7 @@ class TrainingRun:
     partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 2): samples, loss
+    num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
     consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
 
     @property
@@ -85,6 +86,7 @@ def read_training(train: Path) -> TrainingRun:
         partners=partners,
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
+        num_overflows=int(max((line.get("skipped_steps", 0) for line in lines), default=0)),
         consensus=_read_consensus(lines, learners),
     )
 
@@ -107,6 +109,7 @@ def _read_steps(path: Path) -> tuple[NDArray[np.void], list[int]]:
     def values(line: dict[str, Any]) -> tuple[Any, ...]:
         partners.update(line["partners"])
         line["exchanges"] = len(line["partners"])
+        line["loss"] = np.nan if line["loss"] is None else line["loss"]
         return tuple(line[name] for name in STEP.names or ())
 
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
@@ -31,6 +32,7 @@ def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precis
     torch.set_num_threads(state.num_threads)
     precision = choose_precision(state.precision if settings.precision == "auto" else settings.precision)
     state.precision = precision.name
+    precision.prepare_process()
     logging.info("%d threads, %s on %s", state.num_threads, precision.name, precision.device)
     return precision
 
@@ -42,7 +44,9 @@ def make_task(model: AcousticModel, precision: Precision, injection: InjectionOp
     return EmulatedCompute(model, injection.compute_ms)
 
 
-def make_strategy(job: Job, task: Task | EmulatedCompute, model: AcousticModel, world: World) -> Strategy:
+def make_strategy(
+    job: Job, task: Task | EmulatedCompute, model: AcousticModel, precision: Precision, world: World
+) -> Strategy:
     """The strategy of `job`. Raises AsrtoolError where these learners cannot train by it, or a person's own is none."""
     settings, chosen = job.optimisation, job.distributed.strategy
     context = StrategyContext(
@@ -53,6 +57,7 @@ def make_strategy(job: Job, task: Task | EmulatedCompute, model: AcousticModel, 
         settings=chosen.settings,
         seed=settings.seed,
         world=world,
+        loss_scale=LossScale() if precision.name == "fp16" else None,
     )
     strategy: Strategy = chosen.load()(context)
     what = f"distributed.strategy = {chosen.name}"
@@ -71,6 +76,7 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
     if found["part"] is None:
         logging.info("resuming after step %d, the last one", state.step)
         return
+    strategy.load_loss_scale(found["learner"] or {})
     where = f"resuming after step {state.step}, in epoch {state.epoch + 1}"
     learner, shared = found["learner"], found["shared"]
     group_size = strategy.assignment_rule.group_size

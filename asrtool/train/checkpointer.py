@@ -139,7 +139,7 @@ class Checkpointer:
         self.drain()
         self.newest_step = state.step
         state.mark = f"{self.run}-{state.step}"
-        part, memory = self.stage(strategy.snapshot(0), state.mark, {}) if has_parts else (None, [])
+        part, memory = self.stage(strategy.take_snapshot(0), state.mark, {}) if has_parts else (None, [])
         if self.world.place == 0:
             with strategy.consensus():
                 weights, more = self.staging.copy(model.state_dict())

@@ -121,7 +121,7 @@ class Training:
             self.model.load_state_dict(found["weights"])
         self.clock = clock_of(next(self.model.parameters()))
         self.task = make_task(self.model, self.precision, job.injection)
-        self.strategy = make_strategy(job, self.task, self.model, world)
+        self.strategy = make_strategy(job, self.task, self.model, self.precision, world)
         if found:
             resume(self.strategy, self.state, world, found)
         self.rule = self.strategy.assignment_rule
@@ -275,13 +275,15 @@ class Training:
 
     def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step) -> None:
         assert assignment.batch is not None
-        if not (math.isfinite(step.loss) and math.isfinite(step.grad_norm)):
+        scale = self.strategy.update.loss_scale
+        skipped = scale is not None and scale.has_skipped
+        if not (skipped or (math.isfinite(step.loss) and math.isfinite(step.grad_norm))):
             number = self.plan.number(assignment.batch) + 1
             raise save_bad_batch(batch, number, self._what_is_bad(step), self.out, self.settings.section)
         num_samples = self.plan.planned(assignment.round.epoch, assignment.batch).num_samples
         self.records.write(assignment.batch, step, batch, num_samples)
         self.cuts.reached.add(assignment.batch, num_samples, batch)
-        self.reports.add(batch, step)
+        self.reports.add(batch, step, scale)
         if self.reports.is_due(step.number):
             self.cuts.report(assignment.round.epoch, step.number, step.num_samples)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.strategy import ConsensusMetrics
 from asrtool.files import disk_full, write_text
 from asrtool.train.batch import TrainingBatch
@@ -35,12 +36,15 @@ class Interval:
     padded_frames: int = 0
     wait_s: float = 0.0  # for data
     seconds: float = 0.0
+    num_skipped: int = 0  # of the steps, by loss scaling
 
-    def add(self, batch: TrainingBatch, step: Step, seconds: float) -> None:
-        """Count a batch whose step took `seconds`."""
+    def add(self, batch: TrainingBatch, step: Step, seconds: float, skipped: bool) -> None:
+        """Count a batch whose step took `seconds`; where it was `skipped`, its loss and gradient do not count."""
         self.num_steps += 1
-        self.losses.add(step.loss, batch.normaliser, step.figures)
-        self.grad_norm += step.grad_norm
+        self.num_skipped += skipped
+        if not skipped:
+            self.losses.add(step.loss, batch.normaliser, step.figures)
+            self.grad_norm += step.grad_norm
         self.frames += batch.frames
         self.padded_frames += batch.padded_frames
         self.wait_s += batch.wait_s
@@ -50,7 +54,7 @@ class Interval:
         """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting."""
         return {
             **self.losses.means(),
-            "grad_norm": self.grad_norm / self.num_steps,
+            "grad_norm": self.grad_norm / max(self.num_steps - self.num_skipped, 1),
             "frames_per_s": self.frames / self.seconds,
             "padding_fraction": 1 - self.frames / self.padded_frames,
             "data_wait_fraction": self.wait_s / self.seconds,
@@ -118,6 +122,7 @@ class Reports:
         self._is_first = is_first
         self._reported_step = state.step
         self._interval = Interval()
+        self._scale: LossScale | None = None
         self._curves: Curves | None = None  # of the first learner
         self._clock = 0.0
 
@@ -135,9 +140,13 @@ class Reports:
         """Write from here on, in place of a learner that is lost; `newest` is the state of the last checkpoint."""
         self._curves = Curves(self._out, newest, resumes=False)
 
-    def add(self, batch: TrainingBatch, step: Step) -> None:
-        """Count a step that has just ended."""
-        self._interval.add(batch, step, self.lap_s())
+    def add(self, batch: TrainingBatch, step: Step, scale: LossScale | None = None) -> None:
+        """Count a step that has just ended, with that `scale` of its loss."""
+        skipped = scale is not None and scale.has_skipped
+        self._interval.add(batch, step, self.lap_s(), skipped)
+        self._scale = scale
+        if scale and skipped:
+            logging.info("step %d: overflow in fp16, skipped; the loss scale is %g now", step.number, scale.value)
 
     def is_due(self, step: int) -> bool:
         """Whether a report is, after `step`."""
@@ -153,6 +162,8 @@ class Reports:
         self._reported_step = step
         seconds = self._state.seconds
         values = {"epoch": epoch + 1, "samples": num_samples, "lr": learning_rate, **rates, "seconds": seconds}
+        if self._scale:
+            values |= {"loss_scale": self._scale.value, "skipped_steps": self._scale.num_skipped}
         self._write("train", step, values)
         left_s = seconds / num_samples * max(self._total_samples - num_samples, 0)
         logging.info(

@@ -21,15 +21,21 @@ class Precision:
     """A device, and the format of its matrix products; weights, loss and log-probabilities are float32 always."""
 
     device: torch.device
-    name: str  # fp32 or bf16
+    name: str  # fp32, bf16 or fp16
 
     def autocast(self) -> AbstractContextManager[object]:
         """Inside, matrix products are computed in this format."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
+        half = torch.float16 if self.name == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, half, enabled=self.name != "fp32")
+
+    def prepare_process(self) -> None:
+        """Of all threads: oneDNN has no LSTM in fp16 on the CPU, torch's own has, slowly."""
+        if self.name == "fp16" and self.device.type == "cpu":
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
 
 
 def choose_precision(name: str) -> Precision:
-    """`fp32`, `bf16`, or with `auto` bf16 where the device computes it; on a GPU when torch sees one."""
+    """`fp32`, `bf16`, `fp16`, or with `auto` bf16 where the device computes it; on a GPU when torch sees one."""
     device = choose_device()
     if name == "auto":
         name = "bf16" if _has_bf16(device) else "fp32"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,11 +76,11 @@ class Records:
     """One line a step, continued from `num_bytes`, by learner; opened when entered.
 
     A line has ``epoch``, ``batch`` (its number in the epoch), ``step`` and ``samples`` (of all learners, as the
-    learning rate counts them), ``loss`` (nats a token), ``begin`` (seconds since 1970), ``compute_s``, ``comm_s``
-    (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for data), ``staleness``
-    (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks with whom exchanges
-    begun here were done since the step before) and ``skipped`` (exchanges not begun or refused since then); of its
-    batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
+    learning rate counts them), ``loss`` (nats a token; null where fp16 overflowed), ``begin`` (seconds since 1970),
+    ``compute_s``, ``comm_s`` (communication on the computing thread), ``wait_s`` (for other learners), ``data_s`` (for
+    data), ``staleness`` (changes by others since the weights of the gradient), ``bytes`` (sent), ``partners`` (ranks
+    with whom exchanges begun here were done since the step before) and ``skipped`` (exchanges not begun or refused
+    since then); of its batch, ``utterances``, ``frames`` and ``padded_frames`` (with padding).
     """
 
     def __init__(self, out: Path, world: World, num_bytes: Sequence[int]) -> None:
@@ -119,7 +120,7 @@ class Records:
                 "batch": position,
                 "step": step.number,
                 "samples": step.num_samples,
-                "loss": step.loss / max(batch.normaliser, 1),
+                "loss": step.loss / max(batch.normaliser, 1) if math.isfinite(step.loss) else None,
                 "begin": round(step.begin, 6),
                 "compute_s": round(step.compute_s, 6),
                 "comm_s": round(step.cost.comm_s, 6),

@@ -46,7 +46,7 @@ class Optimisation:
     peak_lr: float = 0.002  # highest learning rate
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
     clip_norm: float = 5.0  # gradient norm
-    precision: str = "auto"  # of matrix products: fp32, bf16, or auto: bf16 where the CPU or GPU has it, else fp32
+    precision: str = "auto"  # of matrix products: fp32, bf16, fp16, or auto: bf16 where CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
     save_every_steps: int = 100  # steps of a learner from one checkpoint to the next; one more after each epoch
@@ -55,7 +55,7 @@ class Optimisation:
     keep_best: int = 2  # checkpoints kept for their loss on dev
 
     def __post_init__(self) -> None:
-        one_of(f"{self.section}.precision", self.precision, ("auto", "fp32", "bf16"))
+        one_of(f"{self.section}.precision", self.precision, ("auto", "fp32", "bf16", "fp16"))
         positive(self.section, self, "peak_lr", "clip_norm")
         at_least(1, self.section, self, "num_epochs", "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")

@@ -92,7 +92,7 @@ class Snapshots:
             more["trained"] = []  # is in the part before
 
     def _take(self, number: int, cut: Cut | None, more: dict[str, Any]) -> None:
-        snapshot = self.strategy.snapshot(number)
+        snapshot = self.strategy.take_snapshot(number)
         more = {**more, "weight": snapshot.weight, "updates_S": snapshot.updates_S}
         part, memory = self.checkpointer.stage(snapshot, "", more)
         if self.assembly:

@@ -1556,4 +1556,32 @@ PATCHES = (
         "if last - best < 1 or",
         ("tests/unit/report/test_overfitting.py",),
     ),
+    Patch(
+        "overflow-keeps-the-scale",
+        "asrtool/distributed/loss_scale.py",
+        "self.value, self.num_good = max(self.value / 2, LEAST), 0",
+        "self.num_good = 0",
+        ("tests/unit/distributed/test_loss_scale.py",),
+    ),
+    Patch(
+        "loss-scale-not-resumed",
+        "asrtool/distributed/strategy.py",
+        "self.update.loss_scale.load_state(learner",
+        "dict(learner",
+        ("tests/unit/train/test_half_precision.py::test_the_scale_is_continued_when_training_is_resumed",),
+    ),
+    Patch(
+        "servers-get-scaled-gradients",
+        "asrtool/distributed/synchronous_server.py",
+        "self.gradients_P /= self.update.loss_scale.value",
+        "pass",
+        ("tests/unit/train/test_half_precision.py::test_all_strategies_of_the_same_weights_find_the_same_in_fp16",),
+    ),
+    Patch(
+        "gradients-clipped-before-they-are-unscaled",
+        "asrtool/distributed/update.py",
+        "torch.stack(torch._foreach_norm(gradients))) / scale",
+        "torch.stack(torch._foreach_norm(gradients)))",
+        ("tests/unit/distributed/test_loss_scale.py",),
+    ),
 )

@@ -41,10 +41,11 @@ def toy_config(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """A training chooses the number of threads for its process; a test gives it back."""
-    num_threads = torch.get_num_threads()
+    """A training chooses the number of threads for its process, and its kernels; a test gives them back."""
+    num_threads, has_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
     yield
     torch.set_num_threads(num_threads)
+    torch.backends.mkldnn.enabled = has_onednn
 
 
 @pytest.fixture(autouse=True)

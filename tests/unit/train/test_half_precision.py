@@ -1,0 +1,212 @@
+"""Training in half precision: overflows, resumption, and learners that step together."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from learners import Learners
+from toy_task import SETTINGS, TOY_CONFIG, assert_same_bits, last_weights, make_texts, write_set
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.corpus.index import write_feature_settings
+from asrtool.distributed import loss_scale
+from asrtool.distributed.loss_scale import LossScale
+from asrtool.distributed.work_queue import Assignment
+from asrtool.errors import AsrtoolError
+from asrtool.report.plot import describe_training
+from asrtool.report.training import read_training
+from asrtool.train.loop import Training
+from asrtool.train.run import train
+from asrtool.train.train import acoustic_job
+
+Apply = Callable[[LossScale, torch.Tensor], torch.Tensor]
+FP16 = "train.precision=fp16"
+NUM_BATCHES = 8  # of an epoch of the toy task
+FIRST = 2.0**10  # so small that there are no other overflows than those of a test
+SAME = ("allreduce", "ps-sync")  # where learners step together
+
+
+@pytest.fixture(autouse=True)
+def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_scale, "FIRST", FIRST)
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def overflowing(*numbers: int) -> Apply:
+    """`LossScale.apply`, with an overflow in these steps of a learner, counted from 1."""
+    count = 0
+
+    def apply(self: LossScale, loss: torch.Tensor) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return loss * (math.inf if count in numbers else self.value)
+
+    return apply
+
+
+def metrics(out: Path, kind: str) -> list[dict[str, float]]:
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+@pytest.mark.parametrize("number", range(1, NUM_BATCHES + 1))
+def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "train"
+    with patch.object(LossScale, "apply", overflowing(number)):
+        weights = train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=1")
+    assert all(weight.isfinite().all() for weight in weights.values())
+    lines = metrics(out, "train")
+    assert len(lines) == NUM_BATCHES
+    skipped = [line["skipped_steps"] for line in lines]
+    assert skipped == [int(step >= number) for step in range(1, NUM_BATCHES + 1)]
+    scales = [line["loss_scale"] for line in lines]
+    assert scales == [FIRST / 2 if step >= number else FIRST for step in range(1, NUM_BATCHES + 1)]
+    assert "Learner 0 skipped 1 steps" in describe_training(read_training(out), "")
+
+
+def test_a_step_whose_loss_overflows_has_none_in_its_record_and_is_left_out_of_means(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from asrtool.train.loss import Task
+
+    forward, count = Task.forward, 0
+
+    def overflow(self: Task, batch: object) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        loss = forward(self, batch)  # type: ignore[arg-type]
+        return loss * math.inf if count == 3 else loss
+
+    monkeypatch.setattr(Task, "forward", overflow)
+    out = tmp_path / "train"
+    train_toy(out, FP16, "train.num_epochs=1", "train.log_every_steps=4")
+    steps = [json.loads(line) for line in (out / "learners/0.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [step["loss"] is None for step in steps] == [number == 2 for number in range(NUM_BATCHES)]
+    assert all(math.isfinite(line["loss"]) and math.isfinite(line["grad_norm"]) for line in metrics(out, "train"))
+    assert describe_training(read_training(out), "")
+
+
+def test_what_never_becomes_finite_is_no_overflow(train_toy, tmp_path: Path) -> None:
+    with (
+        patch.object(LossScale, "apply", overflowing(*range(1, 100))),
+        pytest.raises(AsrtoolError, match="gradient norm"),
+    ):
+        train_toy(tmp_path / "train", FP16)
+    steps = (tmp_path / "train/learners/0.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(steps) == math.log2(FIRST)
+
+
+def test_half_precision_reaches_the_loss_of_fp32(toy: Path, toy_config: Path, tmp_path: Path) -> None:
+    """On a set that is large enough for the loss on dev to be smooth."""
+    for name, num, seed in (("train", 240, 11), ("dev", 80, 12)):
+        write_set(tmp_path / "features" / name, make_texts(num, seed), seed)
+    write_feature_settings(tmp_path / "features", SETTINGS)
+    settings = ["train.num_epochs=12", "train.peak_lr=0.01", "train.batch_s=8"]
+    settings += ["model.lstm.hidden_size=32", "model.lstm.dropout=0", "specaugment.num_freq_masks=0"]
+    losses = {}
+    for name in ("fp32", "bf16", "fp16"):
+        config = load_config([toy_config], [*settings, f"train.precision={name}"])
+        train(acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / name, config))
+        losses[name] = metrics(tmp_path / name, "dev")[-1]["loss"]
+    assert losses["fp32"] < 0.3
+    assert losses["bf16"] != losses["fp32"] != losses["fp16"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.01)
+    assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.01)
+
+
+def train_in(precision: str, toy: str, folder: str, strategy: str) -> None:
+    settings = [f"train.precision={precision}", f"distributed.strategy={strategy}", "train.num_epochs=1"]
+    settings += ["train.optimizer=sgd", "train.peak_lr=0.002", "train.clip_norm=1000", "model.lstm.dropout=0"]
+    config = load_config([f"{folder}/toy.toml"], settings)
+    out = Path(folder) / f"{strategy}-{precision}"
+    train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", out, config))
+
+
+@pytest.mark.parametrize("strategy", SAME)
+def test_all_strategies_of_the_same_weights_find_the_same_in_fp16(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    """By plain SGD, whose steps a wrong scale would change."""
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    for precision in ("fp16", "fp32"):
+        learners.run(train_in, precision, str(toy), str(tmp_path), strategy)
+    expected = last_weights(tmp_path / f"{strategy}-fp32")
+    for name, weight in last_weights(tmp_path / f"{strategy}-fp16").items():
+        torch.testing.assert_close(weight, expected[name], atol=5e-3, rtol=0)
+
+
+def test_the_scale_is_continued_when_training_is_resumed(
+    train_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (FP16, "train.log_every_steps=1")
+    with patch.object(LossScale, "apply", overflowing(2)):
+        undisturbed = train_toy(tmp_path / "undisturbed", *settings)
+    step = Training._step
+
+    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
+        if assignment.batch == (0, 4):
+            signal.raise_signal(signal.SIGINT)
+        return step(self, assignment, batch)  # type: ignore[arg-type]
+
+    out = tmp_path / "train"
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "_step", interrupted)
+        patched.setattr(LossScale, "apply", overflowing(2))
+        with pytest.raises(KeyboardInterrupt):
+            train_toy(out, *settings)
+    assert_same_bits(train_toy(out, *settings), undisturbed)
+    one, other = (
+        [(line["step"], line["loss_scale"], line["skipped_steps"]) for line in metrics(folder, "train")]
+        for folder in (out, tmp_path / "undisturbed")
+    )
+    assert one == other
+
+
+def train_with_overflow(toy: str, folder: str, strategy: str) -> tuple[int, float]:
+    """With an overflow in the third step of learner 1; how many steps this learner skipped, and its scale."""
+    numbers = (3,) if os.environ["RANK"] == "1" else ()
+    config = load_config([f"{folder}/toy.toml"], [FP16, f"distributed.strategy={strategy}", "train.batch_s=0.9"])
+    job = acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / "train", config)
+    found: list[LossScale] = []
+    load, note = overflowing(*numbers), LossScale.note
+
+    def noting(self: LossScale, norm: float) -> None:
+        found[:] = [self]
+        note(self, norm)
+
+    with (
+        patch.object(loss_scale, "FIRST", FIRST),
+        patch.object(LossScale, "apply", load),
+        patch.object(LossScale, "note", noting),
+    ):
+        train(job)
+    return found[0].num_skipped, found[0].value
+
+
+@pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name != "single"])
+def test_learners_that_step_together_skip_together_and_others_alone(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    first, second = learners.run(train_with_overflow, str(toy), str(tmp_path), strategy)
+    assert second == (1, FIRST / 2)
+    assert first == (second if strategy in (*SAME, "h-adpsgd") else (0, FIRST))
+    assert all(weight.isfinite().all() for weight in last_weights(tmp_path / "train").values())
+    if strategy in SAME:
+        line = metrics(tmp_path / "train", "learners")[-1]
+        assert line["consensus_distance"] == 0
