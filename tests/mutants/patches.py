@@ -1280,7 +1280,7 @@ PATCHES = (
     Patch(
         "gradients-multiplied-by-one",
         "asrtool/distributed/update.py",
-        "    if not factor >= 1:\n",
+        "    if factor != 1:\n",
         "    if gradients:\n",
         ("tests/unit/distributed/test_update.py",),
     ),
