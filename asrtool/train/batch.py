@@ -31,6 +31,7 @@ class TrainingBatch:
     target_lens_N: Tensor
     normaliser: int  # of the loss of the batch
     wait_s: float = 0.0  # how long training waited for it
+    torch_seed: int = 0  # of dropout in its step
 
     @property
     def frames(self) -> int:
@@ -55,7 +56,8 @@ def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment
     So they are the same after a restart, and whichever learner trains it.
     """
     random = np.random.default_rng((seed, number))
-    seed_torch(int(random.integers(2**63)))
+    batch.torch_seed = int(random.integers(2**63))
+    seed_torch(batch.torch_seed)
     if augment:
         augment(batch, random)
 

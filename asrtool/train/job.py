@@ -28,6 +28,8 @@ class Components:
     train_set: BatchSource
     dev_set: DevSet
     augment: Augment | None = None
+    max_frames: int = 0  # of a batch, with padding, that are computed at once; 0 is no limit
+    frame_ms: float = 10.0
 
 
 @dataclass(frozen=True)

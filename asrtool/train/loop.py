@@ -39,6 +39,7 @@ from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.metrics import Reports
 from asrtool.train.optimizer import set_learning_rate
 from asrtool.train.pace import Pace
+from asrtool.train.pieces import Pieces
 from asrtool.train.plan import Plan
 from asrtool.train.precision import Precision
 from asrtool.train.records import Records, Step
@@ -75,6 +76,7 @@ class Training:
     dev_set: DevSet
     augment: Augment | None
     task: Task | EmulatedCompute
+    pieces: Pieces
     strategy: Strategy
     rates: LearningRates
     rule: AssignmentRule  # of the strategy
@@ -121,6 +123,8 @@ class Training:
             self.model.load_state_dict(found["weights"])
         self.clock = clock_of(next(self.model.parameters()))
         self.task = make_task(self.model, self.precision, job.injection)
+        may_run_out = self.precision.device.type == "cuda"
+        self.pieces = Pieces(self.task, components.max_frames, components.frame_ms, probes=may_run_out)
         self.strategy = make_strategy(job, self.task, self.model, self.precision, world)
         if found:
             resume(self.strategy, self.state, world, found)
@@ -262,16 +266,18 @@ class Training:
             prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)
         set_learning_rate(self.strategy.optimizer, self.rates.after(after.samples))
 
-        loss = self.strategy.task(batch)
-        self.straggler.stretch(time.perf_counter() - begin)
-        self.strategy.update.backward(loss / self._divisor(assignment))
-        nats = begin_copy(loss.detach())
+        computed = self.pieces.backward(
+            self.strategy,
+            batch,
+            self._divisor(assignment),
+            lambda: self.straggler.stretch(time.perf_counter() - begin),
+        )
+        nats = begin_copy(computed.nats)
         grad_norm, cost = self.strategy.step()  # waits for the GPU
 
         compute_s = self.clock.seconds((marked, self.clock.mark()))[0] - cost.comm_s - cost.wait_s
         self.straggler.note(compute_s)
-        figures = self.task.figures if batch is not None else {}
-        return Step(after.step, after.samples, float(nats), figures, grad_norm, began, compute_s, cost)
+        return Step(after.step, after.samples, float(nats), computed.figures, grad_norm, began, compute_s, cost)
 
     def _record(self, assignment: Assignment, batch: TrainingBatch, step: Step) -> None:
         assert assignment.batch is not None

@@ -66,6 +66,7 @@ class Train(Optimisation):
     """Training of the acoustic model."""
 
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
+    max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
     init_model: str = ""  # model file whose weights training begins with; empty draws them
@@ -73,7 +74,7 @@ class Train(Optimisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(0, "train", self, "loader_processes")
+        at_least(0, "train", self, "loader_processes", "max_batch_s")
         positive("train", self, "batch_s")
 
 

@@ -112,7 +112,8 @@ def build_components(
         loader_processes=config.train.loader_processes,
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
-    return Components(info, model, train_set, dev_set, masking(config.specaugment))
+    max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
+    return Components(info, model, train_set, dev_set, masking(config.specaugment), max_frames, settings.frame_shift_ms)
 
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:

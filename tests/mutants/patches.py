@@ -1584,4 +1584,32 @@ PATCHES = (
         "torch.stack(torch._foreach_norm(gradients)))",
         ("tests/unit/distributed/test_loss_scale.py",),
     ),
+    Patch(
+        "gradients-of-pieces-averaged-each",
+        "asrtool/train/pieces.py",
+        "is_last = number == len(pieces)",
+        "is_last = number == 1",
+        ("tests/unit/train/test_pieces.py::test_learners_train_in_pieces_under_every_strategy",),
+    ),
+    Patch(
+        "probe-not-averaged",
+        "asrtool/train/pieces.py",
+        "        self._add(strategy, [None], divisor, before_others)\n        return computed",
+        "        return computed",
+        ("tests/unit/train/test_pieces.py::test_a_learner_whose_memory_runs_out_does_not_stop_the_others",),
+    ),
+    Patch(
+        "dropout-drawn-anew-after-a-failure",
+        "asrtool/train/pieces.py",
+        "        seed_torch(batch.torch_seed)\n",
+        "",
+        ("tests/unit/train/test_pieces.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",),
+    ),
+    Patch(
+        "gradients-of-a-failure-kept",
+        "asrtool/train/pieces.py",
+        "        strategy.optimizer.zero_grad(set_to_none=True)\n",
+        "",
+        ("tests/unit/train/test_pieces.py::test_what_a_failure_has_added_is_dropped",),
+    ),
 )

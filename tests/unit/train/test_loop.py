@@ -188,6 +188,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "deepspeech2": ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8"),
     "transducer": ("model.objective=transducer", "decode.methods=transducer-greedy"),
     "lamb": ("train.optimizer=lamb",),
+    "pieces": ("train.max_batch_s=0.7",),
     "fp16": ("train.precision=fp16",),
 }
 

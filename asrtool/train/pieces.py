@@ -1,0 +1,153 @@
+"""A batch in pieces that fit memory, whose gradients add up to those of the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asrtool.distributed.strategy import Strategy
+from asrtool.errors import AsrtoolError
+from asrtool.train.batch import TrainingBatch, seed_torch
+from asrtool.train.loss import EmulatedCompute, Task
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclasses.dataclass
+class Computed:
+    """What a step has computed, before gradients are applied."""
+
+    nats: Tensor  # loss, summed over the batch; a scalar
+    figures: dict[str, float]
+
+
+class Pieces:
+    """Computes batches in pieces of at most `max_frames`, padding included; 0 is no limit.
+
+    Where memory may run out, a batch larger than any before is a probe: it is computed before learners exchange
+    anything, and where it does not fit, it and all later ones are split further.
+    """
+
+    def __init__(self, task: Task | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
+        """`task` is what that of the strategy computes; where there is no memory to run out of, nothing `probes`."""
+        self.task = task
+        self.max_frames = max_frames
+        self.frame_ms = frame_ms
+        self.probes = probes
+        self.largest = 0  # frames of a piece that has fitted
+
+    def backward(
+        self, strategy: Strategy, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
+    ) -> Computed:
+        """Leave the gradients of the loss of `batch` over `divisor`. Without a batch, take part in those of others.
+
+        `before_others` is called once, before learners that average their gradients do so.
+
+        Raises AsrtoolError where memory runs out although a batch of that size has fitted, or one utterance does not.
+        """
+        if batch is None:
+            return self._add(strategy, [None], divisor, before_others)
+        while True:
+            pieces = list(split(batch, self.max_frames))
+            frames = max(piece.padded_frames for piece in pieces)
+            try:
+                if not self.probes or frames <= self.largest:
+                    return self._add(strategy, pieces, divisor, before_others)
+                return self._probe(strategy, pieces, divisor, before_others)
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
+                self._shrink(strategy, batch, frames, error)
+
+    def _probe(
+        self, strategy: Strategy, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
+    ) -> Computed:
+        """All gradients of this learner first, then those of the others."""
+        with _alone(strategy):
+            computed = self._add(strategy, pieces, divisor, lambda: None)
+        self.largest = max(piece.padded_frames for piece in pieces)
+        self._add(strategy, [None], divisor, before_others)
+        return computed
+
+    def _add(
+        self,
+        strategy: Strategy,
+        pieces: Sequence[TrainingBatch | None],
+        divisor: float,
+        before_others: Callable[[], None],
+    ) -> Computed:
+        """The gradients of all pieces; learners average them during the last one."""
+        totals, figures = [], dict[str, float]()
+        for number, piece in enumerate(pieces, 1):
+            is_last = number == len(pieces)
+            with contextlib.nullcontext() if is_last else _alone(strategy):
+                loss = strategy.task(piece)
+                if is_last:
+                    before_others()
+                strategy.update.backward(loss / divisor)
+            totals.append(loss.detach())
+            for name, value in self.task.figures.items() if piece is not None else ():
+                figures[name] = figures.get(name, 0.0) + value
+        return Computed(totals[0] if len(totals) == 1 else torch.stack(totals).sum(), figures)
+
+    def _shrink(self, strategy: Strategy, batch: TrainingBatch, frames: int, error: RuntimeError) -> None:
+        longest, was_probe = int(batch.input_lens_N.max()), self.probes and frames > self.largest
+        if not was_probe or frames <= longest:
+            what = f"{frames * self.frame_ms / 1000:g} s of speech, padding included, do not fit memory"
+            least = max(longest, frames // 2) * self.frame_ms / 1000
+            hint = f"resume with --set train.max_batch_s={least:g}, or train a smaller model"
+            raise AsrtoolError(what, hint) from error
+        strategy.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        self.max_frames = max(frames // 2, longest)
+        seed_torch(batch.torch_seed)
+        seconds = self.max_frames * self.frame_ms / 1000
+        logging.info("batches do not fit memory: computing at most %g s of speech at once (train.max_batch_s)", seconds)
+
+
+def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
+    """Neighbouring utterances of `batch`, together of at most `max_frames` with padding, or a single one; 0: all."""
+    if not max_frames or batch.padded_frames <= max_frames:
+        yield batch
+        return
+    begin = longest = 0
+    for end, length in enumerate(batch.input_lens_N.tolist()):
+        if end > begin and max(longest, length) * (end + 1 - begin) > max_frames:
+            yield _rows(batch, begin, end)
+            begin, longest = end, 0
+        longest = max(longest, length)
+    yield _rows(batch, begin, len(batch.input_lens_N))
+
+
+def _rows(batch: TrainingBatch, begin: int, end: int) -> TrainingBatch:
+    """Without the padding that others of the batch needed."""
+    rows = slice(begin, end)
+    lens_N, target_lens_N = batch.input_lens_N[rows], batch.target_lens_N[rows]
+    return dataclasses.replace(
+        batch,
+        ids=batch.ids[rows],
+        texts=batch.texts[rows],
+        inputs_NT=np.ascontiguousarray(batch.inputs_NT[rows, : int(lens_N.max())]),
+        input_lens_N=lens_N,
+        targets_NU=batch.targets_NU[rows, : int(target_lens_N.max())],
+        target_lens_N=target_lens_N,
+    )
+
+
+def _alone(strategy: Strategy) -> contextlib.AbstractContextManager[None]:
+    """Inside, gradients add up here, and learners do not average them."""
+    no_sync = getattr(strategy.task, "no_sync", contextlib.nullcontext)
+    context: contextlib.AbstractContextManager[None] = no_sync()
+    return context
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Of a GPU or of the host."""
+    return any(text in str(error) for text in OUT_OF_MEMORY)

@@ -1,0 +1,205 @@
+"""Batches in pieces: the same gradients, and memory that runs out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from learners import Learners, batches_trained
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.distributed.update import Update
+from asrtool.errors import AsrtoolError
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.loss import Task
+from asrtool.train.pieces import Pieces, split
+from asrtool.train.run import train
+from asrtool.train.train import acoustic_job
+
+SMALL = "train.max_batch_s=0.7"  # of batches of 1.5 s
+PLAIN = [
+    "model.lstm.dropout=0",
+    "train.optimizer=sgd",
+    "train.num_epochs=1",
+    "train.clip_norm=1000",
+    "train.peak_lr=0.002",
+]
+LIMIT = 80  # frames that fit memory in these tests
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def batch_of(lens: list[int]) -> TrainingBatch:
+    random = np.random.default_rng(1)
+    inputs_NT = np.zeros((len(lens), max(lens), 3), dtype=np.float32)
+    for row, length in zip(inputs_NT, lens, strict=True):
+        row[:length] = random.standard_normal((length, 3))
+    target_lens_N = torch.tensor([1 + length % 4 for length in lens])
+    targets_NU = torch.nn.utils.rnn.pad_sequence(
+        [torch.arange(1, int(num) + 1) for num in target_lens_N], batch_first=True
+    )
+    names = [str(number) for number in range(len(lens))]
+    normaliser = int(target_lens_N.sum())
+    return TrainingBatch(names, names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(0, 200))
+def test_pieces_have_each_utterance_once_in_order_and_no_more_padding_than_they_need(
+    lens: list[int], max_frames: int
+) -> None:
+    batch = batch_of(lens)
+    pieces = list(split(batch, max_frames))
+    assert [name for piece in pieces for name in piece.ids] == batch.ids
+    row = 0
+    for piece in pieces:
+        if max_frames:
+            assert piece.padded_frames <= max_frames or len(piece.ids) == 1
+        for own, length, targets, num in zip(
+            piece.inputs_NT, piece.input_lens_N, piece.targets_NU, piece.target_lens_N, strict=True
+        ):
+            assert length == lens[row]
+            np.testing.assert_array_equal(own[:length], batch.inputs_NT[row, :length])
+            assert not own[length:].any()
+            assert targets[:num].tolist() == batch.targets_NU[row, : batch.target_lens_N[row]].tolist()
+            row += 1
+        if len(pieces) > 1:
+            assert piece.inputs_NT.shape[1] == piece.input_lens_N.max()
+            assert piece.targets_NU.shape[1] == piece.target_lens_N.max()
+
+
+def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
+    """Train in `folder`/`name`, if that says so with memory for LIMIT frames (of two learners at 1 alone); the pieces."""
+    count = 0
+    forward = Task.forward
+
+    def limited(self: Task, batch: TrainingBatch | None) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        loss = forward(self, batch)
+        if batch is not None and batch.padded_frames > LIMIT and "limited" in name and os.environ.get("RANK") != "0":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return loss
+
+    make = Pieces.__init__
+
+    def probing(self: Pieces, *args: object, probes: bool) -> None:
+        make(self, *args, probes="probing" in name)  # type: ignore[arg-type]
+
+    config = load_config([f"{folder}/toy.toml"], settings)
+    with patch.object(Task, "forward", limited), patch.object(Pieces, "__init__", probing):
+        train(acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / name, config))
+    return count
+
+
+@pytest.fixture
+def run_here(toy: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+
+    def run_there(name: str, *settings: str) -> dict[str, torch.Tensor]:
+        run(str(toy), str(tmp_path), name, [*PLAIN, *settings])
+        return last_weights(tmp_path / name)
+
+    return run_there
+
+
+def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, other[name], atol=2e-6, rtol=1e-4)
+
+
+def test_training_in_pieces_ends_with_the_weights_of_training_in_whole_batches(run_here) -> None:
+    whole, pieces = run_here("whole"), run_here("pieces", SMALL)
+    assert_close(pieces, whole)
+    assert any(not torch.equal(weight, whole[name]) for name, weight in pieces.items())  # it was in pieces
+
+
+@pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name != "single"])
+def test_learners_train_in_pieces_under_every_strategy(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    settings = [*PLAIN, f"distributed.strategy={strategy}"]
+    whole = learners.run(run, str(toy), str(tmp_path), "whole", settings)
+    pieces = learners.run(run, str(toy), str(tmp_path), "pieces", [*settings, SMALL])
+    assert sum(pieces) > sum(whole)
+    assert batches_trained(tmp_path / "pieces") == batches_trained(tmp_path / "whole")
+    if strategy in ("allreduce", "ps-sync"):  # others are not the same twice
+        assert_close(last_weights(tmp_path / "pieces"), last_weights(tmp_path / "whole"))
+
+
+def test_a_batch_that_does_not_fit_memory_is_split_and_so_are_later_ones(run_here, caplog) -> None:
+    whole = run_here("whole")
+    with caplog.at_level("INFO"):
+        assert_close(run_here("limited, probing"), whole)
+    found = re.findall(r"computing at most ([\d.]+) s of speech at once", caplog.text)
+    assert 1 <= len(found) <= 2
+    assert float(found[-1]) <= LIMIT / 100
+
+
+def test_dropout_of_a_batch_that_is_computed_again_is_the_same(run_here, caplog) -> None:
+    """The first batch does not fit; from then on all is as if the limit that was found had been set."""
+    settings = ("model.lstm.dropout=0.3",)
+    with caplog.at_level("INFO"):
+        split_later = run_here("limited, probing", *settings)
+    (found,) = re.findall(r"computing at most ([\d.]+) s of speech at once", caplog.text)
+    assert_same_bits(split_later, run_here("whole", *settings, f"train.max_batch_s={found}"))
+
+
+def test_what_a_failure_has_added_is_dropped(run_here) -> None:
+    """Memory runs out in the backward pass of the second piece of a batch, once."""
+    whole = run_here("whole", SMALL)
+    backward, count = Update.backward, 0
+
+    def failing(self: Update, loss: torch.Tensor) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        backward(self, loss)
+
+    with patch.object(Update, "backward", failing):
+        assert_close(run_here("probing", SMALL), whole)
+
+
+def test_a_learner_whose_memory_runs_out_does_not_stop_the_others(
+    toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    settings = [*PLAIN, "distributed.strategy=allreduce"]
+    for name in ("whole", "limited, probing"):
+        learners.run(run, str(toy), str(tmp_path), name, settings)
+    assert_close(last_weights(tmp_path / "limited, probing"), last_weights(tmp_path / "whole"))
+
+
+def test_without_a_probe_the_advice_leads_to_a_training_that_ends(run_here, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="do not fit memory") as error:
+        run_here("limited")
+    setting = re.findall(r"--set (train.max_batch_s=[\d.]+)", str(error.value.hint))
+    while setting:
+        try:
+            run_here("limited", *setting)
+            break
+        except AsrtoolError as again:
+            setting = re.findall(r"--set (train.max_batch_s=[\d.]+)", str(again.hint))
+    assert (tmp_path / "limited/train.json").exists()
+    assert not list(tmp_path.glob("*.old-*"))  # it was resumed
+
+
+def test_an_utterance_that_alone_does_not_fit_ends_the_training(run_here) -> None:
+    with patch("test_pieces.LIMIT", 10), pytest.raises(AsrtoolError, match="do not fit memory"):
+        run_here("limited, probing")
