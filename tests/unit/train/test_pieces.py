@@ -83,7 +83,7 @@ def test_pieces_have_each_utterance_once_in_order_and_no_more_padding_than_they_
 
 
 def run(toy: str, folder: str, name: str, settings: list[str]) -> int:
-    """Train in `folder`/`name`, if that says so with memory for LIMIT frames (of two learners at 1 alone); the pieces."""
+    """Train; where `name` says so, with memory for LIMIT frames, of two learners at learner 1 alone. The pieces."""
     count = 0
     forward = Task.forward
 
