@@ -24,7 +24,10 @@ class NoSettings:
 
 # kind -> name -> (object, class of its settings or ""); or a package in which every module holds an object so called
 TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
-    "features": {"fbank": ("asrtool.corpus.filterbank:Filterbank", "asrtool.corpus.settings:Fbank")},
+    "features": {
+        "fbank": ("asrtool.corpus.filterbank:Filterbank", "asrtool.corpus.settings:Fbank"),
+        "spectrogram": ("asrtool.corpus.spectrogram:PowerSpectrum", "asrtool.corpus.settings:Spectrogram"),
+    },
     "corpus": "local.corpora.*:Corpus",
     "encoder": {
         "lstm": ("asrtool.models.lstm:LstmEncoder", "asrtool.models.settings:Lstm"),

@@ -12,7 +12,7 @@ from asrtool.corpus.settings import Features
 class FeatureType(ABC):
     """Built with all settings of the features; those of its own are ``features.type.settings``.
 
-    Its settings class has `num_features`, the values of a frame.
+    Its settings class has `num_features`, the values of a frame: a number, or a function of all settings of features.
     """
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, at_least, between, choice, choices, one_of
@@ -55,6 +56,15 @@ class Fbank:
 
 
 @dataclass(frozen=True)
+class Spectrogram:
+    """Log power spectra of `frame_length_ms`: a value for zero and for each whole number of periods in a frame."""
+
+    def num_features(self, features: Features) -> int:
+        """Values a frame."""
+        return round(features.frame_length_ms / 1000 * features.sampling_rate_hz) // 2 + 1
+
+
+@dataclass(frozen=True)
 class Features:
     """What is computed of the audio, and how it is stored."""
 
@@ -85,7 +95,8 @@ class Features:
     @property
     def num_features(self) -> int:
         """Values a frame. Raises AsrtoolError where the settings of the type do not say it."""
-        num: int | None = getattr(self.type.settings, "num_features", None)
+        found: Any = getattr(self.type.settings, "num_features", None)
+        num: int | None = found(self) if callable(found) else found
         if num is None:
             raise AsrtoolError(f"features.type is {self.type.name}: its Settings lacks num_features", "add a property")
         return num

@@ -39,7 +39,7 @@ def write_shard(
     with _archive(directory, number, settings.storage) as store:
         for utterance, feats_TF in items:
             features = Features(
-                type=Fbank.name,
+                type=Fbank.name if settings.type.name == "fbank" else settings.type.name,
                 num_frames=utterance.num_frames,
                 num_features=settings.num_features,
                 frame_shift=settings.frame_shift_ms / 1000,

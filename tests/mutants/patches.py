@@ -1612,4 +1612,11 @@ PATCHES = (
         "",
         ("tests/unit/train/test_pieces.py::test_what_a_failure_has_added_is_dropped",),
     ),
+    Patch(
+        "spectrogram-with-pre-emphasis",
+        "asrtool/corpus/spectrogram.py",
+        "preemph_coeff=0.0,",
+        "preemph_coeff=0.97,",
+        ("tests/unit/corpus/test_spectrogram.py",),
+    ),
 )
