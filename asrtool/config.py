@@ -13,7 +13,7 @@ from asrtool.decode.settings import Decode
 from asrtool.distributed.settings import Distributed
 from asrtool.errors import AsrtoolError
 from asrtool.lang.settings import Graph, Lang, Lm, Tokenizer
-from asrtool.models.settings import Model
+from asrtool.models.settings import Model, Tree
 from asrtool.settings import Choice, kinds_of
 from asrtool.train.settings import Average, Nnlm, SpecAugment, Train
 
@@ -30,6 +30,7 @@ class Config:
     lang: Lang = field(default_factory=Lang)
     lm: Lm = field(default_factory=Lm)
     graph: Graph = field(default_factory=Graph)
+    tree: Tree = field(default_factory=Tree)
     model: Model = field(default_factory=Model)
     specaugment: SpecAugment = field(default_factory=SpecAugment)
     train: Train = field(default_factory=Train)

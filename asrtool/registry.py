@@ -38,6 +38,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
         "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),
         "transducer": ("asrtool.models.transducer:Transducer", "asrtool.models.settings:Transducer"),
+        "frame-ce": ("asrtool.models.frame_ce:FrameCe", "asrtool.models.settings:FrameCe"),
     },
     "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
     "source": {"shards": ("asrtool.train.shards:Shards", "asrtool.train.settings:Shards")},

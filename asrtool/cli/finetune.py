@@ -29,12 +29,15 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--freeze", multiple=True, metavar="NAME", help="Parameters that stay as they are, with * for any part.")
+@click.option(
+    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+)
 @click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners combine gradients and weights.")
 @click.option(
     "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
 )
 @functools.partial(settings_options, between=_of_model)
-def finetune(model: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.
 
     As `asrtool train`, but with the [model] settings of MODEL, whatever configuration files say; --set changes them.
@@ -49,4 +52,4 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, config: Co
     from asrtool.train.train import start_training
 
     code = code_of(Entry(__name__, "finetune"), config, ACOUSTIC)
-    start_training(features, tokenizer, out, config, InjectionOptions(), code)
+    start_training(features, tokenizer, out, config, InjectionOptions(), code, targets=targets)

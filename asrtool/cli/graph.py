@@ -8,22 +8,36 @@ import click
 
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
+from asrtool.errors import AsrtoolError
 
 
 @click.command()
 @click.argument("lang", type=click.Path(path_type=Path))
 @click.argument("arpa", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+)
 @settings_options
-def graph(lang: Path, arpa: Path, out: Path, config: Config) -> None:
+def graph(lang: Path, arpa: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Compose the lexicon in the folder LANG with the n-gram ARPA into the decoding graph HLG in the folder OUT.
 
-    H is the one of the objective that is trained. Settings: [graph], model.objective.
+    H is the one of the objective that is trained, with the decision tree of --targets where it uses one. Settings:
+    [graph], model.objective.
 
     \b
     Example: asrtool graph exp/lang exp/lm/G.arpa exp/graph
     """
     from asrtool.lang.graph import build_graph
-    from asrtool.models.topology import load_topology
+    from asrtool.models.topology import load_topology, uses_tree
+    from asrtool.models.tree import FILE, Tree
 
-    build_graph(lang, arpa, out, load_topology(config.model.objective).transducer, config.graph.backend)
+    objective = config.model.objective
+    if uses_tree(objective) and targets is None:
+        what = f"model.objective = {objective.name} has a decision tree, and --targets is not given"
+        raise AsrtoolError(what, "name the folder of `asrtool targets` that the model was trained on")
+    tree: Tree | None = None
+    kept: tuple[Path, ...] = ()
+    if uses_tree(objective) and targets:
+        tree, kept = Tree.load(targets), (targets / FILE,)
+    build_graph(lang, arpa, out, load_topology(objective, tree).transducer, config.graph.backend, kept)

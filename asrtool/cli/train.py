@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 import click
@@ -30,6 +31,10 @@ MAX_FACTOR = 10_000
     "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Emulated compute: wait X ms a step instead."
 )
 @click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
+@click.option(
+    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+)
+@click.option("--aligner", is_flag=True, help="Train what makes its first alignment: model.frame-ce.aligner.")
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
 def train(
@@ -39,6 +44,8 @@ def train(
     slow: tuple[str, ...],
     compute_ms: float | None,
     profile: bool,
+    targets: Path | None,
+    aligner: bool,
     join: bool,
     config: Config,
 ) -> None:
@@ -49,14 +56,17 @@ def train(
     beside the same options, this is one more of a training that runs. Settings: [model], [specaugment], [train],
     [distributed].
     """
+    from asrtool.models.settings import aligner_of
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
+    if aligner:
+        config = dataclasses.replace(config, model=aligner_of(config.model))
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
-    start_training(features, tokenizer, out, config, injection, code, join, profile)
+    start_training(features, tokenizer, out, config, injection, code, join, profile, targets)
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -62,7 +62,7 @@ class Aligner:
         spans = iter(self.topology.spans(self.topology.align(scores_TV, tokens), scores_TV) if tokens else ())
         groups = [(text, list(islice(spans, len(word_tokens)))) for text, word_tokens in tokenized]
         groups = [(text, group) for text, group in groups if is_spoken(text)]
-        words = place_words(groups, self.frame_s, len(scores_TV))
+        words = place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s)
         return Aligned(tuple(words), tuple([self._place(span) for _, group in groups for span in group]))
 
     def _place(self, span: Span) -> Word:
@@ -90,7 +90,7 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
             if COPY.match(scored.utterance.id) and COPY.match(scored.utterance.speaker):
                 continue
             utterances.append(scored.utterance)
-            yield scored.scores_TV, _tokenize(scored.utterance.text, loaded)
+            yield scored.scores_TV, tokenize(scored.utterance.text, loaded)
 
     aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
     with process_pool(aligner, settings.num_jobs or num_cores()) as align_map:
@@ -98,7 +98,7 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     _write(out, utterances, found)
 
 
-def _tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
+def tokenize(text: str, tokenizer: Tokenizer) -> Tokenized | str:
     """The words of `text` and their tokens, or which word has none."""
     tokenized = []
     for word in text.split():

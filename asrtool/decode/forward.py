@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule
-from asrtool.models.acoustic import choose_device, load_model
+from asrtool.models.acoustic import choose_device, load_model, tree_of
 from asrtool.models.topology import Topology, load_topology
 from asrtool.settings import Choice
 
@@ -57,7 +57,7 @@ class AcousticModel:
     @cached_property
     def topology(self) -> Topology:
         """How rows of its scores stand for tokens."""
-        return load_topology(self.objective)
+        return load_topology(self.objective, tree_of(self.info))
 
 
 def load_searched_model(path: Path, settings: Decode) -> AcousticModel:
@@ -77,9 +77,12 @@ def load_acoustic_model(path: Path) -> AcousticModel:
     return AcousticModel(path, *load_model(path))
 
 
-def open_features(directory: Path, acoustic: AcousticModel) -> FeatureReader:
-    """A reader of one set, normalised as the model was trained; AsrtoolError when the model expects other features."""
-    reader = FeatureReader(directory, acoustic.info["features"]["cmvn"], CACHE_BYTES)
+def open_features(directory: Path, acoustic: AcousticModel, index: Sequence[Utterance] | None = None) -> FeatureReader:
+    """A reader of one set, normalised as the model was trained, of its `index` where that is open already.
+
+    AsrtoolError when the model expects other features.
+    """
+    reader = FeatureReader(directory, acoustic.info["features"]["cmvn"], CACHE_BYTES, index)
     if reader.num_bins != acoustic.info["num_features"]:
         raise AsrtoolError(
             f"{directory}: {reader.num_bins} features a frame, but {acoustic.path} was trained on"
@@ -105,6 +108,7 @@ class Scored:
     utterance: Utterance
     scores_TV: np.ndarray
     cpu_s: float
+    position: int = 0  # of the utterance, in the index of its set
 
 
 @contextlib.contextmanager
@@ -136,14 +140,14 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
         scores_NTV, lens = _apply(model, batch, device)
         cpu_s = time.process_time() - start_s
         num_rows = max(1, sum(lens))
-        for n, utterance in enumerate(batch.utterances):
+        for n, (position, utterance) in enumerate(zip(batch.indices, batch.utterances, strict=True)):
             scores_TV = scores_NTV[n, : lens[n]]
             if np.isnan(scores_TV).any():
                 raise AsrtoolError(
                     f"utterance {utterance.id}: the model gives scores that are not numbers",
                     "look at the losses of its training; average other checkpoints, or train again with a lower rate",
                 )
-            yield Scored(utterance, scores_TV, cpu_s * lens[n] / num_rows)
+            yield Scored(utterance, scores_TV, cpu_s * lens[n] / num_rows, position)
 
 
 def _apply(model: torch.nn.Module, batch: LoadedBatch, device: torch.device) -> tuple[np.ndarray, list[int]]:

@@ -19,7 +19,9 @@ from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram import NgramLm
 from asrtool.lang.text import BACKOFF, read_symbols
 from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import tree_of
 from asrtool.models.topology import Topology
+from asrtool.models.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,10 @@ class Resources:
         """The decoding graph, whose labels are tokens and words of its tables."""
         folder = self.folder("graph")
         check_graph_tokens(folder / "tokens.txt", self.pieces)
+        num_columns = check_graph_tree(folder, self.acoustic) or len(self.pieces)
         graph = SearchGraph(folder, read_graph(folder), read_symbols(folder / "words.txt", "graph"))
         for name, labels, last in (
-            ("tokens.txt", graph.arrays.arcs["input"], len(self.pieces)),
+            ("tokens.txt", graph.arrays.arcs["input"], num_columns),
             ("words.txt", graph.arrays.arcs["output"], len(graph.words) - 1),
         ):
             if labels.max() > last:
@@ -121,6 +124,17 @@ class Resources:
                     "run the stage graph again",
                 )
         return graph
+
+
+def check_graph_tree(folder: Path, acoustic: AcousticModel) -> int:
+    """The leaves of the decision tree of the model, 0 where it has none; AsrtoolError unless the graph has the same."""
+    tree = tree_of(acoustic.info)
+    if tree is None:
+        return 0
+    if not tree.is_same(Tree.load(folder)):
+        what = f"{folder}: made with another decision tree than {acoustic.path}"
+        raise AsrtoolError(what, "run the stage graph again")
+    return tree.num_leaves
 
 
 def check_graph_tokens(path: Path, pieces: Sequence[str]) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 from asrtool.lang.tokenizer import WORD_MARK
 from asrtool.models.topology import Span, Topology
 
-MARGIN_S = 0.1  # a CTC model emits a piece for a moment inside it, so a word reaches further than its emissions
-
 
 class Word(NamedTuple):
     """A recognised word; times in seconds, `confidence` in [0, 1]."""
@@ -84,7 +82,7 @@ class WordReader:
     ) -> tuple[Word, ...]:
         """The words of a path, a column of the scores for each row; they are `words` if given."""
         groups = self.grouping.group(self.topology.spans(path, scores_TV), word_penalty, words)
-        return tuple(place_words(groups, self.frame_s, len(scores_TV)))
+        return tuple(place_words(groups, self.frame_s, len(scores_TV), self.topology.margin_s))
 
 
 def to_confidence(group: Sequence[Span]) -> float:
@@ -92,10 +90,12 @@ def to_confidence(group: Sequence[Span]) -> float:
     return math.exp(min(0.0, *[log_prob for _, _, _, log_prob in group]))
 
 
-def place_words(groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int) -> list[Word]:
+def place_words(
+    groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, num_frames: int, margin_s: float = Topology.margin_s
+) -> list[Word]:
     """Words of an utterance, in order and without overlap, times from its start; `groups` are words and their tokens.
 
-    A word runs from the start of its first token to the end of its last, and at most MARGIN_S further on either side:
+    A word runs from the start of its first token to the end of its last, and at most `margin_s` further on either side:
     to the ends of the utterance (`num_frames` frames of `frame_s`), and to the middle of the gap to the neighbour.
     """
     words: list[Word] = []
@@ -103,7 +103,7 @@ def place_words(groups: Sequence[tuple[str, Sequence[Span]]], frame_s: float, nu
     for i, (text, group) in enumerate(groups):
         begin, end = group[0][1], group[-1][2]
         high_s = frame_s * (num_frames if i == last else (end + groups[i + 1][1][0][1]) / 2)
-        begin_s, end_s = max(low_s, begin * frame_s - MARGIN_S), min(high_s, end * frame_s + MARGIN_S)
+        begin_s, end_s = max(low_s, begin * frame_s - margin_s), min(high_s, end * frame_s + margin_s)
         words.append(Word(text, begin_s, end_s, to_confidence(group)))
         low_s = high_s
     return words

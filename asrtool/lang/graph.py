@@ -25,12 +25,14 @@ from asrtool.lang.tokenizer import NO_TOKEN
 from asrtool.optional import require_k2
 
 
-def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backend: str = "kaldifst") -> None:
+def build_graph(
+    lang: Path, arpa: Path, out: Path, transducer: Transducer, backend: str = "kaldifst", kept: Sequence[Path] = ()
+) -> None:
     """Compose the lexicon in the folder `lang` with the n-gram `arpa` into the folder `out`.
 
-    `transducer` makes H. The graph accepts words of the lexicon only. `backend` is kaldifst or k2. Raises AsrtoolError
-    for a file that is missing or malformed, for files that do not belong together, and where k2 is asked for and
-    missing.
+    `transducer` makes H, of the files `kept`, which are copied. The graph accepts words of the lexicon only. `backend`
+    is kaldifst or k2. Raises AsrtoolError for a file that is missing or malformed, for files that do not belong
+    together, and where k2 is asked for and missing.
     """
     compose_hlg = _choose_backend(backend)
     words = _read_symbols(lang / "words.txt", (EPSILON, BACKOFF))
@@ -48,8 +50,8 @@ def build_graph(lang: Path, arpa: Path, out: Path, transducer: Transducer, backe
     if hlg.num_states == 0:
         raise AsrtoolError(f"{arpa}: gives no sentence a probability", "estimate it on sentences with `asrtool lm`")
     with write_folder(out, "HLG.fst") as temporary:
-        for name in ("words.txt", "tokens.txt"):
-            shutil.copyfile(lang / name, temporary / name)
+        for path in (lang / "words.txt", lang / "tokens.txt", *kept):
+            shutil.copyfile(path, temporary / path.name)
         if not kaldifst.StdConstFst(hlg).write(str(temporary / "HLG.fst")):
             raise AsrtoolError(f"{out / 'HLG.fst'}: cannot be written", "free some space, then run the command again")
 

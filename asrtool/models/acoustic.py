@@ -2,7 +2,7 @@
 
 A model file holds ``format``; ``info`` = {``model``: the section of the settings, with the tables of encoder and
 objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``; ``tokenizer``: the digest
-of its file}; ``weights``.
+of its file; ``tree``: arrays of a decision tree, where the objective uses one}; ``weights``.
 
 Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an utterance,
 V tokens.
@@ -10,6 +10,7 @@ V tokens.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import reprlib
 from abc import ABC, abstractmethod
@@ -25,7 +26,9 @@ from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
 from asrtool.models.deltas import add_deltas
 from asrtool.models.settings import Model
+from asrtool.models.topology import uses_tree
 from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.models.tree import Tree
 from asrtool.registry import check_returned
 
 FORMAT = 2
@@ -65,7 +68,7 @@ class Objective(nn.Module, ABC):
     Its settings name the searches that its scores are for (`searches`) and the stages whose outputs it needs (`needs`).
     """
 
-    targets: ClassVar[str] = "tokens"  # or states: one for each frame
+    targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what an own source has
 
     @abstractmethod
     def fits(self, num_rows: int, targets: Sequence[int]) -> str:
@@ -118,15 +121,17 @@ class AcousticModel(nn.Module):
         return add_deltas(feats_NTF, feat_lens_N, self.deltas) if self.deltas else feats_NTF
 
 
-def build_model(model: Model, num_features: int, num_tokens: int) -> AcousticModel:
+def build_model(model: Model, num_features: int, num_tokens: int, tree: Tree | None = None) -> AcousticModel:
     """The model of these settings with random weights drawn from torch's generator.
 
-    `num_features` is F, values a frame; `num_tokens` is V, all of the tokenizer. Raises AsrtoolError for a component
-    that cannot be loaded, and for an encoder that does not say what it makes of frames.
+    `num_features` is F, values a frame; `num_tokens` is V, all of the tokenizer; an objective that uses a `tree` is
+    built with that. Raises AsrtoolError for a component that cannot be loaded, and for an encoder that does not say
+    what it makes of frames.
     """
     encoder: Encoder = model.encoder.load()(model.encoder.settings, (1 + model.deltas) * num_features)
     check_encoder(encoder, model.encoder.name)
-    objective: Objective = model.objective.load()(model.objective.settings, encoder.output_size, num_tokens)
+    sizes = (encoder.output_size, num_tokens, tree) if uses_tree(model.objective) else (encoder.output_size, num_tokens)
+    objective: Objective = model.objective.load()(model.objective.settings, *sizes)
     return AcousticModel(encoder, objective, model.deltas)
 
 
@@ -193,7 +198,21 @@ def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
 
 def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
     """A model of the `info` of a model file, with random weights; `origin` names the file in an AsrtoolError."""
-    return build_model(load_section("model", info["model"], origin), info["num_features"], info["num_tokens"])
+    model = load_section("model", info["model"], origin)
+    return build_model(model, info["num_features"], info["num_tokens"], tree_of(info))
+
+
+def tree_to_info(tree: Tree | None) -> dict[str, Any]:
+    """What `info` says of a decision tree; nothing of none."""
+    if tree is None:
+        return {}
+    arrays = dataclasses.asdict(tree)
+    return {"tree": {name: torch.from_numpy(array) for name, array in arrays.items()}}
+
+
+def tree_of(info: Mapping[str, Any]) -> Tree | None:
+    """The decision tree of the `info` of a model file, None where the objective uses none."""
+    return Tree(**{name: array.numpy() for name, array in info["tree"].items()}) if "tree" in info else None
 
 
 def choose_device() -> torch.device:

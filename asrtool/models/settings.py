@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings import Choice, at_least, between, choice
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice, at_least, between, choice, named
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,49 @@ class Ctc:
 
     searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
     topology: ClassVar[str] = "asrtool.models.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens
+
+
+@dataclass(frozen=True)
+class FrameCe:
+    """Hybrid of the papers: states of tokens in context, row by row, by forced alignment."""
+
+    searches: ClassVar[tuple[str, ...]] = ("graph", "rescore")  # that its scores can be given to
+    needs: ClassVar[tuple[str, ...]] = ("aligner", "targets", "hybrid", "realign")  # stages whose outputs it reads
+    topology: ClassVar[str] = "asrtool.models.leaf_topology:LeafTopology"  # how rows of its scores stand for tokens
+    uses_tree: ClassVar[bool] = True
+
+    aligner: str = named("objective", "ctc")  # objective of the model that makes the first alignment
+    prior_scale: float = 0.5  # of the log priors that are taken off the log posteriors
+
+    def __post_init__(self) -> None:
+        between("model.frame-ce.prior_scale", self.prior_scale, 0, 2)
+
+    def check(self, config: Config) -> None:
+        """The first model can align, and needs no alignment itself."""
+        settings = Choice.of("objective", self.aligner).settings
+        if not getattr(settings, "topology", "") or getattr(settings, "uses_tree", False):
+            raise ValueError(f"model.frame-ce.aligner is {self.aligner!r}, expected an objective that aligns, as ctc")
+
+
+def aligner_of(model: Model) -> Model:
+    """`model` with the objective that makes its first alignment; AsrtoolError where it names none."""
+    name = getattr(model.objective.settings, "aligner", "")
+    if not name:
+        what = f"model.objective = {model.objective.name} is not trained on an alignment, so nothing makes it one"
+        raise AsrtoolError(what, "leave out --aligner, or set model.objective to frame-ce")
+    return dataclasses.replace(model, objective=Choice.of("objective", name))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Decision tree of the states of a hybrid model."""
+
+    num_leaves: int = 2000  # classes of rows, at most, but two of each token and silence
+    min_count: int = 200  # rows of a leaf that is split off, at least
+
+    def __post_init__(self) -> None:
+        between("tree.num_leaves", self.num_leaves, 1, 100_000)
+        at_least(1, "tree", self, "min_count")
 
 
 @dataclass(frozen=True)

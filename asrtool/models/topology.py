@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from asrtool import registry
 from asrtool.errors import AsrtoolError
+from asrtool.models.tree import Tree
 from asrtool.settings import Choice
 
 # Token, the rows in which a path emits it, begin and end (exclusive), and its highest score there. A plain tuple: an
@@ -20,10 +22,13 @@ Span = tuple[int, int, int, float]
 
 
 class Topology(ABC):
-    """Built without arguments; the settings of an objective name theirs as `topology`, ``package.module:Class``.
+    """The settings of an objective name theirs as `topology`, ``package.module:Class``.
 
-    Scores are natural logarithms, higher is better.
+    Built without arguments, or with a decision tree and the scale of priors where the settings say that the objective
+    `uses_tree`. Scores are natural logarithms, higher is better.
     """
+
+    margin_s: ClassVar[float] = 0.1  # how far tokens reach beyond their spans; CTC emits one for a moment inside it
 
     def best_path(self, scores_TV: np.ndarray) -> list[int]:
         """The best column of each row."""
@@ -49,13 +54,22 @@ class Topology(ABC):
         """
 
 
-def load_topology(objective: Choice) -> Topology:
-    """The topology of `objective`; AsrtoolError where it has none, and for one that cannot be loaded."""
+def uses_tree(objective: Choice) -> bool:
+    """Whether rows of its scores stand for leaves of a decision tree rather than for tokens."""
+    return bool(getattr(objective.settings, "uses_tree", False))
+
+
+def load_topology(objective: Choice, tree: Tree | None = None) -> Topology:
+    """The topology of `objective`, with the `tree` where it uses one.
+
+    Raises AsrtoolError where it has none, and for one that cannot be loaded.
+    """
     path = getattr(objective.settings, "topology", "")
     if not path:
         raise AsrtoolError(
             f"model.objective = {objective.name} names no topology, which says how rows of its scores stand for tokens",
             "choose another objective, or give its settings a `topology`, see docs/guide/extending.md",
         )
-    topology: Topology = registry.load("topology", path)()
+    kind = registry.load("topology", path)
+    topology: Topology = kind(tree, objective.settings.prior_scale) if uses_tree(objective) else kind()
     return topology

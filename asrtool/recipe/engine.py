@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
-from asrtool.recipe.stage import Stage, number_stages
+from asrtool.recipe.stage import Stage, is_lettered, number_stages
 from asrtool.recipe.state import (
     DONE,
     OFF,
@@ -135,7 +135,7 @@ def _check_needs(run: Run, stage: Stage) -> None:
 
 
 def _run_lines(run: Run, number: str, stage: Stage) -> None:
-    path = run.work / "logs" / f"{number.zfill(2 + bool(stage.when))}-{stage.name}.log"
+    path = run.work / "logs" / f"{number.zfill(2 + is_lettered(stage))}-{stage.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as log:  # appended to: the log of a run that broke off is worth keeping
         _note(log, f"stage {number} {stage.name}: {stage.why}")

@@ -29,20 +29,30 @@ class Stage:
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
     resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
     optional: bool = False  # on only where a component that the settings choose needs it
+    aside: bool = False  # takes a letter behind the number of the stage before it, so that the others keep theirs
     when: str = ""  # a true/false setting, section.key: where it is false the stage is off, and so is what it makes
 
 
 def number_stages(stages: Sequence[Stage]) -> list[str]:
     """What `asrtool run --stage` calls the stages: positions among those that no setting turns off.
 
-    One that a setting turns off has the number before it and a ``b``, so that the others keep theirs.
+    One that a setting turns off, or that stands aside, has the number before it and a ``b``, ``c``, ..., so that the
+    others keep theirs.
     """
     numbers: list[str] = []
-    always = 0
+    number, letters = -1, iter("")
     for stage in stages:
-        numbers.append(f"{always - 1}b" if stage.when else str(always))
-        always += not stage.when
+        if is_lettered(stage):
+            numbers.append(f"{number}{next(letters)}")
+        else:
+            number, letters = number + 1, iter("bcdefghijklmnopqrstuvwxyz")
+            numbers.append(str(number))
     return numbers
+
+
+def is_lettered(stage: Stage) -> bool:
+    """Whether its number has a letter."""
+    return bool(stage.when) or stage.aside
 
 
 def lies_in(path: str, folder: str) -> bool:

@@ -28,6 +28,74 @@ PREPARE = Stage(
     settings=("data",),
 )
 
+TRAINING = ("model", "specaugment", "train", "distributed")
+ALIGNING = ("tree", "decode.batch_s", "decode.num_jobs")
+
+# An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
+CHAIN = (
+    Stage(
+        name="aligner",
+        why="A model that needs no alignment makes the first one.",
+        needs=("features", "tokenizer"),
+        makes=("aligner",),
+        run=(
+            Line("asrtool train {work}/features {work}/tokenizer {work}/aligner/train --aligner --config {config}"),
+            Line("asrtool average {work}/aligner/train {work}/aligner/model.pt --config {config}"),
+        ),
+        settings=(*TRAINING, "average"),
+        resumes=True,
+        optional=True,
+        aside=True,
+    ),
+    Stage(
+        name="targets",
+        why="Where each token was said says what the frames are.",
+        needs=("aligner", "features", "tokenizer"),
+        makes=("targets",),
+        run=(
+            Line(
+                "asrtool targets {work}/aligner/model.pt {work}/features {work}/tokenizer {work}/targets"
+                " --config {config}"
+            ),
+        ),
+        settings=ALIGNING,
+        optional=True,
+        aside=True,
+    ),
+    Stage(
+        name="hybrid",
+        why="A model of frames aligns them better than the one that it learns from.",
+        needs=("targets", "features", "tokenizer"),
+        makes=("hybrid",),
+        run=(
+            Line(
+                "asrtool train {work}/features {work}/tokenizer {work}/hybrid/train --targets {work}/targets"
+                " --config {config}"
+            ),
+            Line("asrtool average {work}/hybrid/train {work}/hybrid/model.pt --config {config}"),
+        ),
+        settings=(*TRAINING, "average"),
+        resumes=True,
+        optional=True,
+        aside=True,
+    ),
+    Stage(
+        name="realign",
+        why="The last model is trained on the better alignment.",
+        needs=("hybrid", "features", "tokenizer"),
+        makes=("realign",),
+        run=(
+            Line(
+                "asrtool targets {work}/hybrid/model.pt {work}/features {work}/tokenizer {work}/realign"
+                " --config {config}"
+            ),
+        ),
+        settings=ALIGNING,
+        optional=True,
+        aside=True,
+    ),
+)
+
 COMMON = (
     Stage(
         name="features",
@@ -68,22 +136,29 @@ COMMON = (
         settings=("lm",),
         optional=True,
     ),
+    *CHAIN,
     Stage(
         name="graph",
         why="H, L and G composed once are one automaton to search.",
-        needs=("lang", "lm/G.arpa"),
+        needs=("lang", "lm/G.arpa", "realign"),
         makes=("graph",),
-        run=(Line("asrtool graph {work}/lang {work}/lm/G.arpa {work}/graph --config {config}"),),
+        run=(
+            Line("asrtool graph {work}/lang {work}/lm/G.arpa {work}/graph --targets {work}/realign --config {config}"),
+        ),
         settings=("graph", "model.objective"),
         optional=True,
     ),
     Stage(
         name="train",
         why="The acoustic model learns the tokens of speech.",
-        needs=("features", "tokenizer"),
+        needs=("features", "tokenizer", "realign"),
         makes=("train",),
-        run=(Line("asrtool train {work}/features {work}/tokenizer {work}/train --config {config}"),),
-        settings=("model", "specaugment", "train", "distributed"),
+        run=(
+            Line(
+                "asrtool train {work}/features {work}/tokenizer {work}/train --targets {work}/realign --config {config}"
+            ),
+        ),
+        settings=TRAINING,
         resumes=True,
     ),
     Stage(
@@ -143,6 +218,7 @@ COMMON = (
             "lang",
             "lm",
             "graph",
+            "tree",
             "model",
             "specaugment",
             "train",

@@ -54,29 +54,40 @@ class Columns:
 ARRAYS = [item.name for item in dataclasses.fields(Columns) if item.name != "about"]
 
 
+Lacks = Callable[[int], bool]  # whether the utterance at this position in the index has no targets
+
+
 def open_columns(
-    directory: Path, encode: Callable[[str], list[int]], model: AcousticModel, folder: ColumnsFolder | None
+    directory: Path,
+    encode: Callable[[str], list[int]],
+    model: AcousticModel,
+    folder: ColumnsFolder | None,
+    lacks: Lacks | None = None,
 ) -> Columns:
     """The columns of the features in `directory`, mapped from `folder`; held in memory where there is none.
+
+    Utterances that `lacks` says yes to are left out.
 
     Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index.
     """
     key = folder.key(directory.name) if folder else ""
     if not folder or not key:
-        return build_columns(directory, encode, model)
+        return build_columns(directory, encode, model, lacks)
     path = folder.path / directory.name
     found = _read(path, key)
     if found:
         return found
     with _alone(folder.path):
         if not (found := _read(path, key)):  # no other learner has built them meanwhile
-            _write(path, key, build_columns(directory, encode, model))
+            _write(path, key, build_columns(directory, encode, model, lacks))
             found = _read(path, key)
     assert found, path
     return found
 
 
-def build_columns(directory: Path, encode: Callable[[str], list[int]], model: AcousticModel) -> Columns:
+def build_columns(
+    directory: Path, encode: Callable[[str], list[int]], model: AcousticModel, lacks: Lacks | None = None
+) -> Columns:
     """Of the index in `directory`; AsrtoolError as open_columns."""
     table, texts, numbers, about = ShardTable(), Texts(encode), _Numbers(), _About()
     utterances = enumerate(_counted(directory, table))
@@ -84,7 +95,7 @@ def build_columns(directory: Path, encode: Callable[[str], list[int]], model: Ac
         num_frames = torch.tensor([utterance.num_frames for _, utterance in piece])
         for (i, utterance), num_rows in zip(piece, model.encoder.output_lens(num_frames).tolist(), strict=True):
             text, targets = texts.number(utterance)
-            reason = model.objective.fits(num_rows, targets)
+            reason = "no alignment" if lacks and lacks(i) else model.objective.fits(num_rows, targets)
             if reason:
                 about.drop(utterance, reason)
             else:

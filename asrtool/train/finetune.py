@@ -13,7 +13,7 @@ from torch import nn
 
 from asrtool.config_value import flatten
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel, load_model
+from asrtool.models.acoustic import AcousticModel, load_model, tree_of
 
 ENCODER = "encoder."
 NO_EFFECT = ("speeds", "storage", "shard_cuts", "bad_fraction", "num_jobs")  # on what a frame of an utterance is
@@ -76,4 +76,5 @@ def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
         return f"it was trained for {found['model']['objective']}"
     if found.get("tokenizer") != info["tokenizer"]:
         return "it has other tokens"
-    return ""
+    theirs, ours = tree_of(found), tree_of(info)
+    return "it has another decision tree" if theirs and ours and not theirs.is_same(ours) else ""

@@ -13,9 +13,11 @@ from typing import Any
 
 from asrtool.config import Config, defaults_of, select
 from asrtool.config_value import flatten
+from asrtool.corpus.alignment import ABOUT
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
+from asrtool.models.tree import FILE as TREE
 from asrtool.settings import changed_key
 from asrtool.train.straggler import InjectionOptions
 
@@ -76,21 +78,31 @@ class ColumnsFolder:
     def key(self, name: str) -> str:
         """What the columns of the set `name` are known by; nothing where the digest of its index is not known."""
         index = f"features/{name}/index.jsonl"
-        files = {file: digest for file, digest in self.sha256.items() if file.startswith("tokenizer/") or file == index}
+        of_all = ("tokenizer/", "targets/")
+        files = {file: digest for file, digest in self.sha256.items() if file.startswith(of_all) or file == index}
         content = json.dumps([files, self.others], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest() if index in files else ""
 
 
 def describe_inputs(
-    features: Path, tokenizer: Path, config: Config, injection: InjectionOptions | None = None
+    features: Path,
+    tokenizer: Path,
+    config: Config,
+    injection: InjectionOptions | None = None,
+    targets: Path | None = None,
 ) -> Inputs:
-    """The inputs of the training of an acoustic model; AsrtoolError when a file of the data is missing."""
+    """The inputs of the training of an acoustic model, of frame `targets` where it is trained on them.
+
+    AsrtoolError when a file of the data is missing.
+    """
     of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
     files = {f"features/{name}": features / name for name in (*FEATURES, *of_source)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
     if config.train.init_model:
         files["init_model"] = Path(config.train.init_model)
+    if targets:
+        files |= {f"targets/{name}": targets / name for name in (ABOUT, TREE)}
     return inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
 
 

@@ -27,12 +27,18 @@ PIECE = 256  # batches whose normalisers are added up at a time: one by one that
 class Shards(BatchSource):
     """The utterances of `features/SET/index.jsonl`; the content of a batch is their rows in `columns`.
 
-    Those that the objective cannot be trained on are left out. Raises AsrtoolError naming an utterance whose text the
-    tokenizer cannot encode, and when nothing is left.
+    Targets are tokens of the text, or leaves of an alignment. Those that the objective cannot be trained on are left
+    out. Raises AsrtoolError naming an utterance whose text the tokenizer cannot encode, and when nothing is left.
     """
 
+    targets = ("tokens", "leaves")
+
     def __init__(self, context: SourceContext) -> None:
-        self.columns = open_columns(context.directory, context.encode, context.model, context.columns)
+        self.frame_targets = None
+        if context.targets:
+            self.frame_targets = context.targets.of_set(context.directory.name, context.model.encoder.subsampling)
+        lacks = self.frame_targets.lacks if self.frame_targets else None
+        self.columns = open_columns(context.directory, context.encode, context.model, context.columns, lacks)
         self.about = self.columns.about
         self.index = ShardIndex(context.directory, self.columns.shards)
         self._report_dropped(context)
@@ -51,7 +57,8 @@ class Shards(BatchSource):
         if not num_dropped:
             return
         named = ", ".join(self.about["dropped"]) + (", ..." if num_dropped > len(self.about["dropped"]) else "")
-        what = f"{context.directory}: {num_dropped} of {num_all} utterances are too short for their text: {named}"
+        why = "too short for their text, or without an alignment" if context.targets else "too short for their text"
+        what = f"{context.directory}: {num_dropped} of {num_all} utterances are {why}: {named}"
         if num_dropped == num_all:
             raise AsrtoolError(what, "use an encoder with less subsampling, or check that texts belong to their audio")
         logging.info("%s; left out", what)
@@ -72,7 +79,7 @@ class Shards(BatchSource):
     def read(self, batch: Planned) -> TrainingBatch:
         positions: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
         loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
-        targets = [torch.from_numpy(self.columns.targets(row)) for row in batch.content]
+        targets = [torch.from_numpy(self._targets(row)) for row in batch.content]
         return TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
             texts=[utterance.text for utterance in loaded.utterances],
@@ -102,6 +109,12 @@ class Shards(BatchSource):
             normalisers = np.add.reduceat(self.columns.normalisers[rows], begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
                 yield Planned(batch.indices, len(batch.indices), normaliser, window=batch.window)
+
+    def _targets(self, row: int) -> np.ndarray:
+        """Tokens, or a leaf for each row of the model."""
+        if self.frame_targets:
+            return self.frame_targets.leaves(int(self.columns.positions[row]), int(self.columns.num_frames[row]))
+        return self.columns.targets(row)
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id

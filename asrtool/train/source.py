@@ -19,6 +19,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings import Choice
 from asrtool.train.batch import TrainingBatch
+from asrtool.train.frame_targets import TargetsFolder
 from asrtool.train.inputs import ColumnsFolder
 
 NO_STATE: Mapping[str, Any] = {}  # one object for all batches without
@@ -58,12 +59,13 @@ class SourceContext:
     seed: int
     columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
     loader_processes: int = 0  # that decode utterances, or 0: a thread does
+    targets: TargetsFolder | None = None  # of an objective that is trained on leaves
 
 
 class BatchSource(ABC):
     """The training set, as batches; built with a SourceContext. Learning rates follow the samples it counts."""
 
-    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, states
+    targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config, to_table
+from asrtool.corpus.alignment import check_index
 from asrtool.errors import AsrtoolError
+from asrtool.models.topology import uses_tree
 from asrtool.settings import Choice
 from asrtool.train.inputs import ColumnsFolder, describe_inputs, digest_of
 from asrtool.train.job import Components, Job
@@ -16,6 +19,9 @@ from asrtool.train.run import join, start
 from asrtool.train.straggler import InjectionOptions
 
 if TYPE_CHECKING:
+    from asrtool.models.acoustic import AcousticModel
+    from asrtool.models.tree import Tree
+    from asrtool.train.frame_targets import TargetsFolder
     from asrtool.train.source import BatchSource, DevSet, SourceContext
 
 COLUMNS = "index"  # in the folder of a training
@@ -30,14 +36,17 @@ def start_training(
     code: str = "",
     joins: bool = False,
     profiles: bool = False,
+    targets: Path | None = None,
 ) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
 
     `code` is the digest of the code that trains, which train.json records. As one learner more where it `joins` a
-    training that runs there; `profiles` has torch's profiler watch some steps.
-    Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
+    training that runs there; `profiles` has torch's profiler watch some steps. `targets` is what `asrtool targets`
+    wrote, for an objective that is trained on it; otherwise it is not looked at. Raises AsrtoolError as
+    `asrtool.train.run.start` and `join` do.
     """
-    job = dataclasses.replace(acoustic_job(features, tokenizer, out, config, injection, code), profiles=profiles)
+    job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
+    job = dataclasses.replace(job, profiles=profiles)
     join(job) if joins else start(job)
 
 
@@ -48,6 +57,7 @@ def acoustic_job(
     config: Config,
     injection: InjectionOptions | None = None,
     code: str = "",
+    targets: Path | None = None,
 ) -> Job:
     """The training as a job; AsrtoolError when a file of the data is missing, and where settings do not go together."""
     try:
@@ -55,14 +65,18 @@ def acoustic_job(
     except ValueError as error:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
     injection = injection or InjectionOptions()
-    inputs = describe_inputs(features, tokenizer, config, injection)
+    targets = targets if uses_tree(config.model.objective) else None
+    inputs = describe_inputs(features, tokenizer, config, injection, targets)
+    if targets:
+        for name in ("train", "dev"):
+            check_index(targets, name, inputs.sha256[f"features/{name}/index.jsonl"])
     columns = ColumnsFolder(out / COLUMNS, inputs.sha256, {"model": inputs.settings["model"], "code": code})
     return Job(
         out=out,
         inputs=inputs,
         optimisation=config.train,
         distributed=config.distributed,
-        build=functools.partial(build_components, features, tokenizer, config, columns=columns),
+        build=functools.partial(build_components, features, tokenizer, config, columns=columns, targets=targets),
         injection=injection,
         code=code,
     )
@@ -74,32 +88,25 @@ def build_components(
     config: Config,
     num_learners: int = 1,
     columns: ColumnsFolder | None = None,
+    targets: Path | None = None,
 ) -> Components:
     """Model and sets, with the batches of one of `num_learners`; `columns` is where several learners keep those.
 
-    Raises AsrtoolError where a file is missing, or a set cannot be trained on.
+    `targets` is what an objective that uses a decision tree is trained on. Raises AsrtoolError where a file is missing,
+    or a set cannot be trained on.
     """
     from asrtool.corpus.index import read_feature_settings
     from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
-    from asrtool.models.acoustic import build_model
-    from asrtool.train.finetune import begin_with, freeze
     from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
 
     settings = read_feature_settings(features)
     tokens = Tokenizer.load(tokenizer)
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
-    info = {
-        "model": to_table(config.model),
-        "features": to_table(settings),
-        "num_features": settings.num_features,
-        "num_tokens": tokens.num_tokens,
-        "tokenizer": digest_of(tokenizer_file(tokenizer)),
-    }
-    model = build_model(config.model, settings.num_features, tokens.num_tokens)
-    if config.train.init_model:
-        begin_with(model, config.train.init_model, info)
-    freeze(model, config.train.frozen)
+    folder = open_targets(config.model.objective, targets)
+    sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
+    of_data = {"features": to_table(settings), "tokenizer": digest_of(tokenizer_file(tokenizer))}
+    model, info = _build_model(config, sizes, of_data)
     context = SourceContext(
         settings=config.train.source.settings,
         directory=features / "train",
@@ -110,10 +117,41 @@ def build_components(
         seed=config.train.seed,
         columns=columns,
         loader_processes=config.train.loader_processes,
+        targets=folder,
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
     return Components(info, model, train_set, dev_set, masking(config.specaugment), max_frames, settings.frame_shift_ms)
+
+
+def _build_model(
+    config: Config, sizes: tuple[int, int, Tree | None], of_data: Mapping[str, Any]
+) -> tuple[AcousticModel, dict[str, Any]]:
+    """The model that training begins with, and the info of its file; `sizes` as build_model takes them."""
+    from asrtool.models.acoustic import build_model, tree_to_info
+    from asrtool.train.finetune import begin_with, freeze
+
+    num_features, num_tokens, tree = sizes
+    info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **of_data}
+    info |= tree_to_info(tree)
+    model = build_model(config.model, num_features, num_tokens, tree)
+    if config.train.init_model:
+        begin_with(model, config.train.init_model, info)
+    freeze(model, config.train.frozen)
+    return model, info
+
+
+def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | None:
+    """The frame targets of `targets` where `objective` is trained on them; AsrtoolError where they are missing."""
+    from asrtool.models.tree import Tree
+    from asrtool.train.frame_targets import TargetsFolder
+
+    if not uses_tree(objective):
+        return None
+    if targets is None:
+        what = f"model.objective = {objective.name} is trained on frame targets, and --targets is not given"
+        raise AsrtoolError(what, "name the folder that `asrtool targets` wrote")
+    return TargetsFolder(targets, Tree.load(targets))
 
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:

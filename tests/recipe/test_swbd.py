@@ -18,6 +18,8 @@ from local.named import open_corpus
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]
 STAGES += ["train", "average", "decode", "score", "report"]
+CHAIN = ["aligner", "targets", "hybrid", "realign"]
+OFF = dict.fromkeys([*CHAIN, "nnlm"], "off")
 SMALL = [
     "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.lstm.num_layers=1",
     "model.lstm.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0",
@@ -70,7 +72,7 @@ def test_the_results_name_the_code_that_trained(work: Path) -> None:
 
 def test_without_a_search_that_needs_it_there_is_no_language_model(work: Path, tmp_path: Path) -> None:
     greedy = "decode.methods=greedy"
-    rest = {"decode": "stale", "score": "stale", "report": "stale", "nnlm": "off"}
+    rest = {"decode": "stale", "score": "stale", "report": "stale", **OFF}
     off = dict.fromkeys(("lang", "lm", "graph"), "off")
     assert states(work, greedy) == {**dict.fromkeys(STAGES, "done"), **off, **rest}
     copy = tmp_path / "greedy"
@@ -78,7 +80,7 @@ def test_without_a_search_that_needs_it_there_is_no_language_model(work: Path, t
     for name in off:  # nobody reads what is left of them
         shutil.rmtree(copy / name)
     run_asrtool(["run", "--config", "ci", "--work", str(copy), "--set", greedy], ROOT)
-    assert states(copy, greedy) == {**dict.fromkeys(STAGES, "done"), **off, "nnlm": "off"}
+    assert states(copy, greedy) == {**dict.fromkeys(STAGES, "done"), **off, **OFF}
     assert "| graph |" not in (copy / "RESULTS.md").read_text(encoding="utf-8")
 
 
@@ -94,7 +96,7 @@ def test_a_finished_run_has_nothing_left_to_do(work: Path) -> None:
     again = asrtool("run", "--config", "ci", "--work", work, "--stage", "7", "--stop-stage", "7")
     assert again.returncode == 0
     assert "nothing to do, done: train" in again.stdout
-    assert states(work) == {**dict.fromkeys(STAGES, "done"), "nnlm": "off"}
+    assert states(work) == {**dict.fromkeys(STAGES, "done"), **OFF}
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
@@ -138,3 +140,35 @@ def test_a_transducer_trains_decodes_and_scores(work: Path, tmp_path: Path) -> N
     text = (copy / "RESULTS.md").read_text(encoding="utf-8")
     assert text.count("| transducer-greedy | - |") == text.count("| transducer-beam | 0.5 |") == 2  # on dev as well
     assert "| graph |" not in text
+
+
+def graph_lines(text: str) -> list[str]:
+    """Of RESULTS.md: on the test set, and on dev."""
+    return [line for line in text.splitlines() if line.startswith("| graph |")]
+
+
+def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: Path) -> None:
+    """CTC aligns, a hybrid model learns that and aligns anew, another one learns that; features of a finished run."""
+    copy = tmp_path / "hybrid"
+    shutil.copytree(work, copy)
+    small = "--set", "decode.graph.lm_weights=1", "--set", "tree.min_count=20"
+    words = ["run", "--config", "ci", "--config", "hybrid", "--work", str(copy), *small]
+    run_asrtool(words, ROOT)
+    for name, folder in (("targets", "aligner"), ("realign", "hybrid")):
+        assert (copy / folder / "model.pt").is_file()
+        assert (copy / name / "train" / "segments.bin").stat().st_size > 1000
+    # What is decoded with is of the last alignment.
+    assert (copy / "graph" / "tree.npz").read_bytes() == (copy / "realign" / "tree.npz").read_bytes()
+    assert (copy / "targets" / "tree.npz").read_bytes() != (copy / "realign" / "tree.npz").read_bytes()
+    losses = {}
+    for name in ("hybrid/train", "train"):
+        lines = map(json.loads, (copy / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        losses[name] = [line["loss"] for line in lines if line["kind"] == "dev"]
+        assert losses[name][-1] < losses[name][0]
+    text = (copy / "RESULTS.md").read_text(encoding="utf-8")
+    rates = [float(line.split("|")[5 - 2 * on_dev]) for on_dev, line in enumerate(graph_lines(text))]
+    print("WER on hub5 and dev", *rates)
+    assert len(rates) == 2
+    assert all(0 < rate <= 100 for rate in rates)
+    listed = CliRunner().invoke(cli, [*words, "--list"])
+    assert [line.split()[1:3] for line in listed.stdout.splitlines()[7:11]] == [[name, "done"] for name in CHAIN]

@@ -102,7 +102,7 @@ def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     model = AcousticModel(Path("model.pt"), Echo(), info)
     for module in (decode, tune):
         monkeypatch.setattr(module, "load_searched_model", lambda path, settings: model)
-    monkeypatch.setattr(forward, "FeatureReader", lambda path, cmvn, cache: Reader(path.name, tokenizer))
+    monkeypatch.setattr(forward, "FeatureReader", lambda path, *_: Reader(path.name, tokenizer))
     return model
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asrtool.decode.words import MARGIN_S, Word, WordPieces, place_words
+from asrtool.decode.words import Word, WordPieces, place_words
+from asrtool.models.ctc_topology import CtcTopology
 from asrtool.models.topology import Span
 
 PIECES = ("<blk>", "<unk>", "[noise]", "\u2581", "\u2581hi", "\u2581the", "re", "\u2581th", "-")
@@ -41,7 +42,7 @@ def test_tags_and_unknown_pieces_are_no_words() -> None:
 def test_a_word_reaches_a_margin_past_its_pieces_but_not_past_the_middle_of_a_gap_or_the_ends() -> None:
     words = find_words(spans(("\u2581hi", 1, 2), ("\u2581the", 4, 5), ("re", 7, 8)), 20)
     assert (words[0].begin_s, words[0].end_s) == pytest.approx((0.0, 0.09))
-    assert (words[1].begin_s, words[1].end_s) == pytest.approx((0.09, 0.24 + MARGIN_S))
+    assert (words[1].begin_s, words[1].end_s) == pytest.approx((0.09, 0.24 + CtcTopology.margin_s))
 
 
 def test_confidence_is_that_of_the_weakest_piece() -> None:

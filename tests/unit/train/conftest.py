@@ -12,10 +12,15 @@ from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts,
 
 from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
+from asrtool.decode.settings import Decode
+from asrtool.decode.targets import targets_run
 from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.models.acoustic import save_model
+from asrtool.models.settings import Tree
+from asrtool.models.topology import uses_tree
 from asrtool.train import shards
 from asrtool.train.run import train
-from asrtool.train.train import acoustic_job
+from asrtool.train.train import acoustic_job, build_components
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +34,25 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences.write_text("\n".join(make_texts(60, seed=3)) + "\n", encoding="utf-8")
     train_tokenizer(sentences, root / "tokenizer", NUM_TOKENS)
     return root
+
+
+@pytest.fixture(scope="session")
+def aligner(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model file of a CTC model that has learned nothing."""
+    config = tmp_path_factory.mktemp("aligner") / "toy.toml"
+    config.write_text(TOY_CONFIG, encoding="utf-8")
+    torch.manual_seed(4)
+    components = build_components(toy / "features", toy / "tokenizer", load_config([config]))
+    save_model(config.with_name("model.pt"), components.model, components.info)
+    return config.with_name("model.pt")
+
+
+@pytest.fixture(scope="session")
+def targets(toy: Path, aligner: Path) -> Path:
+    """Frame targets of the toy task by that; to be read only."""
+    out = aligner.with_name("targets")
+    targets_run(aligner, toy / "features", toy / "tokenizer", out, Decode(num_jobs=1), Tree(100, 5))
+    return out
 
 
 @pytest.fixture
@@ -55,11 +79,13 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def train_toy(toy: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
+def train_toy(toy: Path, toy_config: Path, request: pytest.FixtureRequest) -> Callable[..., dict[str, torch.Tensor]]:
     """Train the toy task in a directory, with settings as ``train.seed=2``; returns the last weights."""
 
     def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
-        train(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([toy_config], overrides)))
+        config = load_config([toy_config], overrides)
+        targets = request.getfixturevalue("targets") if uses_tree(config.model.objective) else None
+        train(acoustic_job(toy / "features", toy / "tokenizer", out, config, targets=targets))
         return last_weights(out)
 
     return train_there

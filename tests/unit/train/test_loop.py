@@ -187,6 +187,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "conformer": ("model.encoder=conformer", "model.conformer.num_layers=1", "model.conformer.head_size=4"),
     "deepspeech2": ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8"),
     "transducer": ("model.objective=transducer", "decode.methods=transducer-greedy"),
+    "frame-ce": ("model.objective=frame-ce", "decode.methods=graph"),
     "lamb": ("train.optimizer=lamb",),
     "pieces": ("train.max_batch_s=0.7",),
     "fp16": ("train.precision=fp16",),

@@ -123,9 +123,7 @@ def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context
 def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -> None:
     assert isinstance(build_source(SHARDS, context()), Shards)
     monkeypatch.setattr(Ctc, "targets", "states")
-    message = (
-        r"train\.source = shards has tokens, but model\.objective is trained on states; choose another train\.source"
-    )
+    message = r"train\.source = shards has tokens, leaves, but model\.objective is trained on states; choose"
     with pytest.raises(AsrtoolError, match=message):
         build_source(SHARDS, context())
 

@@ -1,0 +1,31 @@
+"""`asrtool targets`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from asrtool.cli.options import settings_options
+from asrtool.config import Config
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("features", type=click.Path(path_type=Path))
+@click.argument("tokenizer", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@settings_options
+def targets(model: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+    """Align FEATURES/train and FEATURES/dev by MODEL, and grow a decision tree of the states of tokens.
+
+    MODEL may be of any objective with a topology, also a hybrid model, whose alignment is then made anew. Writes
+    OUT/train and OUT/dev (which token was said in which frames), OUT/tree.npz and OUT/targets.json. Settings: [tree],
+    decode.batch_s, decode.num_jobs.
+
+    \b
+    Example: asrtool targets exp/aligner/model.pt exp/features exp/tokenizer exp/targets
+    """
+    from asrtool.decode.targets import targets_run
+
+    targets_run(model, features, tokenizer, out, config.decode, config.tree)

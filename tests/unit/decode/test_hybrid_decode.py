@@ -1,0 +1,133 @@
+"""Graph search and rescoring with a hybrid model of phones, whose posteriors are made up."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from asrtool.cli.graph import graph
+from asrtool.config import Config, Decode
+from asrtool.decode.decoder import Searches
+from asrtool.decode.forward import AcousticModel
+from asrtool.decode.method import make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import Resources
+from asrtool.errors import AsrtoolError
+from asrtool.lang.arpa import write_arpa
+from asrtool.lang.kneser_ney import estimate
+from asrtool.lang.lexicon import build_lang
+from asrtool.lang.phones import TOKENS, write_phones
+from asrtool.lang.text import read_symbols
+from asrtool.models.acoustic import tree_to_info
+from asrtool.models.tree import Tree
+from asrtool.settings import Choice
+
+SENTENCES = ["they read two books", "i went to the sea", "i see the sea too", "[noise] you know no two words th-"] * 3
+HYBRID = ["model.objective=frame-ce", "decode.methods=graph,rescore"]
+WEIGHTS = {"lm_weight": 1.0, "word_penalty": 0.0, "beam": 14.0}
+
+
+def make_tree(seed: int) -> Tree:
+    """Two first and two further leaves of each phone, each for some left contexts."""
+    random = np.random.default_rng(seed)
+    leaves_VV2 = np.zeros((len(TOKENS), len(TOKENS), 2), dtype=np.int32)
+    for token, place in itertools.product(range(1, len(TOKENS)), (0, 1)):
+        leaves_VV2[:, token, place] = 4 * token - 3 + 2 * place + random.integers(0, 2, len(TOKENS))
+    return Tree(leaves_VV2, random.integers(1, 90, 4 * len(TOKENS) - 3))
+
+
+TREE = make_tree(1)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("work")
+    sentences = work / "sentences.txt"
+    sentences.write_text("\n".join(SENTENCES) + "\n")
+    write_phones(sentences, work / "tokenizer")
+    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
+    words = read_symbols(work / "lang" / "words.txt", "lang")
+    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=3, min_counts=(1,)))
+    TREE.save(work)
+    paths = [str(work / name) for name in ("lang", "lm/G.arpa", "graph")]
+    command = [*paths, "--targets", str(work), "--set", HYBRID[0], "--set", HYBRID[1]]
+    made = CliRunner().invoke(graph, command, catch_exceptions=False)
+    assert made.exit_code == 0
+    return work
+
+
+def open_searches(work: Path, tree: Tree) -> Searches:
+    """Graph search and rescoring for a model of this tree."""
+    info = {"features": {"frame_shift_ms": 10.0}, "num_tokens": len(TOKENS), **tree_to_info(tree)}
+    info["model"] = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}}
+    model = torch.nn.Identity()
+    model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]
+    acoustic = AcousticModel(Path("model.pt"), model, info)  # type: ignore[arg-type]
+    config = Config(decode=Decode(methods=tuple(Choice.of("search", name) for name in ("graph", "rescore"))))
+    methods = make_methods(
+        config.decode, Resources(acoustic, {name: work / name for name in ("tokenizer", "lang", "lm", "graph")}, config)
+    )
+    for method in methods.values():
+        method.open({axis.name: axis.values for axis in method.axes()})
+    return Searches(methods)
+
+
+def say(phones: str) -> np.ndarray:
+    """Scores of `phones`, one to three rows each, silence where a - stands."""
+    leaves, left = [], 0
+    for number, phone in enumerate(phones.split()):
+        token = 0 if phone == "-" else TOKENS.index(phone)
+        first, further = TREE.leaves_VV2[left, token]
+        leaves += [first, *[further] * (number % 3)]
+        left = token
+    scores_TL = np.full((len(leaves), TREE.num_leaves), -9.0, dtype=np.float32)
+    scores_TL[np.arange(len(leaves)), leaves] = -0.05
+    return scores_TL - np.float32(0.5) * TREE.log_priors_L
+
+
+def is_silent(leaf: int) -> bool:
+    """Whether no word has it."""
+    return TOKENS[TREE.tokens_L[leaf]][0] in "<["
+
+
+@pytest.mark.parametrize(
+    ("phones", "words"),
+    [
+        ("- AY S IY DH AH - S IY T UW -", "i see the sea too"),
+        ("AY W EH N T T AH DH IY S IY", "i went to the sea"),
+        ("[noise] Y UW N OW N OW - - T UW W ER D Z DH", "you know no two words th-"),
+    ],
+)
+def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, words: str) -> None:
+    searches = open_searches(work, TREE)
+    scores_TL = say(phones)
+    graph_weights = DecodingParameters.of("graph", **WEIGHTS)
+    (found,) = searches((scores_TL, [graph_weights]))
+    assert " ".join(word.text for word in found.result.words) == words
+    for word in found.result.words:
+        assert word.confidence == pytest.approx(np.exp(-0.05), abs=1e-3)  # of posteriors, priors left out
+    posteriors_TL = scores_TL + np.float32(0.5) * TREE.log_priors_L
+    first = next(r for r, leaf in enumerate(posteriors_TL.argmax(axis=1)) if not is_silent(leaf))
+    assert found.result.words[0].begin_s == pytest.approx(0.03 * first)  # and no margin before it
+    rescore = DecodingParameters.of("rescore", graph_weights, **WEIGHTS, nnlm_weight=0.0)
+    method = searches.methods["rescore"]
+    (chosen,) = method.choose(method.search(scores_TL, method.first_pass(rescore)), [rescore])
+    assert " ".join(word.text for word in chosen) == words
+
+
+def test_a_graph_of_another_tree_is_refused(work: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"graph: made with another decision tree than model\.pt; run the stage gr"):
+        open_searches(work, make_tree(2))
+
+
+def test_a_graph_without_a_tree_is_refused(work: Path, tmp_path: Path) -> None:
+    command = [str(work / name) for name in ("lang", "lm/G.arpa")]
+    words = [*command, str(tmp_path / "graph"), "--set", HYBRID[0], "--set", HYBRID[1]]
+    with pytest.raises(AsrtoolError, match=r"frame-ce has a decision tree, and --targets is not given; name the fold"):
+        CliRunner().invoke(graph, words, catch_exceptions=False)

@@ -1,0 +1,115 @@
+"""The graph of a hybrid model against brute force: leaves in, words out, at the weight of the language model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+import pytest
+from test_decoding_graph import lowest_weight, sentences_of
+from toy_graph import WORDS, Labels, accept, write_toy
+
+from asrtool.decode.graph import GraphSearch
+from asrtool.lang.arpa import read_arpa
+from asrtool.lang.graph import build_graph
+from asrtool.lang.graph_file import load_graph
+from asrtool.models.leaf_topology import LeafTopology
+from asrtool.models.tree import Tree
+
+NUM_TOKENS = 4  # silence, x, y and z
+
+
+def make_tree() -> Tree:
+    """Leaves of x do not depend on what is before; first ones of y and z, and further ones of z, do."""
+    leaves_VV2 = np.zeros((NUM_TOKENS, NUM_TOKENS, 2), dtype=np.int32)
+    leaves_VV2[:, 1] = [1, 2]
+    leaves_VV2[:, 2, 0] = [3, 4, 3, 3]
+    leaves_VV2[:, 2, 1] = 5
+    leaves_VV2[:, 3, 0] = [6, 6, 6, 7]
+    leaves_VV2[:, 3, 1] = [8, 9, 9, 8]
+    return Tree(leaves_VV2, np.arange(1, 11))
+
+
+TREE = make_tree()
+
+
+def tokens_of(leaves: Sequence[int]) -> Labels | None:
+    """The tokens, as labels of the tokenizer's table, that a sequence of leaves says; None where none do."""
+    tokens: list[int] = []
+    left = before = 0  # the left context of the token that is said, and that token
+    for leaf in leaves:
+        firsts = [token for token in range(1, NUM_TOKENS) if TREE.leaves_VV2[before, token, 0] == leaf]
+        if leaf == 0:
+            before = 0
+        elif firsts:
+            left, before = before, firsts[0]
+            tokens.append(before + 1)
+        elif before == 0 or TREE.leaves_VV2[left, before, 1] != leaf:
+            return None
+    return tuple(tokens)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder)
+    build_graph(folder / "lang", folder / "G.arpa", folder / "graph", LeafTopology(TREE, 1.0).transducer)
+    return folder
+
+
+def test_h_reads_exactly_the_leaves_of_tokens_each_in_one_way() -> None:
+    graph = kaldifst.compile(LeafTopology(TREE, 1.0).transducer([1, 2, 3]), acceptor=False)
+    num_accepted = 0
+    for length in range(5):
+        for leaves in itertools.product(range(10), repeat=length):
+            tokens = tokens_of(leaves)
+            assert accept(graph, [leaf + 1 for leaf in leaves]) == ({} if tokens is None else {tokens: 0.0}), leaves
+            num_accepted += tokens is not None
+    assert 500 < num_accepted < 5000
+
+
+def weights_of_all(toy: Path, length: int) -> Iterator[tuple[Labels, dict[Labels, float]]]:
+    """Every sequence of leaves, and the words that it says with their weights."""
+    model = read_arpa(toy / "G.arpa")
+    weight = cache(lambda words: lowest_weight(model, words))
+    for leaves in itertools.product(range(10), repeat=length):
+        tokens = tokens_of(leaves)
+        sentences = [] if tokens is None else sentences_of(tokens)
+        yield leaves, {tuple(map(WORDS.index, words)): weight(words) for words in sentences}
+
+
+def test_the_graph_gives_the_words_of_leaves_at_the_weight_of_the_lm(toy: Path) -> None:
+    graph, num_accepted = load_graph(toy / "graph"), 0
+    for length in range(5):
+        for leaves, expected in weights_of_all(toy, length):
+            found = accept(graph, [leaf + 1 for leaf in leaves])
+            assert found == pytest.approx(expected, abs=1e-3), leaves
+            num_accepted += len(found)
+    assert num_accepted > 500
+
+
+@pytest.fixture(scope="module")
+def all_of_four(toy: Path) -> list[tuple[Labels, dict[Labels, float]]]:
+    return list(weights_of_all(toy, 4))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("lm_weight", [0.5, 2.0])
+def test_the_path_that_is_found_is_the_best_of_all(
+    toy: Path, all_of_four: list[tuple[Labels, dict[Labels, float]]], seed: int, lm_weight: float
+) -> None:
+    scores_TV = np.random.default_rng(seed).normal(scale=4.0, size=(4, 10)).astype(np.float32)
+
+    def cost(leaves: Sequence[int], weights: dict[Labels, float]) -> float:
+        acoustic = -sum(float(scores_TV[t, leaf]) for t, leaf in enumerate(leaves)) / lm_weight
+        return acoustic + min(weights.values())
+
+    costs = {leaves: cost(leaves, weights) for leaves, weights in all_of_four if weights}
+    path = GraphSearch(load_graph(toy / "graph"), 3000).search(scores_TV, lm_weight, 100.0)
+    assert path is not None
+    assert costs[tuple(path)] == pytest.approx(min(costs.values()), abs=1e-3)
+    assert [span[0] + 1 for span in LeafTopology(TREE, 1.0).spans(path, scores_TV)] == list(tokens_of(path) or ())

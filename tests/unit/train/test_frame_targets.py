@@ -1,0 +1,183 @@
+"""Training on frame targets: what the command aligns is what the model is trained on, by every strategy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learners import Learners
+from toy_task import TOY_CONFIG
+
+from asrtool import registry
+from asrtool.config import Config
+from asrtool.config_file import load_config
+from asrtool.corpus.alignment import Alignment
+from asrtool.corpus.index import read_index
+from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.settings import Decode
+from asrtool.decode.targets import find_segments, targets_run
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import load_model, save_model, tree_of
+from asrtool.models.settings import Tree as TreeSettings
+from asrtool.models.topology import load_topology
+from asrtool.models.tree import Tree
+from asrtool.train.average import average_checkpoints
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job, build_components
+
+HYBRID = "model.objective=frame-ce"
+STRATEGIES = [name for name in registry.names("strategy") if name not in ("single", "hogwild")]  # hogwild: one process
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def hybrid_config(toy_config: Path, *overrides: str) -> Config:
+    return load_config([toy_config], [HYBRID, *overrides])
+
+
+def test_every_utterance_is_aligned_by_its_own_scores(toy: Path, targets: Path, aligner: Path) -> None:
+    model, info = load_model(aligner)
+    tokenizer, topology = Tokenizer.load(toy / "tokenizer"), load_topology(load_config([]).model.objective)
+    for name, step in (("train", 5), ("dev", 1)):
+        reader = FeatureReader(toy / "features" / name, info["features"]["cmvn"])
+        alignment = Alignment(targets / name)
+        for i in range(0, len(reader.index), step):
+            feats_TF = torch.tensor(reader.read(i))
+            with torch.no_grad():
+                scores_TV = model(feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy()
+            tokens = tokenizer.encode(reader.index[i].text)
+            spans = topology.spans(topology.align(scores_TV, tokens), scores_TV)
+            expected = find_segments(spans, len(scores_TV), 5) * [1, 2]  # 0.1 s, and frames a row
+            assert [token for token in expected[:, 0] if token] == tokens
+            np.testing.assert_array_equal(alignment.segments(i), expected)
+
+
+def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, toy_config: Path, targets: Path) -> None:
+    components = build_components(toy / "features", toy / "tokenizer", hybrid_config(toy_config), targets=targets)
+    tree, alignment = Tree.load(targets), Alignment(targets / "train")
+    position = {utterance.id: i for i, utterance in enumerate(read_index(toy / "features" / "train"))}
+    counts_L = np.zeros(tree.num_leaves, dtype=np.int64)
+    source = components.train_set
+    for planned in source.plan(0, 0, {}):
+        batch = source.read(planned)
+        rows = components.model.encoder.output_lens(torch.from_numpy(batch.input_lens_N))
+        assert batch.target_lens_N.tolist() == rows.tolist()
+        assert batch.normaliser == int(rows.sum())
+        for n, name in enumerate(batch.ids):
+            leaves = batch.targets_NU[n, : int(rows[n])].numpy()
+            segments_S2 = alignment.segments(position[name])
+            np.testing.assert_array_equal(leaves, tree.targets(segments_S2, int(rows[n]), 2))
+            counts_L += np.bincount(leaves, minlength=tree.num_leaves)
+    np.testing.assert_array_equal(counts_L, tree.counts_L)
+
+
+def test_utterances_without_an_alignment_are_left_out(
+    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "targets"
+    shutil.copytree(targets, copy)
+    places_N2 = np.load(copy / "train" / "places.npy")
+    num_left_out = int(places_N2[3, 1])
+    places_N2[3, 1] = 0
+    np.save(copy / "train" / "places.npy", places_N2)
+    segments = np.fromfile(copy / "train" / "segments.bin", np.uint32)
+    segments[: -2 * num_left_out].tofile(copy / "train" / "segments.bin")
+    components = build_components(toy / "features", toy / "tokenizer", hybrid_config(toy_config), targets=copy)
+    assert components.train_set.describe()["num_dropped"] == 1
+    assert 3 not in components.train_set.columns.positions  # type: ignore[attr-defined]
+
+
+def train_aligned(toy: Path, targets: Path, config: Path, out: Path, *overrides: str) -> list[float]:
+    """Be one of the learners, if there are several; the losses on dev."""
+    settings = hybrid_config(config, *overrides)
+    train_job(acoustic_job(toy / "features", toy / "tokenizer", out, settings, targets=targets))
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line["loss"] for line in lines if line["kind"] == "dev"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_it_is_learned_by_every_strategy(
+    learners: Learners, toy: Path, targets: Path, tmp_path: Path, strategy: str
+) -> None:
+    config = tmp_path / "toy.toml"
+    config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))
+    overrides = (f"distributed.strategy={strategy}", "distributed.h-adpsgd.node_size=1")
+    losses = learners.run(train_aligned, toy, targets, config, tmp_path / "train", *overrides)[0]
+    num_leaves = Tree.load(targets).num_leaves
+    assert len(losses) == 2
+    assert losses[-1] < np.log(num_leaves)  # better than knowing nothing
+
+
+def test_a_trained_model_aligns_anew(toy: Path, targets: Path, toy_config: Path, tmp_path: Path) -> None:
+    train_aligned(toy, targets, toy_config, tmp_path / "train")
+    average_checkpoints(tmp_path / "train", tmp_path / "model.pt", "last", 2)
+    tree = tree_of(load_model(tmp_path / "model.pt")[1])
+    assert tree is not None
+    assert (tree.leaves_VV2 == Tree.load(targets).leaves_VV2).all()
+    tokenizer = toy / "tokenizer"
+    settings = TreeSettings(num_leaves=120, min_count=5)
+    targets_run(tmp_path / "model.pt", toy / "features", tokenizer, tmp_path / "again", Decode(num_jobs=1), settings)
+    alignment = Alignment(tmp_path / "again" / "train")
+    for i, utterance in enumerate(read_index(toy / "features" / "train")):
+        tokens = [token for token, _ in alignment.segments(i).tolist() if token]
+        assert tokens == Tokenizer.load(tokenizer).encode(utterance.text)
+
+
+def test_a_model_of_another_tree_gives_its_encoder_alone(
+    toy: Path, toy_config: Path, targets: Path, aligner: Path, tmp_path: Path
+) -> None:
+    data = (toy / "features", toy / "tokenizer")
+    trained = build_components(*data, hybrid_config(toy_config), targets=targets)
+    save_model(tmp_path / "model.pt", trained.model, trained.info)
+    targets_run(aligner, *data, tmp_path / "few", Decode(num_jobs=1), TreeSettings(num_leaves=82, min_count=5))
+    torch.manual_seed(5)
+    for folder, is_kept in ((targets, True), (tmp_path / "few", False)):
+        config = hybrid_config(toy_config, f"train.init_model={tmp_path / 'model.pt'}")
+        found = build_components(*data, config, targets=folder).model.state_dict()
+        for name, weight in trained.model.state_dict().items():
+            same = weight.shape == found[name].shape and torch.equal(weight, found[name])
+            assert same == (is_kept or name.startswith("encoder.")), name
+
+
+def test_targets_of_other_features_or_none_are_refused(
+    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
+) -> None:
+    config = hybrid_config(toy_config)
+
+    def job(folder: Path | None) -> None:
+        acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", config, targets=folder).build(1)
+
+    with pytest.raises(AsrtoolError, match=r"frame-ce is trained on frame targets, and --targets is not given; name"):
+        job(None)
+    with pytest.raises(AsrtoolError, match=r"run `asrtool targets` first|run the stage that makes it first"):
+        job(tmp_path / "nothing")
+    copy = tmp_path / "targets"
+    shutil.copytree(targets, copy)
+    about = json.loads((copy / "targets.json").read_text())
+    about["dev"]["index"] = "0"
+    (copy / "targets.json").write_text(json.dumps(about))
+    with pytest.raises(AsrtoolError, match=r"not made of the utterances of the set dev as they are now"):
+        job(copy)
+
+
+def test_none_of_a_set_that_can_be_aligned_is_an_error(toy: Path, aligner: Path, tmp_path: Path) -> None:
+    features = tmp_path / "features"
+    shutil.copytree(toy / "features", features)
+    index = features / "train" / "index.jsonl"
+    long = [{**json.loads(line), "text": "a b c d " * 30} for line in index.read_text().splitlines()]
+    index.write_text("".join(json.dumps(line) + "\n" for line in long))
+    message = r"train: none of 24 utterances can be aligned, .*: \d+ rows, \d+ needed; look whether texts belong"
+    with pytest.raises(AsrtoolError, match=message):
+        targets_run(aligner, features, toy / "tokenizer", tmp_path / "out", Decode(num_jobs=1), TreeSettings())
+    assert not (tmp_path / "out").exists()
