@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 
 import kaldifst
+import numpy as np
 
 from asrtool.lang.arpa import write_arpa
 from asrtool.lang.kneser_ney import estimate
 from asrtool.lang.lexicon import build_lang
 from asrtool.lang.text import read_symbols
 from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.models.tree import Tree
 
 TOKENS = ["<eps>", "<blk>", "x", "y", "z", "#0", "#1", "#2"]
 # A pronunciation that begins another, two words with one, one word with two, one token twice in a row.
@@ -35,6 +37,17 @@ def write_toy(folder: Path) -> None:
     )
     (folder / "text").write_text("\n".join(SENTENCES) + "\n")
     write_arpa(folder / "G.arpa", estimate([folder / "text"], WORDS, 3, (1,)))
+
+
+def make_toy_tree() -> Tree:
+    """Leaves of x do not depend on what is before; first ones of y and z, and further ones of z, do."""
+    leaves_VV2 = np.zeros((4, 4, 2), dtype=np.int32)
+    leaves_VV2[:, 1] = [1, 2]
+    leaves_VV2[:, 2, 0] = [3, 4, 3, 3]
+    leaves_VV2[:, 2, 1] = 5
+    leaves_VV2[:, 3, 0] = [6, 6, 6, 7]
+    leaves_VV2[:, 3, 1] = [8, 9, 9, 8]
+    return Tree(leaves_VV2, np.arange(1, 11))
 
 
 def write_language(folder: Path) -> None:

@@ -7,21 +7,24 @@ import random
 from pathlib import Path
 
 import pytest
-from toy_graph import accept, arcs_of, make_sentences, write_language, write_toy
+from toy_graph import accept, arcs_of, make_sentences, make_toy_tree, write_language, write_toy
 
 from asrtool.lang.graph import build_graph
 from asrtool.lang.graph_file import load_graph
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.ctc_topology import CtcTopology
+from asrtool.models.leaf_topology import LeafTopology
+from asrtool.models.topology import Topology
 
 pytest.importorskip("k2.fsa", reason="k2 is not installed; make test-k2 makes an environment that has it")
 
 BACKENDS = ("kaldifst", "k2")
 
 
-def build_both(folder: Path) -> Path:
+def build_both(folder: Path, topology: Topology | None = None) -> Path:
+    transducer = (topology or CtcTopology()).transducer
     for backend in BACKENDS:
-        build_graph(folder / "lang", folder / "G.arpa", folder / backend, CtcTopology().transducer, backend)
+        build_graph(folder / "lang", folder / "G.arpa", folder / backend, transducer, backend)
     return folder
 
 
@@ -51,6 +54,17 @@ def test_every_short_frame_sequence_has_the_same_best_words_and_weight_in_both_g
                 assert min(found.values()) == pytest.approx(min(expected.values()), abs=1e-4), labels
             num_accepted += len(found)
     assert num_accepted > 500
+
+
+def test_the_graphs_of_a_hybrid_model_have_the_same_best_weights(tmp_path: Path) -> None:
+    write_toy(tmp_path)
+    theirs, ours = (load_graph(build_both(tmp_path, LeafTopology(make_toy_tree(), 1.0)) / name) for name in BACKENDS)
+    num_accepted = 0
+    for leaves in itertools.product(range(1, 11), repeat=3):
+        expected, found = accept(theirs, leaves), accept(ours, leaves)
+        assert min(found.values(), default=0) == pytest.approx(min(expected.values(), default=0), abs=1e-4), leaves
+        num_accepted += bool(found)
+    assert num_accepted == 50
 
 
 def test_both_graphs_accept_random_sentences_with_equal_weights(language: Path) -> None:

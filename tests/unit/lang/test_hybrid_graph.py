@@ -11,30 +11,18 @@ import kaldifst
 import numpy as np
 import pytest
 from test_decoding_graph import lowest_weight, sentences_of
-from toy_graph import WORDS, Labels, accept, write_toy
+from toy_graph import WORDS, Labels, accept, make_toy_tree, write_toy
 
 from asrtool.decode.graph import GraphSearch
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.graph import build_graph
 from asrtool.lang.graph_file import load_graph
 from asrtool.models.leaf_topology import LeafTopology
-from asrtool.models.tree import Tree
 
 NUM_TOKENS = 4  # silence, x, y and z
 
 
-def make_tree() -> Tree:
-    """Leaves of x do not depend on what is before; first ones of y and z, and further ones of z, do."""
-    leaves_VV2 = np.zeros((NUM_TOKENS, NUM_TOKENS, 2), dtype=np.int32)
-    leaves_VV2[:, 1] = [1, 2]
-    leaves_VV2[:, 2, 0] = [3, 4, 3, 3]
-    leaves_VV2[:, 2, 1] = 5
-    leaves_VV2[:, 3, 0] = [6, 6, 6, 7]
-    leaves_VV2[:, 3, 1] = [8, 9, 9, 8]
-    return Tree(leaves_VV2, np.arange(1, 11))
-
-
-TREE = make_tree()
+TREE = make_toy_tree()
 
 
 def tokens_of(leaves: Sequence[int]) -> Labels | None:
