@@ -126,8 +126,10 @@ class FrameCe:
 
     aligner: str = named("objective", "ctc")  # objective of the model that makes the first alignment
     prior_scale: float = 0.5  # of the log priors that are taken off the log posteriors
+    piece_frames: int = 0  # that utterances are cut to in training, as the papers' 21; 0 leaves them whole
 
     def __post_init__(self) -> None:
+        between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
         between("model.frame-ce.prior_scale", self.prior_scale, 0, 2)
 
     def check(self, config: Config) -> None:

@@ -1,14 +1,22 @@
-"""Leaves of a decision tree, row by row, as targets of the utterances of a set."""
+"""Leaves of a decision tree, row by row, as targets of the utterances of a set.
+
+Letters in names: N utterances, P pieces of them, T frames, F features of a frame, U targets.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from asrtool.corpus.alignment import Alignment
+from asrtool.corpus.batches import zeros_NTF
+from asrtool.errors import AsrtoolError
 from asrtool.models.tree import Tree
+from asrtool.train.batch import TrainingBatch, pinned_NTF
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,7 @@ class FrameTargets:
     alignment: Alignment
     tree: Tree
     subsampling: int
+    piece_frames: int = 0  # that utterances are cut to; 0 leaves them whole
 
     def lacks(self, position: int) -> bool:
         """Whether the utterance at `position` in the index has none."""
@@ -28,6 +37,32 @@ class FrameTargets:
         num_rows = -(-num_frames // self.subsampling)
         return self.tree.targets(self.alignment.segments(position), num_rows, self.subsampling)
 
+    def cut(self, batch: TrainingBatch) -> TrainingBatch:
+        """`batch` with its utterances in pieces of `piece_frames`, the last of each shorter; the same rows in all.
+
+        A piece is trained on as an utterance: no state of an LSTM comes from the one before.
+        """
+        length, rows = self.piece_frames, self.piece_frames // self.subsampling
+        utterances = [(n, at) for n, num in enumerate(batch.input_lens_N.tolist()) for at in range(0, num, length)]
+        zeros = pinned_NTF if torch.cuda.is_available() else zeros_NTF
+        inputs_PTF = zeros((len(utterances), length, batch.inputs_NT.shape[2]))
+        targets_PU = torch.zeros((len(utterances), rows), dtype=torch.int64)
+        for p, (n, at) in enumerate(utterances):
+            frames_TF, targets_U = batch.inputs_NT[n, at : at + length], batch.targets_NU[n, at // self.subsampling :]
+            inputs_PTF[p, : len(frames_TF)] = frames_TF
+            targets_PU[p, : len(targets_U)] = targets_U[:rows]
+        of_piece, at_P = np.array(utterances).T
+        input_lens_P = np.minimum(batch.input_lens_N[of_piece] - at_P, length)
+        return dataclasses.replace(
+            batch,
+            ids=[batch.ids[n] for n in of_piece],
+            texts=[batch.texts[n] for n in of_piece],
+            inputs_NT=inputs_PTF,
+            input_lens_N=input_lens_P,
+            targets_NU=targets_PU,
+            target_lens_N=torch.from_numpy(-(-input_lens_P // self.subsampling)),
+        )
+
 
 @dataclass(frozen=True)
 class TargetsFolder:
@@ -35,7 +70,11 @@ class TargetsFolder:
 
     path: Path
     tree: Tree
+    piece_frames: int = 0  # as FrameTargets
 
     def of_set(self, name: str, subsampling: int) -> FrameTargets:
-        """Those of the set `name`; AsrtoolError where they are missing or broken."""
-        return FrameTargets(Alignment(self.path / name), self.tree, subsampling)
+        """Those of the set `name`; AsrtoolError where they are missing or broken, and pieces are no whole rows."""
+        if self.piece_frames % subsampling:
+            what = f"model.frame-ce.piece_frames is {self.piece_frames}, but a row is {subsampling} frames"
+            raise AsrtoolError(what, "set it to a multiple")
+        return FrameTargets(Alignment(self.path / name), self.tree, subsampling, self.piece_frames)

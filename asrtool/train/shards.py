@@ -80,7 +80,7 @@ class Shards(BatchSource):
         positions: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
         loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
         targets = [torch.from_numpy(self._targets(row)) for row in batch.content]
-        return TrainingBatch(
+        whole = TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
             texts=[utterance.text for utterance in loaded.utterances],
             inputs_NT=loaded.feats_NTF,
@@ -89,6 +89,7 @@ class Shards(BatchSource):
             target_lens_N=torch.tensor([len(numbers) for numbers in targets]),
             normaliser=batch.normaliser,
         )
+        return self.frame_targets.cut(whole) if self.frame_targets and self.frame_targets.piece_frames else whole
 
     def close(self) -> None:
         if self.decoders:

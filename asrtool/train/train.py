@@ -151,7 +151,7 @@ def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | Non
     if targets is None:
         what = f"model.objective = {objective.name} is trained on frame targets, and --targets is not given"
         raise AsrtoolError(what, "name the folder that `asrtool targets` wrote")
-    return TargetsFolder(targets, Tree.load(targets))
+    return TargetsFolder(targets, Tree.load(targets), getattr(objective.settings, "piece_frames", 0))
 
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:
@@ -161,6 +161,7 @@ def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[Batch
     from asrtool.train.source import build_source
 
     train_set = build_source(source, context)
-    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0)
+    whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as what is decoded
+    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0, targets=whole)
     own_dev = train_set.open_dev(dev_context)
     return train_set, own_dev or Shards(dataclasses.replace(dev_context, settings=ShardsSettings()))

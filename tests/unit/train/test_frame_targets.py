@@ -32,7 +32,7 @@ from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 
 HYBRID = "model.objective=frame-ce"
-STRATEGIES = [name for name in registry.names("strategy") if name not in ("single", "hogwild")]  # hogwild: one process
+STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,35 @@ def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, t
             np.testing.assert_array_equal(leaves, tree.targets(segments_S2, int(rows[n]), 2))
             counts_L += np.bincount(leaves, minlength=tree.num_leaves)
     np.testing.assert_array_equal(counts_L, tree.counts_L)
+
+
+def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(
+    toy: Path, toy_config: Path, targets: Path
+) -> None:
+    data = (toy / "features", toy / "tokenizer")
+    whole, cut = (
+        build_components(*data, hybrid_config(toy_config, f"model.frame-ce.piece_frames={num}"), targets=targets)
+        for num in (0, 6)
+    )
+    for planned, of_pieces in zip(whole.train_set.plan(0, 0, {}), cut.train_set.plan(0, 0, {}), strict=True):
+        batch, pieces = whole.train_set.read(planned), cut.train_set.read(of_pieces)
+        assert pieces.inputs_NT.shape[1:] == (6, batch.inputs_NT.shape[2])
+        assert pieces.normaliser == batch.normaliser == int(pieces.target_lens_N.sum())
+        assert pieces.frames == batch.frames
+        for n, name in enumerate(batch.ids):
+            own = [p for p, of in enumerate(pieces.ids) if of == name]
+            num_frames, num_rows = int(batch.input_lens_N[n]), int(batch.target_lens_N[n])
+            assert [int(pieces.input_lens_N[p]) for p in own[:-1]] == [6] * (len(own) - 1)
+            frames_TF = np.concatenate([pieces.inputs_NT[p, : pieces.input_lens_N[p]] for p in own])
+            np.testing.assert_array_equal(frames_TF, batch.inputs_NT[n, :num_frames])
+            leaves = torch.cat([pieces.targets_NU[p, : int(pieces.target_lens_N[p])] for p in own])
+            assert torch.equal(leaves, batch.targets_NU[n, :num_rows])
+        rows = cut.model.encoder.output_lens(torch.from_numpy(pieces.input_lens_N))
+        assert torch.equal(rows, pieces.target_lens_N)
+    dev = next(iter(cut.dev_set.load(cut.dev_set.plan_eval())))
+    assert dev.inputs_NT.shape[1] > 6  # whole, as what is decoded
+    with pytest.raises(AsrtoolError, match=r"piece_frames is 7, but a row is 2 frames; set it to a mul"):
+        build_components(*data, hybrid_config(toy_config, "model.frame-ce.piece_frames=7"), targets=targets)
 
 
 def test_utterances_without_an_alignment_are_left_out(
