@@ -1618,6 +1618,8 @@ PATCHES = (
         "preemph_coeff=0.0,",
         "preemph_coeff=0.97,",
         ("tests/unit/corpus/test_spectrogram.py",),
+    ),
+    Patch(
         "tree-splits-off-what-is-too-small",
         "asrtool/models/tree_growing.py",
         "gain_Q = np.where(enough_Q, gain_Q, 0.0)",
