@@ -14,7 +14,7 @@ from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.decode.forward import AcousticModel, Scored, compute_scores, torch_threads
 from asrtool.decode.method import SearchMethod, SearchResult
-from asrtool.decode.parallel import num_cores, process_pool
+from asrtool.decode.parallel import cores_left, num_cores, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word
@@ -107,6 +107,5 @@ def start_decoder(acoustic: AcousticModel, methods: Mapping[str, SearchMethod], 
     """Start the processes of the `methods`, which are open, and give torch the cores that they leave."""
     max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
     num_jobs = settings.num_jobs or num_cores()
-    num_threads = num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)
-    with process_pool(Searches(methods), num_jobs) as search_map, torch_threads(num_threads):
+    with process_pool(Searches(methods), num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
         yield Decoder(acoustic, methods, max_frames, search_map)

@@ -26,6 +26,11 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cores_left(num_jobs: int) -> int:
+    """Cores that `num_jobs` processes leave for the threads of this one, at least one; all where it does their work."""
+    return num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)
+
+
 @contextlib.contextmanager
 def process_pool(function: Callable[[Any], Any], num_jobs: int) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     """Yield a lazy, ordered map of `function` over items, in `num_jobs` processes; in this process for one.

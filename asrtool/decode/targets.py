@@ -27,8 +27,9 @@ from asrtool.decode.forward import (
     compute_scores,
     load_acoustic_model,
     open_features,
+    torch_threads,
 )
-from asrtool.decode.parallel import num_cores, process_pool
+from asrtool.decode.parallel import cores_left, num_cores, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
@@ -132,8 +133,10 @@ def _align_set(
     subsampling = int(acoustic.model.encoder.subsampling)
     segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)
     dropped: list[str] = []
+    num_jobs = settings.num_jobs or num_cores()
     with (
-        process_pool(segmenter, settings.num_jobs or num_cores()) as align_map,
+        process_pool(segmenter, num_jobs) as align_map,
+        torch_threads(cores_left(num_jobs)),
         AlignmentWriter(out, len(index)) as writer,
     ):
         for found in progress(align_map(items()), f"align {directory.name}", len(index), "utterance"):
