@@ -21,7 +21,6 @@ from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.optimizer import build_optimizer
 from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.settings import Optimisation
-from asrtool.train.straggler import InjectionOptions
 
 
 def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precision:
@@ -37,11 +36,11 @@ def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precis
     return precision
 
 
-def make_task(model: AcousticModel, precision: Precision, injection: InjectionOptions) -> Task | EmulatedCompute:
+def make_task(job: Job, model: AcousticModel, precision: Precision) -> Task | EmulatedCompute:
     """The model with its loss, or what takes as long as it is to take."""
-    if injection.compute_ms is None:
-        return Task(model, precision)
-    return EmulatedCompute(model, injection.compute_ms)
+    if job.injection.compute_ms is None:
+        return Task(model, precision, job.optimisation.weight_noise)
+    return EmulatedCompute(model, job.injection.compute_ms)
 
 
 def make_strategy(

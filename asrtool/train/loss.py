@@ -12,9 +12,15 @@ from torch import Tensor, nn
 
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel, Loss
+from asrtool.models.torch_file import IS_TORCH_1
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.precision import Precision
 from asrtool.train.source import DevSet, Planned
+
+if IS_TORCH_1:
+    from torch.nn.utils.stateless import functional_call
+else:
+    from torch.func import functional_call  # type: ignore[assignment]
 
 EMULATED_GRADIENT = 1e-3  # of every weight
 
@@ -50,18 +56,35 @@ def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision)
 
 
 class Task(nn.Module):
-    """A model with its loss: what strategies train. Parameters are those of `model`."""
+    """A model with its loss: what strategies train. Parameters are those of `model`.
 
-    def __init__(self, model: AcousticModel, precision: Precision) -> None:
+    With `weight_noise` a batch is computed with Gaussian noise of that standard deviation added to each weight that is
+    trained (after Graves, 2011), and its gradients are those there. The weights themselves stay as they are, since
+    others may read them meanwhile.
+    """
+
+    def __init__(self, model: AcousticModel, precision: Precision, weight_noise: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.precision = precision
+        self.weight_noise = weight_noise
         self.figures: Mapping[str, float] = {}  # of the last batch
 
-    def forward(self, batch: TrainingBatch | None) -> Tensor:
-        """The loss of a batch, in nats, summed over its utterances; for None a zero that touches every parameter."""
+    def forward(self, batch: TrainingBatch | None, has_noise: bool = False) -> Tensor:
+        """The loss of a batch, in nats, summed over its utterances; for None a zero that touches every parameter.
+
+        Whether the weights `has_noise` is for calls by itself.
+        """
         if batch is None:
             return zero_loss(self.model)
+        if self.weight_noise and not has_noise:
+            noisy = {
+                name: weight + self.weight_noise * torch.randn_like(weight)
+                for name, weight in self.named_parameters()
+                if weight.requires_grad
+            }
+            loss_of_noisy: Tensor = functional_call(self, noisy, (batch, True))
+            return loss_of_noisy
         loss = batch_loss(self.model, batch, self.precision)
         self.figures = loss.figures
         return loss.total

@@ -46,6 +46,7 @@ class Optimisation:
     peak_lr: float = 0.002  # highest learning rate
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
     clip_norm: float = 5.0  # gradient norm
+    weight_noise: float = 0.0  # standard deviation of what is added to the weights that a batch is computed with
     precision: str = "auto"  # of matrix products: fp32, bf16, fp16, or auto: bf16 where CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
     log_every_steps: int = 10  # steps from one line of metrics to the next
@@ -59,6 +60,7 @@ class Optimisation:
         positive(self.section, self, "peak_lr", "clip_norm")
         at_least(1, self.section, self, "num_epochs", "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")
+        at_least(0, self.section, self, "weight_noise")
 
 
 @dataclass(frozen=True)

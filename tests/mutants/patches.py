@@ -1656,4 +1656,18 @@ PATCHES = (
             "tests/unit/train/test_frame_targets.py::test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order",
         ),
     ),
+    Patch(
+        "noise-on-frozen-weights",
+        "asrtool/train/loss.py",
+        "                if weight.requires_grad\n",
+        "",
+        ("tests/unit/train/test_weight_noise.py",),
+    ),
+    Patch(
+        "noise-without-its-deviation",
+        "asrtool/train/loss.py",
+        "weight + self.weight_noise * torch.randn_like(weight)",
+        "weight + torch.randn_like(weight)",
+        ("tests/unit/train/test_weight_noise.py",),
+    ),
 )

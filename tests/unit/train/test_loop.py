@@ -190,6 +190,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "frame-ce": ("model.objective=frame-ce", "decode.methods=graph"),
     "lamb": ("train.optimizer=lamb",),
     "pieces": ("train.max_batch_s=0.7",),
+    "noise": ("train.weight_noise=0.05", "model.lstm.weight_drop=0.3"),
     "fp16": ("train.precision=fp16",),
 }
 
