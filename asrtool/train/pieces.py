@@ -100,9 +100,9 @@ class Pieces:
         longest, was_probe = int(batch.input_lens_N.max()), self.probes and frames > self.largest
         if not was_probe or frames <= longest:
             what = f"{frames * self.frame_ms / 1000:g} s of speech, padding included, do not fit memory"
-            least = max(longest, frames // 2) * self.frame_ms / 1000
-            hint = f"resume with --set train.max_batch_s={least:g}, or train a smaller model"
-            raise AsrtoolError(what, hint) from error
+            setting = f"resume with --set train.max_batch_s={max(longest, frames // 2) * self.frame_ms / 1000:g}"
+            way = setting if frames > longest else "leave long utterances out with --set data.max_duration_s"
+            raise AsrtoolError(what, f"{way}, or train a smaller model") from error
         strategy.optimizer.zero_grad(set_to_none=True)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()

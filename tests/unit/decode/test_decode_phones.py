@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from phone_language import write_phone_language
 
 from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
@@ -16,12 +17,8 @@ from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import write_arpa
 from asrtool.lang.graph import build_graph
-from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.lexicon import build_lang
-from asrtool.lang.phones import TOKENS, write_phones
-from asrtool.lang.text import read_symbols
+from asrtool.lang.phones import TOKENS
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import Choice
 
@@ -32,12 +29,7 @@ WEIGHTS = DecodingParameters.of("graph", lm_weight=0.5, word_penalty=0.0, beam=1
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
-    sentences = work / "sentences.txt"
-    sentences.write_text("\n".join(SENTENCES) + "\n")
-    write_phones(sentences, work / "tokenizer")
-    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
-    words = read_symbols(work / "lang" / "words.txt", "lang")
-    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=3, min_counts=(1,)))
+    write_phone_language(work, SENTENCES)
     build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
     return work
 

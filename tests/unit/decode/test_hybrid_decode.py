@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from phone_language import write_phone_language
 
 from asrtool.cli.graph import graph
 from asrtool.config import Config, Decode
@@ -19,11 +20,7 @@ from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import write_arpa
-from asrtool.lang.kneser_ney import estimate
-from asrtool.lang.lexicon import build_lang
-from asrtool.lang.phones import TOKENS, write_phones
-from asrtool.lang.text import read_symbols
+from asrtool.lang.phones import TOKENS
 from asrtool.models.acoustic import tree_to_info
 from asrtool.models.tree import Tree
 from asrtool.settings import Choice
@@ -48,12 +45,7 @@ TREE = make_tree(1)
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
-    sentences = work / "sentences.txt"
-    sentences.write_text("\n".join(SENTENCES) + "\n")
-    write_phones(sentences, work / "tokenizer")
-    build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
-    words = read_symbols(work / "lang" / "words.txt", "lang")
-    write_arpa(work / "lm" / "G.arpa", estimate([sentences], words, order=3, min_counts=(1,)))
+    write_phone_language(work, SENTENCES)
     TREE.save(work)
     paths = [str(work / name) for name in ("lang", "lm/G.arpa", "graph")]
     command = [*paths, "--targets", str(work), "--set", HYBRID[0], "--set", HYBRID[1]]

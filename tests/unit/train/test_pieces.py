@@ -201,5 +201,7 @@ def test_without_a_probe_the_advice_leads_to_a_training_that_ends(run_here, tmp_
 
 
 def test_an_utterance_that_alone_does_not_fit_ends_the_training(run_here) -> None:
-    with patch("test_pieces.LIMIT", 10), pytest.raises(AsrtoolError, match="do not fit memory"):
+    with patch("test_pieces.LIMIT", 10), pytest.raises(AsrtoolError, match="do not fit memory") as error:
         run_here("limited, probing")
+    assert "max_batch_s" not in str(error.value.hint)  # no smaller batch would help
+    assert "data.max_duration_s" in str(error.value.hint)
