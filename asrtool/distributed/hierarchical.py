@@ -101,6 +101,7 @@ class SuperLearner(LocalReplica):
     """A learner of a node. Of what all of a node have, each saves its slice, and the first one the optimizer."""
 
     mixing: Sliced
+    same_weights = True
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from asrtool.distributed.ema import Ema
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.update import NamedParameters, Update, trained_parameters
@@ -85,6 +86,8 @@ class Strategy(ABC):
     asynchronous: bool = False  # whether a learner takes its snapshots without waiting for others; it then has:
     flat: FlatWeights  # of the weights that snapshots have values of
     mean_S: Tensor | None = None  # a sample of the mean of all learners when they last synchronised
+    same_weights: bool = False  # whether the learners of one `keeper` have the same weights after each step
+    ema: Ema | None = None  # of this learner's weights, where one is wanted
 
     def start(self) -> None:
         """Before the first step of this process, after `load_state`."""
@@ -117,8 +120,11 @@ class Strategy(ABC):
         """
 
     def take_snapshot(self, cut: int) -> Snapshot:
-        """That of `snapshot`, with what the update needs beside it."""
+        """That of `snapshot`, with what the update needs beside it, and the average over time."""
         snapshot = self.snapshot(cut)
+        if self.ema:
+            snapshot.learner["ema"], of_weights = self.ema.state()
+            (snapshot.shared if self.same_weights else snapshot.learner)["ema_weights"] = of_weights
         if self.update.loss_scale:
             snapshot.recorded["loss_scale"] = self.update.loss_scale.state()
         return snapshot
@@ -127,6 +133,11 @@ class Strategy(ABC):
         """That of a snapshot, where both have one; also where there were other learners."""
         if self.update.loss_scale and "loss_scale" in learner:
             self.update.loss_scale.load_state(learner["loss_scale"])
+
+    def load_ema(self, learner: dict[str, Any], shared: dict[str, Any]) -> None:
+        """That of a snapshot, where both have one."""
+        if self.ema and "ema" in learner:
+            self.ema.load_state(learner["ema"], (learner | shared)["ema_weights"])
 
     def give_back(self, snapshot: Snapshot) -> None:
         """`values_P` of `snapshot` are not read any more."""

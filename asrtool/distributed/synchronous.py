@@ -22,6 +22,8 @@ from asrtool.errors import AsrtoolError
 class SynchronousStrategy(Strategy):
     """Weights that are the same at all learners, by averaged gradients, or because there is one learner."""
 
+    same_weights = True
+
     def __init__(self, context: StrategyContext, assignment_rule: AssignmentRule, task: nn.Module) -> None:
         self.assignment_rule = assignment_rule
         self.task = task

@@ -18,11 +18,21 @@ import torch
 from torch import Tensor
 
 from asrtool.distributed.buffers import average_statistics, counters
+from asrtool.distributed.ema import MeanOfEmas
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.strategy import ConsensusMetrics, Strategy
 from asrtool.models.acoustic import AcousticModel
 from asrtool.models.torch_file import map_torch
-from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, learner_path, load_checkpoint, to_keep
+from asrtool.train.checkpoint import (
+    Saved,
+    Span,
+    State,
+    checkpoint_path,
+    final_weights,
+    learner_path,
+    load_checkpoint,
+    to_keep,
+)
 from asrtool.train.checkpointer import POLL_S, Checkpointer
 from asrtool.train.ledger import Ledger
 from asrtool.train.loss import Sums
@@ -60,6 +70,8 @@ class Result:
 class Assembly:
     """What learner 0 makes of the parts, in a thread."""
 
+    ema: MeanOfEmas | None = None  # of the parts, where they have some
+
     def __init__(
         self,
         strategy: Strategy,
@@ -84,6 +96,7 @@ class Assembly:
         self.twin = copy.deepcopy(model)
         self.flat = FlatWeights(self.twin, strategy.flat.slices)
         self.mean_P = self.flat.weights_P.cpu()  # on the host the very same
+        self.ema = MeanOfEmas(strategy.ema) if strategy.ema else None
         self.before_S: Tensor | None = None  # a sample of the mean at the cut before
         self.size = checkpointer.world.size  # of the training as it began
         self.before: tuple[Sequence[int], int] = (self.world.live, 0)  # learners of that cut, and how many were lost
@@ -109,8 +122,8 @@ class Assembly:
         """Evaluate what another learner had not evaluated."""
         for step in list(self.unevaluated):
             content, state = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
-            self.twin.load_state_dict(content["weights"])
-            self._evaluate(state)
+            self.twin.load_state_dict(final_weights(content))
+            self._evaluate(state, self.twin)
 
     def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
         """Write the checkpoint of `cut` once all parts are there, and evaluate it where an epoch ends.
@@ -131,10 +144,12 @@ class Assembly:
         if cut.counts:
             self._keep(new)
         state = self._state(cut, dict(zip(ranks, parts, strict=True)), mark)
-        self.checkpointer.write_whole(self.twin.state_dict(), {**part, "mark": mark}, state, [*self.saved, new])
+        ema = self.ema.saved() if self.ema else None
+        whole = {**part, "mark": mark}
+        self.checkpointer.write_whole(self.twin.state_dict(), whole, state, [*self.saved, new], ema=ema)
         self.reports.report_learners(step, consensus)
         if cut.ends_epoch:
-            self._evaluate(state)
+            self._evaluate(state, self.ema.model if self.ema else self.twin)
 
     def _wait_for_parts(self, number: int) -> Sequence[int]:
         """The learners that have one, once their parts of a cut are there; none where training ends before.
@@ -180,6 +195,8 @@ class Assembly:
         self._count(parts)
         self.flat.weights_P.copy_(mean_P)
         average_statistics(self.twin, [part["learner"] for part in parts])
+        if self.ema:
+            self.ema.find(parts)
         mean_S = self.flat.sample(mean_P)
         return ConsensusMetrics(math.sqrt(square / norm_square), self._drift(mean_S, parts, ranks))
 
@@ -198,9 +215,10 @@ class Assembly:
 
     def _count(self, parts: Sequence[dict[str, Any]]) -> None:
         """Counters become the largest of any learner."""
-        of_all = zip(*(part["counters"] for part in parts), strict=True)
-        for counter, values in zip(counters(self.twin), of_all, strict=True):
-            counter.tensor.copy_(torch.tensor(values).amax(0))
+        of_all = list(zip(*(part["counters"] for part in parts), strict=True))
+        for model in (self.twin, self.ema.model) if self.ema else (self.twin,):
+            for counter, values in zip(counters(model), of_all, strict=True):
+                counter.tensor.copy_(torch.tensor(values).amax(0))
 
     def _state(self, cut: Cut, parts: Mapping[int, dict[str, Any]], mark: str) -> State:
         for rank, part in parts.items():
@@ -248,9 +266,9 @@ class Assembly:
             if members and members.joined.get(rank, 0) < cut:
                 self.trained[rank] = before.extended(self.out, rank, loss.record_bytes, last_step)
 
-    def _evaluate(self, state: State) -> None:
+    def _evaluate(self, state: State, model: AcousticModel) -> None:
         try:
-            losses = self.evaluate(self.twin)
+            losses = self.evaluate(model)
         except Stopped:  # it is evaluated when training resumes
             return
         self.unevaluated.remove(state.step)

@@ -12,7 +12,15 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import model_of, save_model
-from asrtool.train.checkpoint import Saved, State, best_first, checkpoint_path, load_checkpoint, load_newest
+from asrtool.train.checkpoint import (
+    Saved,
+    State,
+    best_first,
+    checkpoint_path,
+    final_weights,
+    load_checkpoint,
+    load_newest,
+)
 from asrtool.train.inputs import FINAL
 
 
@@ -54,10 +62,11 @@ def _mean(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[str, torch.Tensor
     counters: dict[str, torch.Tensor] = {}
     for path in paths:
         content, _ = load_checkpoint(path)
-        for name, weight in content["weights"].items():
+        weights = final_weights(content)
+        for name, weight in weights.items():
             if weight.is_floating_point():
                 total[name] = total.get(name, 0) + weight.double()
             elif path == max(paths):
                 counters[name] = weight
-    mean = {name: (value / len(paths)).to(content["weights"][name].dtype) for name, value in total.items()}
+    mean = {name: (value / len(paths)).to(weights[name].dtype) for name, value in total.items()}
     return content["info"], mean | counters

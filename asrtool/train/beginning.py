@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from asrtool.distributed.ema import Ema
 from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
@@ -64,6 +65,8 @@ def make_strategy(
     if job.distributed.survives and not strategy.asynchronous:
         hint = "leave out `survives` in its settings, or make it asynchronous"
         raise AsrtoolError(f"{what} says that its learners survive others, but they wait for each other", hint)
+    if settings.ema_decay:
+        strategy.ema = Ema(model, settings.ema_decay)
     return strategy
 
 
@@ -72,6 +75,8 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
 
     Where there were other learners, the optimizer of one of them, where it fits.
     """
+    if strategy.ema:
+        strategy.ema.load_saved(found["ema"])
     if found["part"] is None:
         logging.info("resuming after step %d, the last one", state.step)
         return
@@ -87,6 +92,7 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
         change = "without what each learner had of its own"
     else:
         strategy.load_state(learner, shared or {})
+        strategy.load_ema(learner, shared or {})
         logging.info("%s", where)
         return
     has_optimizer = shared is not None and strategy.load_optimizer(learner or {}, shared)

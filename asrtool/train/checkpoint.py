@@ -1,7 +1,8 @@
 """A checkpoint: everything a training needs to resume as if it had never stopped.
 
 `checkpoints/step-NNNNNNNN.pt` holds ``format``, ``info`` (as in a model file), ``weights`` (those that stand for all
-learners), ``state``, and ``part``: that of learner 0. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which
+learners), ``state``, and ``part``: that of learner 0; where there is a moving average of them over the steps, in
+``ema`` its ``weights`` and ``num_updates``. The part of learner R is in `step-NNNNNNNN.learner-R.pt`, which
 is there before the file that makes the checkpoint whole, and has the same ``mark``: one that is killed may leave files
 of learners beside an older file of that step. A part has ``learner`` (what the learner has of its own), ``keeper`` (the
 learner whose part has what both have), and ``shared`` where that is itself. The state of random generators is not among
@@ -93,9 +94,11 @@ def save_checkpoint(
     part: dict[str, Any] | None,
     state: State,
     before_it_is_there: Callable[[], None] = lambda: None,
+    ema: dict[str, Any] | None = None,
 ) -> None:
     """Write the checkpoint of `state.step`; the parts of the others are there once `before_it_is_there` returns."""
     content = {"format": FORMAT, "info": info, "weights": weights, "part": part, "state": dataclasses.asdict(state)}
+    content |= {"ema": ema} if ema else {}
     write_torch(checkpoint_path(directory, state.step), content, before_it_is_there)
 
 
@@ -122,6 +125,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], State]:
     if content["format"] != FORMAT:
         raise AsrtoolError(f"{path}: checkpoint of format {content['format']}, expected {FORMAT}", "train again")
     return content, state_of(content["state"])
+
+
+def final_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Of a checkpoint those that are evaluated, and that models are made of: the moving average where there is one."""
+    weights: dict[str, Tensor] = (content.get("ema") or content)["weights"]
+    return weights
 
 
 def state_of(fields: Mapping[str, Any]) -> State:

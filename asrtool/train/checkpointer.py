@@ -141,10 +141,11 @@ class Checkpointer:
         state.mark = f"{self.run}-{state.step}"
         part, memory = self.stage(strategy.take_snapshot(0), state.mark, {}) if has_parts else (None, [])
         if self.world.place == 0:
-            with strategy.consensus():
-                weights, more = self.staging.copy(model.state_dict())
+            with strategy.consensus(), strategy.ema.consensus() if strategy.ema else contextlib.nullcontext():
+                ema = strategy.ema.saved() if strategy.ema else None
+                (weights, ema), more = self.staging.copy((model.state_dict(), ema))
             saved = [*state.saved, new]
-            self.background.submit(self._write, weights, part, copy.deepcopy(state), saved, [memory, more])
+            self.background.submit(self._write, weights, part, copy.deepcopy(state), saved, [memory, more], ema)
         elif part:
             self.background.submit(self._write_part, state.step, part, memory, f"parts/{state.mark}")
 
@@ -181,11 +182,12 @@ class Checkpointer:
         state: State,
         kept: list[Saved],
         memories: list[Memory],
+        ema: dict[str, Any] | None,
     ) -> None:
         with contextlib.suppress(Incomplete):
             num_parts = self.world.size - 1 if part else 0
             announced = f"parts/{state.mark}"
-            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(announced, num_parts))
+            self.write_whole(weights, part, state, kept, lambda: self._wait_for_parts(announced, num_parts), ema)
         for memory in reversed(memories):
             self.staging.give_back(memory)
 
@@ -203,9 +205,10 @@ class Checkpointer:
         state: State,
         kept: list[Saved],
         before_it_is_there: Callable[[], None] = lambda: None,
+        ema: dict[str, Any] | None = None,
     ) -> None:
         """Write the file of learner 0, which makes the checkpoint whole, and remove all checkpoints but `kept`."""
-        save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there)
+        save_checkpoint(self.directory, self.info, weights, part, state, before_it_is_there, ema)
         remove_others(self.directory, kept)
 
     @property

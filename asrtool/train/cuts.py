@@ -24,7 +24,7 @@ from asrtool.files import locked
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.assembly import Cut
 from asrtool.train.batch import TrainingBatch
-from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, load_checkpoint, to_keep
+from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, final_weights, load_checkpoint, to_keep
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.inputs import TRAINING
@@ -259,6 +259,8 @@ class Cuts:
         reached.num_samples = reached.num_frames = reached.num_padded = 0
         reached.trained = []
         consensus = self.strategy.synchronise()
+        if self.strategy.ema:
+            self.strategy.ema.synchronise(self.world)
         if self.world.size > 1:
             self.reports.report_learners(place.step, consensus)
         if any(stops):
@@ -281,17 +283,24 @@ class Cuts:
         self._enter(behind, 0, ())
         self.state.unevaluated.append(self.state.step)
         self._keep(Saved(self.state.step, None))
-        with self.strategy.consensus():
-            losses = self.evaluation.together(self.model)
+        losses = self._evaluate()
         self.reports.lap_s()
         self._evaluated(losses, self.state)
+
+    def _evaluate(self) -> Sums:
+        """The losses of what stands for all learners. Raises Stopped for all alike."""
+        if ema := self.strategy.ema:
+            with ema.consensus():
+                return self.evaluation.together(ema.model)
+        with self.strategy.consensus():
+            return self.evaluation.together(self.model)
 
     def evaluate_what_is_left(self) -> None:
         """Checkpoints of ended epochs that were not evaluated when training ended."""
         left = list(self.state.unevaluated)
         for step in left:
             content, then = load_checkpoint(checkpoint_path(self.checkpointer.directory, step))
-            with with_weights(self.model, content["weights"]):
+            with with_weights(self.model, final_weights(content)):
                 losses = self.evaluation.together(self.model)
             self._evaluated(losses, then)
         if left:

@@ -46,5 +46,7 @@ def join(checkpointer: Checkpointer, strategy: Strategy, model: AcousticModel, c
     joined = world.members.join(world.store, world.rank, cut)
     if not (joined and joining.is_current(checkpointer.directory.parent, world.attempt)):
         raise Ended
+    if strategy.ema:
+        strategy.ema.restart()
     whose = "the last checkpoint" if neighbour is None else f"learner {neighbour}"
     logging.info("joined as learner %d, with the weights of %s and a new optimizer", world.rank, whose)

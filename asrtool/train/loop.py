@@ -274,6 +274,8 @@ class Training:
         )
         nats = begin_copy(computed.nats)
         grad_norm, cost = self.strategy.step()  # waits for the GPU
+        if self.strategy.ema:
+            self.strategy.ema.update()
 
         compute_s = self.clock.seconds((marked, self.clock.mark()))[0] - cost.comm_s - cost.wait_s
         self.straggler.note(compute_s)

@@ -64,7 +64,7 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config) ->
 def write_best(out: Path, state: State) -> dict[str, Any]:
     """Write the weights with the lowest loss on dev to `out`/model.pt; what train.json says of them."""
     from asrtool.models.neural_lm import save_neural_lm
-    from asrtool.train.checkpoint import best_first, checkpoint_path, load_checkpoint
+    from asrtool.train.checkpoint import best_first, checkpoint_path, final_weights, load_checkpoint
 
     best = best_first(state.saved)[0]
     assert best.dev_loss is not None
@@ -72,7 +72,7 @@ def write_best(out: Path, state: State) -> dict[str, Any]:
         found = f"{out}: {best.dev_loss:g} nats a word on dev, expected less than {MOST_NATS:.0f}"
         raise AsrtoolError(found, "lower nnlm.peak_lr")
     content, _ = load_checkpoint(checkpoint_path(out / "checkpoints", best.step))
-    save_neural_lm(out / MODEL, content["info"], content["weights"])
+    save_neural_lm(out / MODEL, content["info"], final_weights(content))
     return {"dev_perplexity": math.exp(best.dev_loss)}
 
 

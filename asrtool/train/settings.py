@@ -46,6 +46,7 @@ class Optimisation:
     peak_lr: float = 0.002  # highest learning rate
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
     clip_norm: float = 5.0  # gradient norm
+    ema_decay: float = 0.0  # a step, of the moving average of the weights, which then is evaluated and kept; 0: none
     weight_noise: float = 0.0  # standard deviation of what is added to the weights that a batch is computed with
     precision: str = "auto"  # of matrix products: fp32, bf16, fp16, or auto: bf16 where CPU or GPU has it, else fp32
     num_threads: int = 0  # torch threads; 0 leaves torch's choice
@@ -61,6 +62,7 @@ class Optimisation:
         at_least(1, self.section, self, "num_epochs", "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")
         at_least(0, self.section, self, "weight_noise")
+        between(f"{self.section}.ema_decay", self.ema_decay, 0, 0.999999)
 
 
 @dataclass(frozen=True)

@@ -1116,15 +1116,15 @@ PATCHES = (
     Patch(
         "dev-loss-of-own-weights",
         CUTS,
-        "        with self.strategy.consensus():\n            losses = self.evaluation.together(self.model)\n",
-        "        losses = self.evaluation.together(self.model)\n",
+        "        with self.strategy.consensus():\n            return self.evaluation.together(self.model)\n",
+        "        return self.evaluation.together(self.model)\n",
         ("tests/unit/train/test_dev_loss.py",),
     ),
     Patch(
         "dev-loss-of-the-weights-of-learner-0",
         ASSEMBLY,
-        "self.evaluate(self.twin)",
-        "self.evaluate(self.strategy.model)",
+        "losses = self.evaluate(model)",
+        "losses = self.evaluate(self.strategy.model)",
         ("tests/unit/train/test_dev_loss.py",),
     ),
     Patch(
@@ -1253,14 +1253,8 @@ PATCHES = (
     Patch(
         "checkpoint-written-after-the-evaluation",
         "asrtool/train/cuts.py",
-        """        self._keep(Saved(self.state.step, None))
-        with self.strategy.consensus():
-            losses = self.evaluation.together(self.model)
-""",
-        """        with self.strategy.consensus():
-            losses = self.evaluation.together(self.model)
-        self._keep(Saved(self.state.step, None))
-""",
+        "        self._keep(Saved(self.state.step, None))\n        losses = self._evaluate()\n",
+        "        losses = self._evaluate()\n        self._keep(Saved(self.state.step, None))\n",
         ("tests/unit/train/test_loop.py",),
     ),
     Patch(
@@ -1669,5 +1663,47 @@ PATCHES = (
         "weight + self.weight_noise * torch.randn_like(weight)",
         "weight + torch.randn_like(weight)",
         ("tests/unit/train/test_weight_noise.py",),
+    ),
+    Patch(
+        "ema-that-holds-on-to-the-first-weights",
+        "asrtool/distributed/ema.py",
+        "decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))",
+        "decay = self.decay",
+        ("tests/unit/train/test_ema.py::test_it_is_its_equation_and_leaves_what_is_frozen",),
+    ),
+    Patch(
+        "ema-of-one-learner-stands-for-all",
+        "asrtool/distributed/ema.py",
+        "            world.mean(self.mean_P)\n",
+        "            pass\n",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "ema-of-one-part-stands-for-all",
+        "asrtool/distributed/ema.py",
+        "for own, of_weights in whole:",
+        "for own, of_weights in whole[:1] * len(whole):",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "ema-of-a-learner-begins-again-from-the-mean",
+        "asrtool/train/beginning.py",
+        "        strategy.load_ema(learner, shared or {})\n",
+        "",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "ema-is-not-what-is-evaluated",
+        "asrtool/train/cuts.py",
+        "return self.evaluation.together(ema.model)",
+        "return self.evaluation.together(self.model)",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "model-file-of-weights-without-ema",
+        "asrtool/train/checkpoint.py",
+        '(content.get("ema") or content)["weights"]',
+        'content["weights"]',
+        ("tests/unit/train/test_ema.py",),
     ),
 )

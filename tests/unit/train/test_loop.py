@@ -191,6 +191,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "lamb": ("train.optimizer=lamb",),
     "pieces": ("train.max_batch_s=0.7",),
     "noise": ("train.weight_noise=0.05", "model.lstm.weight_drop=0.3"),
+    "ema": ("train.ema_decay=0.9", "train.save_every_steps=0"),
     "fp16": ("train.precision=fp16",),
 }
 

@@ -70,8 +70,8 @@ def save_by_the_minute(toy: Path, config: Path, out: Path, overrides: tuple[str,
     saved: list[int] = []
     write_whole = Checkpointer.write_whole
 
-    def noted(self: Checkpointer, weights: Any, part: Any, state: State, *more: Any) -> None:
-        write_whole(self, weights, part, state, *more)
+    def noted(self: Checkpointer, weights: Any, part: Any, state: State, *more: Any, **named: Any) -> None:
+        write_whole(self, weights, part, state, *more, **named)
         step = state.step
         saved.append(step)
         assert checkpoint_path(self.directory, step).exists()

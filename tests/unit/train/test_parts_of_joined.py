@@ -110,7 +110,7 @@ def test_one_that_joins_looks_for_its_cut_behind_its_weights_and_is_seen_last(tm
     members = SimpleNamespace(join=doing("is seen", True))
     world = SimpleNamespace(members=members, store=None, rank=3, attempt="first")
     checkpointer: Any = SimpleNamespace(world=world, directory=tmp_path / "checkpoints")
-    strategy: Any = SimpleNamespace(adopt=doing("weights", 1), join=doing("view", None))
+    strategy: Any = SimpleNamespace(adopt=doing("weights", 1), join=doing("view", None), ema=None)
     cuts: Any = SimpleNamespace(join=doing("looks", 4))
     rendezvous_path(tmp_path).write_text(json.dumps({"attempt": "first"}))
     join(checkpointer, strategy, SimpleNamespace(), cuts)  # type: ignore[arg-type]

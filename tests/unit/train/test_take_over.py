@@ -120,7 +120,7 @@ def survivor(out: Path, world: Survivor, record_bytes: int, reached: Reached) ->
     learner.stop, learner.pace = SimpleNamespace(requested=True), SimpleNamespace(first=0)
     learner.records = SimpleNamespace(num_bytes=record_bytes, end_lost=lambda losses: None)
     learner.reports, learner.lock = SimpleNamespace(**nothing), SimpleNamespace(enter_context=lambda lock: None)
-    learner.strategy = SimpleNamespace(end_steps=lambda: None, synchronise=lambda: None)
+    learner.strategy = SimpleNamespace(end_steps=lambda: None, synchronise=lambda: None, ema=None)
     return learner
 
 

@@ -78,8 +78,10 @@ def make_texts(num: int, seed: int) -> list[str]:
 
 
 def last_weights(out: Path) -> dict[str, torch.Tensor]:
-    weights: dict[str, torch.Tensor] = torch.load(max((out / "checkpoints").iterdir()), weights_only=True)["weights"]
-    return weights
+    """Of the newest checkpoint, and their moving average where it has one."""
+    content = torch.load(max((out / "checkpoints").glob("step-????????.pt")), weights_only=True)
+    weights: dict[str, torch.Tensor] = content["weights"]
+    return weights | {f"ema {name}": value for name, value in content.get("ema", {"weights": {}})["weights"].items()}
 
 
 def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

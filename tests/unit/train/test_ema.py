@@ -1,0 +1,316 @@
+"""The moving average of the weights against its equation, under every strategy, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from learners import MANY_BATCHES, Learners
+from test_learners import LOCKSTEP, MANY, named
+from test_learners import train as train_here
+from torch import Tensor, nn
+from toy_task import assert_same_bits, last_weights
+
+from asrtool.config_file import load_config
+from asrtool.distributed.ema import Ema, MeanOfEmas
+from asrtool.distributed.learner import learner
+from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import load_model
+from asrtool.train.average import average_checkpoints
+from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
+from asrtool.train.joining import join
+from asrtool.train.loss import sum_loss
+from asrtool.train.precision import choose_precision
+from asrtool.train.run import prepare
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job, build_components
+
+NUM_LEARNERS = 3
+DECAY = 0.8
+ON = f"train.ema_decay={DECAY}"
+OFTEN = ("train.save_every_steps=2", "train.keep_last=100")
+Weights = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(4)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path) -> Path:
+    """As ever, with small batches."""
+    path = tmp_path / "toy.toml"
+    path.write_text(MANY_BATCHES)
+    return path
+
+
+def decay_of(number: int) -> float:
+    """That of the step `number`, counted from 1."""
+    return min(DECAY, (1 + number) / (10 + number))
+
+
+def a_model() -> nn.Module:
+    """With batch normalisation, and a weight that is frozen."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[2].bias.requires_grad = False
+    return model
+
+
+def change(model: nn.Module, seed: int) -> None:
+    """What a step would, of trained weights and statistics."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += torch.randn(parameter.shape, generator=random)
+        model(torch.randn(8, 5, generator=random))
+
+
+def test_it_is_its_equation_and_leaves_what_is_frozen() -> None:
+    model = a_model()
+    ema = Ema(model, DECAY)
+    before = {name: value.double().numpy() for name, value in model.state_dict().items()}
+    expected = dict(before)
+    for number in range(1, 40):
+        change(model, number)
+        if number == 20:  # as strategies do, which move weights from one place to another
+            for parameter in model.parameters():
+                parameter.data = parameter.data.clone()
+        ema.update()
+        decay = decay_of(number)
+        for name, value in model.state_dict().items():
+            expected[name] = decay * expected[name] + (1 - decay) * value.double().numpy()
+    ema.synchronise(World())
+    found = ema.model.state_dict()
+    for name, value in found.items():
+        if value.is_floating_point():
+            np.testing.assert_allclose(value.numpy(), expected[name], rtol=1e-5, atol=1e-6)
+    assert np.array_equal(found["2.bias"].numpy(), before["2.bias"].astype(np.float32))
+    assert found["1.num_batches_tracked"] == model[1].num_batches_tracked == 39
+
+
+def test_after_its_state_was_loaded_it_goes_the_same_way() -> None:
+    one, other = a_model(), a_model()
+    ema, loaded = Ema(one, DECAY), Ema(other, DECAY)
+    for number in range(4):
+        change(one, number)
+        ema.update()
+    other.load_state_dict(one.state_dict())
+    loaded.load_state(*ema.state())
+    for number in range(4, 8):
+        for model, average in ((one, ema), (other, loaded)):
+            change(model, number)
+            average.update()
+    assert torch.equal(ema.flat.weights_P, loaded.flat.weights_P)
+
+
+def test_the_mean_is_that_of_the_learners_that_have_parts_each_set_of_weights_once() -> None:
+    """Learners 0 and 1 have the same weights, which the part of 0 has; 2 has its own."""
+    emas = []
+    for seed in range(2):
+        model = a_model()
+        emas.append(Ema(model, DECAY))
+        change(model, seed)
+        emas[-1].update()
+    (own, weights), (other, other_weights) = (ema.state() for ema in emas)
+    parts: list[dict[str, Any]] = [
+        {"learner": {"ema": own}, "shared": {"ema_weights": weights}},
+        {"learner": {"ema": own}},
+        {"learner": {"ema": other, "ema_weights": other_weights}},
+    ]
+    mean = MeanOfEmas(emas[0])
+    mean.find(parts)
+    expected = (emas[0].flat.weights_P + emas[1].flat.weights_P) / 2
+    torch.testing.assert_close(mean.flat.weights_P, expected)
+    assert torch.equal(
+        torch.cat([value.flatten() for value in mean.flat.views[:2]]),
+        torch.cat([value.flatten() for value in (mean.model[0].weight, mean.model[0].bias)]),
+    )
+
+
+def noted(out: Path, function: Callable[[], None]) -> None:
+    """Call that, and write to `out` what this learner's average is by its equation, in float64, after each step."""
+    found: list[list[np.ndarray]] = []
+    pairs, updates = Ema._pairs, Ema.update
+
+    def update(self: Ema) -> None:
+        if not found:
+            found.append([average.double().numpy() for average, _ in pairs(self)])
+        values = [(average, value.clone()) for average, value in pairs(self)]  # others may write it meanwhile
+        decay = decay_of(len(found))
+        new = [value.double().numpy() for _, value in values]
+        found.append([decay * mean + (1 - decay) * value for mean, value in zip(found[-1], new, strict=True)])
+        with patch.object(Ema, "_pairs", lambda _: iter(values)):
+            updates(self)
+
+    with patch.object(Ema, "update", update):
+        function()
+    flat = np.array([np.concatenate([value.ravel() for value in step]) for step in found])
+    np.save(out, flat)
+
+
+def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], folder: Path) -> None:
+    """Be one of the learners."""
+    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    noted(folder / f"ema-{os.environ['RANK']}.npy", lambda: train_job(job))
+
+
+def flat_of(ema: dict[str, Any], components: Any) -> np.ndarray:
+    """In the order of the averages: trained weights, then statistics."""
+    names = [name for name, _ in components.model.named_parameters()]
+    names += [name for name, buffer in components.model.named_buffers() if buffer.is_floating_point()]
+    return np.concatenate([ema["weights"][name].numpy().ravel() for name in names])
+
+
+@pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
+def test_what_checkpoints_have_is_the_mean_of_the_averages_of_all_learners(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    """Of each learner by its equation; each checkpoint on the way by what its parts say of the steps of each."""
+    num = 4 if name.startswith("h-adpsgd") else NUM_LEARNERS
+    out = tmp_path / "train"
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=2", ON, *OFTEN)
+    learners.run(train, toy, toy_config, out, overrides, tmp_path, num=num)
+    of_learners = [np.load(tmp_path / f"ema-{rank}.npy") for rank in range(num)]
+    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    paths = sorted((out / "checkpoints").glob("step-????????.pt"))
+    last = load_checkpoint(paths[-1])[0]
+    expected = np.mean([steps[-1] for steps in of_learners], axis=0)
+    np.testing.assert_allclose(flat_of(last["ema"], components), expected, atol=2e-6)
+    assert not np.allclose(expected, flat_of(last, components), atol=1e-3)
+    assert len(paths) > 3
+    with_parts = [path for path in paths if list(path.parent.glob(f"{path.stem}.learner-*.pt"))]
+    for path in with_parts:
+        content, _ = load_checkpoint(path)
+        files = [path.with_suffix(f".learner-{rank}.pt") for rank in range(1, num)]
+        parts = [content["part"], *(torch.load(file, weights_only=True) for file in files)]
+        numbers = [part["learner"]["ema"]["num_updates"] for part in parts]
+        assert sum(numbers) > 0
+        expected = np.mean([steps[number] for steps, number in zip(of_learners, numbers, strict=True)], axis=0)
+        np.testing.assert_allclose(flat_of(content["ema"], components), expected, atol=2e-6)
+        if name in LOCKSTEP:
+            assert len(set(numbers)) == 1
+    assert with_parts
+
+
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-fixed"])
+def test_the_loss_on_dev_is_that_of_the_average(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    """Also of a model with statistics of batches, which learners keep for themselves."""
+    out = tmp_path / "train"
+    encoder = ("model.encoder=deepspeech2", "model.deepspeech2.num_layers=1", "model.deepspeech2.hidden_size=8")
+    overrides = (*named(name), *encoder, ON)
+    learners.run(train, toy, toy_config, out, overrides, tmp_path, num=2)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    reported = {line["step"]: line["loss"] for line in lines if line["kind"] == "dev"}
+    assert len(reported) == 3
+    settings = load_config([toy_config], overrides)
+    components = build_components(toy / "features", toy / "tokenizer", settings)
+    batches, precision = components.dev_set.plan_eval(), choose_precision("fp32")
+    for step, loss in reported.items():
+        content, _ = load_checkpoint(checkpoint_path(out / "checkpoints", step))
+        found = []
+        for weights in (content["ema"]["weights"], content["weights"]):
+            components.model.load_state_dict(weights)
+            losses = sum_loss(components.model, components.dev_set, batches, precision, lambda: None)
+            found.append(losses.means()["loss"])
+        assert loss == pytest.approx(found[0], rel=1e-4)
+        assert loss != pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [*LOCKSTEP])
+def test_after_sigterm_learners_in_lock_step_end_with_the_same_bits(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2", ON)
+    out, undisturbed = tmp_path / "train", tmp_path / "undisturbed"
+    learners.run(train_here, toy, toy_config, out, overrides, (1, 4))
+    learners.run(train_here, toy, toy_config, out, overrides, None)
+    learners.run(train_here, toy, toy_config, undisturbed, overrides, None)
+    assert_same_bits(last_weights(out), last_weights(undisturbed))
+
+
+def resumed(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> tuple[int, list[Tensor]]:
+    """Be one of the learners, and resume; the steps that its average is of, and that."""
+    job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
+    with learner() as world:
+        ema = prepare(job, world).strategy.ema
+        assert ema
+        return ema.num_updates, [value.clone() for value in ema.model.state_dict().values()]
+
+
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-random", "hogwild", "ps-async", "h-adpsgd"])
+def test_with_another_number_of_learners_each_has_the_mean_of_their_averages(
+    learners: Learners, toy: Path, toy_config: Path, tmp_path: Path, name: str
+) -> None:
+    overrides = (*named(name), "distributed.h-adpsgd.node_size=2", ON)
+    out = tmp_path / "train"
+    learners.run(train_here, toy, toy_config, out, overrides, (1, 2))
+    saved = load_checkpoint(max((out / "checkpoints").glob("step-????????.pt")))[0]["ema"]
+    assert saved["num_updates"] > 0
+    for num_updates, values in learners.run(resumed, toy, toy_config, out, overrides, num=2):
+        assert num_updates == saved["num_updates"]
+        assert all(map(torch.equal, values, saved["weights"].values()))
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_one_learner_of_any_strategy_has_the_average_of_single(train_toy, tmp_path: Path, name: str) -> None:
+    expected = train_toy(tmp_path / "single", ON)
+    plain = ("distributed.bmuf.block_momentum=0", "distributed.bmuf.block_steps=2")
+    assert_same_bits(train_toy(tmp_path / "one", ON, f"distributed.strategy={name}", *plain), expected)
+    assert any(name.startswith("ema ") for name in expected)
+
+
+def test_weights_are_trained_as_without_an_average(train_toy, tmp_path: Path) -> None:
+    found = train_toy(tmp_path / "with", ON)
+    expected = train_toy(tmp_path / "without")
+    assert_same_bits({name: value for name, value in found.items() if not name.startswith("ema ")}, expected)
+
+
+def test_the_model_file_is_made_of_averages(train_toy, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    train_toy(out, ON)
+    steps = [entry["step"] for entry in json.loads((out / "train.json").read_text())["checkpoints"]][-2:]
+    contents = [load_checkpoint(checkpoint_path(out / "checkpoints", step))[0] for step in steps]
+    average_checkpoints(out, tmp_path / "model.pt", "last", 2)
+    model, _ = load_model(tmp_path / "model.pt")
+    for name, value in model.state_dict().items():
+        expected = sum(content["ema"]["weights"][name].double() for content in contents) / 2
+        torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_one_that_joins_begins_its_average_from_the_weights_that_it_takes() -> None:
+    model = a_model()
+    ema = Ema(model, DECAY)
+    change(model, 1)
+    ema.update()
+    change(model, 2)
+    members = SimpleNamespace(join=lambda *_: True)
+    world: Any = SimpleNamespace(members=members, store=None, rank=2, attempt="a")
+    checkpointer: Any = SimpleNamespace(world=world, directory=Path("out/checkpoints"))
+    strategy: Any = SimpleNamespace(adopt=lambda: 0, join=lambda cut: None, ema=ema)
+    with patch("asrtool.distributed.joining.is_current", lambda *_: True):
+        join(checkpointer, strategy, model, SimpleNamespace(join=lambda: 1))  # type: ignore[arg-type]
+    assert ema.num_updates == 0
+    for average, value in ema._pairs():
+        assert torch.equal(average, value)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_a_decay_that_forgets_nothing_is_refused(decay: float) -> None:
+    with pytest.raises(AsrtoolError, match=r"train\.ema_decay is .*, expected 0 to 0\.999999"):
+        load_config(overrides=[f"train.ema_decay={decay}"])
