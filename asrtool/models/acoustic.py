@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
 from asrtool.models.deltas import add_deltas
+from asrtool.models.parts import Part
 from asrtool.models.settings import Model
 from asrtool.models.topology import uses_tree
 from asrtool.models.torch_file import read_torch, write_torch
@@ -47,6 +48,10 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden rows (N, ceil(T / subsampling), C), and how many of them each utterance has (N,)."""
+
+    def parts(self) -> Sequence[Part]:
+        """What `forward` does, cut where neighbouring devices may share it; here all of it is one part."""
+        return [Part(self.forward, self)]
 
     def output_lens(self, feat_lens_N: Tensor) -> Tensor:
         """The rows that `forward` gives utterances of so many frames."""
@@ -100,11 +105,14 @@ class AcousticModel(nn.Module):
 
     def loss(self, feats_NTF: Tensor, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """The loss of a batch. Raises AsrtoolError where, in the first one, a part returns what is not its protocol."""
+        rows = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)
+        return self.loss_of(rows, feat_lens_N, targets_NU, target_lens_N)
+
+    def loss_of(self, rows: Any, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """That of what the encoder has made of a batch."""
         is_first, self.is_checked = not self.is_checked, True
-        feats_NTF = self._inputs(feats_NTF, feat_lens_N)
-        rows = self.encoder(feats_NTF, feat_lens_N)
         if is_first:
-            check_rows(self.encoder, feats_NTF, feat_lens_N, rows)
+            check_rows(self.encoder, feat_lens_N, rows)
         hidden_NTC, lens_N = rows
         loss = self.objective.loss(hidden_NTC, lens_N, targets_NU, target_lens_N)
         if is_first:
@@ -113,10 +121,10 @@ class AcousticModel(nn.Module):
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """The scores of the objective (N, T', V), float32, and the rows of each utterance (N,)."""
-        hidden_NTC, lens_N = self.encoder(self._inputs(feats_NTF, feat_lens_N), feat_lens_N)
+        hidden_NTC, lens_N = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)
         return self.objective.scores(hidden_NTC), lens_N
 
-    def _inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
+    def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
         """What the encoder gets; differences of masked features, as they come behind SpecAugment."""
         return add_deltas(feats_NTF, feat_lens_N, self.deltas) if self.deltas else feats_NTF
 
@@ -143,7 +151,7 @@ def check_encoder(encoder: Encoder, name: str) -> None:
             raise AsrtoolError(f"{name}: no encoder, it lacks {part}", hint)
 
 
-def check_rows(encoder: Encoder, feats_NTF: Tensor, feat_lens_N: Tensor, rows: Any) -> None:
+def check_rows(encoder: Encoder, feat_lens_N: Tensor, rows: Any) -> None:
     """Raises AsrtoolError where `rows`, what the encoder made of these frames, are not as many as it says of itself."""
     name, by = _path_of(encoder), encoder.subsampling
     check_returned(name, rows, tuple)

@@ -5,9 +5,13 @@ Letters in names: N utterances, T frames or rows, F features of a frame, D value
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Encoder
+from asrtool.models.parts import Carry, Part, run_parts
 from asrtool.models.relative_attention import RelativeAttention, distances
 from asrtool.models.settings import Conformer as ConformerSettings
 from asrtool.models.subsampling import FACTOR, ConvSubsampling, is_padding
@@ -25,12 +29,26 @@ class Conformer(Encoder):
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
+        rows_NTD, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
+        return rows_NTD, lens_N
+
+    def parts(self) -> Sequence[Part]:
+        """Frames to rows, then the blocks."""
+        blocks = [Part(functools.partial(self._apply_block, block), block) for block in self.blocks]
+        return [Part(self._begin, self.frames), *blocks, Part(self._end)]
+
+    def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Carry:
         rows_NTD = self.dropout(self.frames(feats_NTF, feat_lens_N))
         lens_N = self.output_lens(feat_lens_N)
-        is_padding_NT = is_padding(lens_N, rows_NTD.shape[1])
-        distances_PD = distances(rows_NTD.shape[1], rows_NTD)
-        for block in self.blocks:
-            rows_NTD = block(rows_NTD, distances_PD, is_padding_NT)
+        num_rows = rows_NTD.shape[1]
+        return rows_NTD, lens_N, distances(num_rows, rows_NTD), is_padding(lens_N, num_rows)
+
+    def _apply_block(
+        self, block: nn.Module, rows_NTD: Tensor, lens_N: Tensor, distances_PD: Tensor, is_padding_NT: Tensor
+    ) -> Carry:
+        return block(rows_NTD, distances_PD, is_padding_NT), lens_N, distances_PD, is_padding_NT
+
+    def _end(self, rows_NTD: Tensor, lens_N: Tensor, *_: Tensor) -> Carry:
         return rows_NTD, lens_N
 
 

@@ -5,11 +5,15 @@ Letters in names: N utterances, T frames or rows, F features of a frame or bins 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Encoder
 from asrtool.models.lstm import LstmLayer, backward_frames
 from asrtool.models.masked_norm import MaskedBatchNorm
+from asrtool.models.parts import Carry, Part, run_parts
 from asrtool.models.settings import DeepSpeech2 as DeepSpeech2Settings
 from asrtool.models.settings import Lstm
 from asrtool.models.subsampling import is_padding
@@ -42,15 +46,40 @@ class DeepSpeech2(Encoder):
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
+        hidden_NTC, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
+        return hidden_NTC, lens_N
+
+    def parts(self) -> Sequence[Part]:
+        """The convolutions, then the LSTM layers, each with its normalisation."""
+        layers = [
+            Part(functools.partial(self._apply_layer, norm, layer), norm, layer)
+            for norm, layer in zip(self.norms, self.layers, strict=True)
+        ]
+        ahead = () if self.lookahead is None else (self.lookahead,)
+        return [Part(self._begin, self.convolutions), *layers, Part(self._end, *ahead)]
+
+    def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Carry:
         lens_N = self.output_lens(feat_lens_N)
         hidden_NTFC = feats_NTF[..., None]
         hidden_NTFC = self.convolutions[0](hidden_NTFC, feat_lens_N, lens_N)
         hidden_NTFC = self.convolutions[1](hidden_NTFC, lens_N, lens_N)
         hidden_TNC = hidden_NTFC.flatten(2).transpose(0, 1)
-        is_padding_TN = is_padding(lens_N, hidden_TNC.shape[0]).T
-        backward_TN = backward_frames(lens_N, hidden_TNC.shape[0])
-        for norm, layer in zip(self.norms, self.layers, strict=True):
-            hidden_TNC = self.dropout(layer(norm(hidden_TNC, is_padding_TN), backward_TN))
+        num_rows = hidden_TNC.shape[0]
+        return hidden_TNC, lens_N, is_padding(lens_N, num_rows).T, backward_frames(lens_N, num_rows)
+
+    def _apply_layer(
+        self,
+        norm: nn.Module,
+        layer: nn.Module,
+        hidden_TNC: Tensor,
+        lens_N: Tensor,
+        is_padding_TN: Tensor,
+        backward_TN: Tensor,
+    ) -> Carry:
+        hidden_TNC = self.dropout(layer(norm(hidden_TNC, is_padding_TN), backward_TN))
+        return hidden_TNC, lens_N, is_padding_TN, backward_TN
+
+    def _end(self, hidden_TNC: Tensor, lens_N: Tensor, is_padding_TN: Tensor, _: Tensor) -> Carry:
         if self.lookahead is not None:
             hidden_TNC = self.lookahead(hidden_TNC, is_padding_TN)
         return hidden_TNC.transpose(0, 1), lens_N

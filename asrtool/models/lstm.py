@@ -5,10 +5,14 @@ Letters in names: N utterances, T frames, F features of a frame, C channels of a
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Encoder
+from asrtool.models.parts import Part, run_parts
 from asrtool.models.settings import Lstm
 
 
@@ -31,14 +35,31 @@ class LstmEncoder(Encoder):
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
+        hidden_NTC, lens_N = run_parts(self.parts(), feats_NTF, feat_lens_N)
+        return hidden_NTC, lens_N
+
+    def parts(self) -> Sequence[Part]:
+        """Frames are stacked, then there are the layers."""
+        layers = [
+            Part(functools.partial(self._apply_layer, layer, norm), layer, norm)
+            for layer, norm in zip(self.layers, self.norms, strict=True)
+        ]
+        return [Part(self._begin), *layers, Part(self._end, self.bottleneck)]
+
+    def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         num_frames = feats_NTF.shape[1]
         frame_T = torch.arange(num_frames, device=feats_NTF.device)
         feats_NTF = feats_NTF.masked_fill(frame_T[None, :, None] >= feat_lens_N[:, None, None], 0.0)
         lens_N = self.output_lens(feat_lens_N)
         hidden_TNC = self._stack(feats_NTF).transpose(0, 1)
-        backward_TN = backward_frames(lens_N, hidden_TNC.shape[0])
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            hidden_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
+        return hidden_TNC, lens_N, backward_frames(lens_N, hidden_TNC.shape[0])
+
+    def _apply_layer(
+        self, layer: nn.Module, norm: nn.Module, hidden_TNC: Tensor, lens_N: Tensor, backward_TN: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return self.dropout(norm(layer(hidden_TNC, backward_TN))), lens_N, backward_TN
+
+    def _end(self, hidden_TNC: Tensor, lens_N: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         return self.bottleneck(hidden_TNC).transpose(0, 1), lens_N
 
     def _stack(self, feats_NTF: Tensor) -> Tensor:

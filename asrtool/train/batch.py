@@ -5,6 +5,7 @@ Letters in names: N utterances, T frames or words, F features of a frame, U targ
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,20 @@ class TrainingBatch:
     @property
     def padded_frames(self) -> int:
         return int(np.prod(self.inputs_NT.shape[:2]))
+
+    def rows(self, begin: int, end: int) -> TrainingBatch:
+        """Some of its utterances, without the padding that others needed."""
+        rows = slice(begin, end)
+        lens_N, target_lens_N = self.input_lens_N[rows], self.target_lens_N[rows]
+        return dataclasses.replace(
+            self,
+            ids=self.ids[rows],
+            texts=self.texts[rows],
+            inputs_NT=np.ascontiguousarray(self.inputs_NT[rows, : int(lens_N.max())]),
+            input_lens_N=lens_N,
+            targets_NU=self.targets_NU[rows, : int(target_lens_N.max())],
+            target_lens_N=target_lens_N,
+        )
 
 
 def pinned_NTF(shape: tuple[int, int, int]) -> np.ndarray:

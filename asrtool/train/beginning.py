@@ -20,6 +20,7 @@ from asrtool.train.checkpoint import State
 from asrtool.train.job import Job
 from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.optimizer import build_optimizer
+from asrtool.train.pipeline import Pipeline, choose_devices
 from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.settings import Optimisation
 
@@ -37,11 +38,19 @@ def fix_arithmetic(settings: Optimisation, state: State, world: World) -> Precis
     return precision
 
 
-def make_task(job: Job, model: AcousticModel, precision: Precision) -> Task | EmulatedCompute:
-    """The model with its loss, or what takes as long as it is to take."""
-    if job.injection.compute_ms is None:
-        return Task(model, precision, job.optimisation.weight_noise)
-    return EmulatedCompute(model, job.injection.compute_ms)
+def make_task(job: Job, model: AcousticModel, precision: Precision, world: World) -> Task | EmulatedCompute:
+    """The model with its loss, or what takes as long as it is to take.
+
+    Raises AsrtoolError where the model or this machine does not have as many parts or devices as stages are wanted.
+    """
+    if job.injection.compute_ms is not None:
+        return EmulatedCompute(model, job.injection.compute_ms)
+    pipeline = None
+    if job.num_stages > 1:
+        devices = choose_devices(precision.device, job.num_stages, world.local_size)
+        pipeline = Pipeline(model, devices, job.num_micro_batches, precision)
+        logging.info("%d stages on %s", len(devices), ", ".join(map(str, devices)))
+    return Task(model, precision, job.optimisation.weight_noise, pipeline)
 
 
 def make_strategy(

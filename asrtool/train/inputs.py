@@ -35,7 +35,7 @@ NO_EFFECT_TRAINING = (
 )
 # On the weights, and on which of them are averaged; a training may be resumed with more or fewer learners.
 NO_EFFECT = {
-    "train": (*NO_EFFECT_TRAINING, "shards", "loader_processes", "max_batch_s"),
+    "train": (*NO_EFFECT_TRAINING, "shards", "loader_processes", "max_batch_s", "pipeline_stages", "micro_batches"),
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
     "distributed": ("num_learners", "interface", "timeout_s"),
 }

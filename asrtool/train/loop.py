@@ -122,7 +122,7 @@ class Training:
         if found:
             self.model.load_state_dict(found["weights"])
         self.clock = clock_of(next(self.model.parameters()))
-        self.task = make_task(job, self.model, self.precision)
+        self.task = make_task(job, self.model, self.precision, world)
         may_run_out = self.precision.device.type == "cuda"
         self.pieces = Pieces(self.task, components.max_frames, components.frame_ms, probes=may_run_out)
         self.strategy = make_strategy(job, self.task, self.model, self.precision, world)

@@ -12,15 +12,11 @@ from torch import Tensor, nn
 
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel, Loss
-from asrtool.models.torch_file import IS_TORCH_1
+from asrtool.models.functional import functional_call
 from asrtool.train.batch import TrainingBatch
+from asrtool.train.pipeline import Pipeline
 from asrtool.train.precision import Precision
 from asrtool.train.source import DevSet, Planned
-
-if IS_TORCH_1:
-    from torch.nn.utils.stateless import functional_call
-else:
-    from torch.func import functional_call  # type: ignore[assignment]
 
 EMULATED_GRADIENT = 1e-3  # of every weight
 
@@ -63,11 +59,19 @@ class Task(nn.Module):
     others may read them meanwhile.
     """
 
-    def __init__(self, model: AcousticModel, precision: Precision, weight_noise: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: AcousticModel,
+        precision: Precision,
+        weight_noise: float = 0.0,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        """A `pipeline` of `model` computes it instead."""
         super().__init__()
         self.model = model
         self.precision = precision
         self.weight_noise = weight_noise
+        self.pipeline = pipeline
         self.figures: Mapping[str, float] = {}  # of the last batch
 
     def forward(self, batch: TrainingBatch | None, has_noise: bool = False) -> Tensor:
@@ -85,7 +89,7 @@ class Task(nn.Module):
             }
             loss_of_noisy: Tensor = functional_call(self, noisy, (batch, True))
             return loss_of_noisy
-        loss = batch_loss(self.model, batch, self.precision)
+        loss = self.pipeline.loss(batch) if self.pipeline else batch_loss(self.model, batch, self.precision)
         self.figures = loss.figures
         return loss.total
 

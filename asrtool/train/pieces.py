@@ -7,7 +7,6 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -120,25 +119,10 @@ def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
     begin = longest = 0
     for end, length in enumerate(batch.input_lens_N.tolist()):
         if end > begin and max(longest, length) * (end + 1 - begin) > max_frames:
-            yield _rows(batch, begin, end)
+            yield batch.rows(begin, end)
             begin, longest = end, 0
         longest = max(longest, length)
-    yield _rows(batch, begin, len(batch.input_lens_N))
-
-
-def _rows(batch: TrainingBatch, begin: int, end: int) -> TrainingBatch:
-    """Without the padding that others of the batch needed."""
-    rows = slice(begin, end)
-    lens_N, target_lens_N = batch.input_lens_N[rows], batch.target_lens_N[rows]
-    return dataclasses.replace(
-        batch,
-        ids=batch.ids[rows],
-        texts=batch.texts[rows],
-        inputs_NT=np.ascontiguousarray(batch.inputs_NT[rows, : int(lens_N.max())]),
-        input_lens_N=lens_N,
-        targets_NU=batch.targets_NU[rows, : int(target_lens_N.max())],
-        target_lens_N=target_lens_N,
-    )
+    yield batch.rows(begin, len(batch.input_lens_N))
 
 
 def _alone(strategy: Strategy) -> contextlib.AbstractContextManager[None]:

@@ -82,7 +82,7 @@ def start(job: Job) -> None:
     """
     if is_learner():
         check_environment()
-    num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed)
+    num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed, job.num_stages)
     for rank in job.injection.slow:
         if rank >= num_learners:
             raise AsrtoolError(f"--slow {rank}: there are {num_learners} learners", f"choose 0 to {num_learners - 1}")
@@ -130,8 +130,11 @@ def train(job: Job) -> None:
             _train(job, World())
 
 
-def count_learners(distributed: Distributed) -> int:
-    """How many processes train on this machine; AsrtoolError when the strategy cannot have so many."""
+def count_learners(distributed: Distributed, num_stages: int = 1) -> int:
+    """How many processes train on this machine, each on the devices of so many stages.
+
+    AsrtoolError when the strategy cannot have so many.
+    """
     if distributed.strategy.name == "single":
         if distributed.num_learners > 1:
             raise AsrtoolError(
@@ -139,7 +142,10 @@ def count_learners(distributed: Distributed) -> int:
                 "choose another --strategy, for example adpsgd-random",
             )
         return 1
-    return distributed.num_learners or _count_gpus() or os.cpu_count() or 1
+    if distributed.num_learners:
+        return distributed.num_learners
+    num_gpus = _count_gpus()
+    return max(1, num_gpus // num_stages) if num_gpus else os.cpu_count() or 1
 
 
 def _count_gpus() -> int:

@@ -71,6 +71,8 @@ class Train(Optimisation):
 
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
     max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
+    pipeline_stages: int = 1  # devices of a learner, with neighbouring layers of the model on each
+    micro_batches: int = 8  # of a batch, which pass the stages one behind the other, where there are several
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
     init_model: str = ""  # model file whose weights training begins with; empty draws them
@@ -79,6 +81,7 @@ class Train(Optimisation):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(0, "train", self, "loader_processes", "max_batch_s")
+        at_least(1, "train", self, "pipeline_stages", "micro_batches")
         positive("train", self, "batch_s")
 
 

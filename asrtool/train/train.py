@@ -79,6 +79,8 @@ def acoustic_job(
         build=functools.partial(build_components, features, tokenizer, config, columns=columns, targets=targets),
         injection=injection,
         code=code,
+        num_stages=config.train.pipeline_stages,
+        num_micro_batches=config.train.micro_batches,
     )
 
 

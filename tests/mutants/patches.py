@@ -1405,8 +1405,8 @@ PATCHES = (
     Patch(
         "decoding-without-deltas",
         "asrtool/models/acoustic.py",
-        "self.encoder(self._inputs(feats_NTF, feat_lens_N), feat_lens_N)",
-        "self.encoder(feats_NTF, feat_lens_N)",
+        "hidden_NTC, lens_N = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)",
+        "hidden_NTC, lens_N = self.encoder(feats_NTF, feat_lens_N)",
         ("tests/unit/models/test_deltas.py",),
     ),
     Patch(
@@ -1705,5 +1705,49 @@ PATCHES = (
         '(content.get("ema") or content)["weights"]',
         'content["weights"]',
         ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "weights-of-a-stage-stay-on-the-first-device",
+        "asrtool/train/pipeline.py",
+        "{name: move(values, stage.device) for name, values in state.items()}",
+        "dict(state)",
+        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
+    ),
+    Patch(
+        "statistics-of-a-stage-stay-on-its-device",
+        "asrtool/train/pipeline.py",
+        "buffer.copy_(move(moved[name], self.stages[0].device))",
+        "pass",
+        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
+    ),
+    Patch(
+        "a-stage-begins-behind-the-one-before",
+        "asrtool/train/pipeline.py",
+        "zip(iter(inbox.get, None), batches, strict=False)",
+        "zip(list(iter(inbox.get, None)), batches, strict=False)",
+        ("tests/unit/train/test_pipeline.py::test_stages_compute_at_the_same_time",),
+    ),
+    Patch(
+        "dropout-by-the-number-of-stages",
+        "asrtool/train/pipeline.py",
+        "(batch.torch_seed, number, index)",
+        "(batch.torch_seed, number, index - stage.parts[0][0])",
+        (
+            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
+        ),
+    ),
+    Patch(
+        "a-failed-stage-leaves-the-next-one-waiting",
+        "asrtool/train/pipeline.py",
+        "        finally:\n            outbox.put(None)",
+        "        finally:\n            pass",
+        ("tests/unit/train/test_pipeline.py::test_what_a_stage_raises_ends_the_batch",),
+    ),
+    Patch(
+        "stages-of-unlike-size",
+        "asrtool/models/parts.py",
+        "(max(_size(sizes[begin:end]), largest), (end, *ends))",
+        "(_size(sizes[begin:end]), (end, *ends))",
+        ("tests/unit/models/test_parts.py",),
     ),
 )

@@ -193,6 +193,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "noise": ("train.weight_noise=0.05", "model.lstm.weight_drop=0.3"),
     "ema": ("train.ema_decay=0.9", "train.save_every_steps=0"),
     "fp16": ("train.precision=fp16",),
+    "stages": ("train.pipeline_stages=3", "train.micro_batches=2"),
 }
 
 

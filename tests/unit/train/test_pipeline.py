@@ -1,0 +1,418 @@
+"""A model on several devices against the same on one. On a machine without GPUs all devices are the host."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from learners import Learners, batches_trained, planned
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+
+from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, build_model
+from asrtool.models.parts import Part
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+from asrtool.train import pipeline as pipelines
+from asrtool.train.batch import TrainingBatch, seed_torch
+from asrtool.train.job import Job
+from asrtool.train.loss import Task, batch_loss
+from asrtool.train.pipeline import Pipeline, choose_devices, micro_batches
+from asrtool.train.precision import Precision
+from asrtool.train.run import count_learners, train
+from asrtool.train.train import acoustic_job
+
+NUM_BINS, NUM_TOKENS = 8, 12
+HOST = torch.device("cpu")
+FP32 = Precision(HOST, "fp32")
+TINY = {
+    "lstm": {"num_layers": 3, "hidden_size": 10, "bottleneck_size": 6, "dropout": 0.0},
+    "conformer": {"num_layers": 2, "num_heads": 2, "head_size": 4, "feed_forward_size": 12, "dropout": 0.0},
+    "deepspeech2": {"num_layers": 2, "hidden_size": 6, "num_channels": 2, "dropout": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def model_of(encoder: str = "lstm", objective: str = "ctc", deltas: int = 0, **changed: Any) -> AcousticModel:
+    torch.manual_seed(3)
+    settings = Choice.of("encoder", encoder, **TINY[encoder] | changed)
+    choice = Choice.of("objective", objective)
+    return build_model(Model(encoder=settings, objective=choice, deltas=deltas), NUM_BINS, NUM_TOKENS)
+
+
+def batch_of(lens: list[int]) -> TrainingBatch:
+    random = np.random.default_rng(1)
+    inputs_NT = np.zeros((len(lens), max(lens), NUM_BINS), dtype=np.float32)
+    for row, length in zip(inputs_NT, lens, strict=True):
+        row[:length] = random.standard_normal((length, NUM_BINS))
+    target_lens_N = torch.tensor([1 + length // 20 for length in lens])
+    targets_NU = torch.nn.utils.rnn.pad_sequence(
+        [torch.arange(1, int(num) + 1) for num in target_lens_N], batch_first=True
+    )
+    names = [str(number) for number in range(len(lens))]
+    return TrainingBatch(
+        names, names, inputs_NT, np.array(lens), targets_NU, target_lens_N, int(target_lens_N.sum()), torch_seed=7
+    )
+
+
+BATCH = batch_of([61, 60, 47, 40, 33])
+
+
+def gradients(model: AcousticModel, loss: Tensor) -> dict[str, Tensor]:
+    for weight in model.parameters():
+        weight.grad = None
+    loss.backward()
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def assert_equal_to_one_device(model: AcousticModel, found: Loss, expected: Loss, tolerance: float = 2e-6) -> None:
+    """All gradients together within `tolerance` of their norm."""
+    assert found.normaliser == expected.normaliser
+    torch.testing.assert_close(found.total, expected.total, rtol=tolerance, atol=0)
+    on_one = gradients(model, expected.total)
+    several = gradients(model, found.total)
+    assert several.keys() == on_one.keys()
+    assert all(gradient.any() for gradient in on_one.values())
+    one_P, several_P = (torch.cat([part.flatten() for part in parts.values()]) for parts in (on_one, several))
+    assert float((several_P - one_P).norm() / one_P.norm()) < tolerance
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 3])
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 9])
+@pytest.mark.parametrize("encoder", ["lstm", "conformer"])
+def test_stages_equal_one_device(encoder: str, num_stages: int, num_micro_batches: int) -> None:
+    model = model_of(encoder, deltas=1)
+    found = Pipeline(model, [HOST] * num_stages, num_micro_batches, FP32).loss(BATCH)
+    assert_equal_to_one_device(model, found, batch_loss(model, BATCH, FP32))
+
+
+@pytest.mark.parametrize("encoder", ["lstm", "conformer"])
+def test_what_differs_is_rounding_alone(encoder: str) -> None:
+    """In float64, which the losses of the toolkit are not computed in."""
+    built = model_of(encoder)
+    model = AcousticModel(built.encoder, Squares(built.encoder.output_size)).double()
+    batch = dataclasses.replace(BATCH, inputs_NT=BATCH.inputs_NT.astype(np.float64))
+    found = Pipeline(model, [HOST] * 3, 3, FP32).loss(batch)
+    assert_equal_to_one_device(model, found, batch_loss(model, batch, FP32), 1e-13)
+
+
+def test_stages_equal_one_device_with_the_loss_of_a_transducer() -> None:
+    model = model_of(objective="transducer")
+    found = Pipeline(model, [HOST] * 3, 2, FP32).loss(BATCH)
+    assert_equal_to_one_device(model, found, batch_loss(model, BATCH, FP32))
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+def test_batch_normalisation_sees_a_micro_batch_and_its_statistics_are_kept(num_micro_batches: int) -> None:
+    """As on one device that computes the same micro-batches one after another."""
+    model = model_of("deepspeech2")
+    one = copy.deepcopy(model)
+    found = Pipeline(model, [HOST] * 2, num_micro_batches, FP32).loss(BATCH)
+    losses = [batch_loss(one, piece, FP32) for piece in micro_batches(BATCH, num_micro_batches)]
+    torch.testing.assert_close(found.total, sum(loss.total for loss in losses), rtol=1e-6, atol=0)
+    for buffer, expected in zip(model.buffers(), one.buffers(), strict=True):
+        torch.testing.assert_close(buffer, expected, rtol=1e-6, atol=1e-7)
+    moved = [name for name, buffer in model.named_buffers() if "mean" in name and buffer.abs().max() > 0]
+    assert len(moved) == 4
+
+
+def test_figures_of_an_objective_are_summed() -> None:
+    model = model_of()
+    figured = lambda rows, *targets: Loss(rows[0].sum(), len(rows[1]), {"rows": float(rows[1].sum())})  # noqa: E731
+    with patch.object(AcousticModel, "loss_of", lambda self, rows, *targets: figured(rows, *targets)):
+        loss = Pipeline(model, [HOST] * 2, 2, FP32).loss(BATCH)
+    assert loss.figures == {"rows": float(model.encoder.output_lens(torch.from_numpy(BATCH.input_lens_N)).sum())}
+    assert loss.normaliser == len(BATCH.ids)
+
+
+def test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer() -> None:
+    model = model_of(dropout=0.4)
+    found = [Pipeline(model, [HOST] * num, 2, FP32).loss(BATCH).total for num in (1, 2, 3, 4)]
+    assert all(torch.equal(total, found[0]) for total in found)
+    seeds = []
+    with patch.object(pipelines, "seed_device", lambda device, seed: seeds.append(seed)):
+        Pipeline(model, [HOST] * 2, 2, FP32).loss(BATCH)
+    assert len(set(seeds)) == len(seeds) == 2 * len(model.encoder.parts())
+
+
+def test_weight_noise_is_that_of_one_device() -> None:
+    model = model_of()
+    totals = []
+    for pipeline in (None, Pipeline(model, [HOST] * 3, 2, FP32)):
+        seed_torch(5)
+        totals.append(Task(model, FP32, 0.1, pipeline)(BATCH))
+    torch.testing.assert_close(totals[0], totals[1], rtol=1e-6, atol=0)
+    assert totals[0].item() != pytest.approx(batch_loss(model, BATCH, FP32).total.item(), rel=1e-4)
+
+
+def test_threads_of_stages_compute_in_the_precision_of_training() -> None:
+    model, bf16 = model_of(), Precision(HOST, "bf16")
+    found = Pipeline(model, [HOST] * 2, 2, bf16).loss(BATCH).total
+    torch.testing.assert_close(found, batch_loss(model, BATCH, bf16).total, rtol=1e-3, atol=0)
+    assert abs(found.item() / batch_loss(model, BATCH, FP32).total.item() - 1) > 1e-5
+
+
+class Waiting(Encoder):
+    """Two layers. The first with the second micro-batch and the second with the first wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subsampling, self.output_size = 1, NUM_BINS
+        self.layers = nn.ModuleList(nn.Linear(NUM_BINS, NUM_BINS) for _ in range(2))
+        self.barrier = threading.Barrier(2)
+        self.counts = [0, 0]
+
+    def parts(self) -> list[Part]:
+        return [Part(self._first, self.layers[0]), Part(self._second, self.layers[1])]
+
+    def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._second(*self._first(feats_NTF, feat_lens_N))
+
+    def _first(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._count(0, 2, self.layers[0](feats_NTF)), feat_lens_N
+
+    def _second(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._count(1, 1, self.layers[1](feats_NTF)), feat_lens_N
+
+    def _count(self, layer: int, number: int, values: Tensor) -> Tensor:
+        self.counts[layer] += 1
+        if self.counts[layer] == number:
+            self.barrier.wait(timeout=60)
+        return values
+
+
+def own_model(encoder: Encoder) -> AcousticModel:
+    objective: Objective = model_of().objective
+    return AcousticModel(encoder, type(objective)(None, NUM_BINS, NUM_TOKENS))
+
+
+def test_stages_compute_at_the_same_time() -> None:
+    model = own_model(Waiting())
+    pipeline = Pipeline(model, [HOST] * 3, 2, FP32)
+    assert [[number for number, _ in stage.parts] for stage in pipeline.stages] == [[0], [1], []]
+    pipeline.turn = contextlib.nullcontext()  # as on GPUs, of which each has random numbers of its own
+    pipeline.loss(BATCH)
+    assert model.encoder.counts == [2, 2]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_what_a_stage_raises_ends_the_batch(stage: int) -> None:
+    pipeline = Pipeline(model_of(), [HOST] * 3, 2, FP32)
+    apply = Pipeline._apply
+
+    def failing(self: Pipeline, at: Any, carry: Any, batch: TrainingBatch, number: int) -> Any:
+        if at is self.stages[stage] and number == 1:
+            raise RuntimeError("CUDA out of memory")
+        return apply(self, at, carry, batch, number)
+
+    with patch.object(Pipeline, "_apply", failing), pytest.raises(RuntimeError, match="out of memory"):
+        pipeline.loss(BATCH)
+    assert pipeline.loss(BATCH).total.isfinite()
+
+
+class Squares(Objective):
+    """Of any precision, and without operations that torch cannot imitate on a device that is not there."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 1)
+
+    def fits(self, num_rows: int, targets: Any) -> str:
+        return ""
+
+    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        is_row_NT = torch.arange(hidden_NTC.shape[1], device=lens_N.device) < lens_N[:, None]
+        is_row_NT = is_row_NT & (target_lens_N + targets_NU.sum(1) >= 0)[:, None]  # all are on one device
+        squares_NT = self.linear(hidden_NTC).square().squeeze(2)
+        return Loss((squares_NT * is_row_NT).sum(), len(lens_N))
+
+
+class Devices(TorchDispatchMode):
+    """Knows on which device a tensor is meant to be, and lets no operation mix them. All memory is that of the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, torch.device] = {}
+        self.kept: list[Tensor] = []  # so that no memory is used twice
+
+    def place(self, tensor: Tensor) -> torch.device | None:
+        return self.places.get(tensor.untyped_storage().data_ptr())
+
+    def put(self, tensor: Tensor, device: torch.device | None) -> Tensor:
+        self.kept.append(tensor)
+        if device:
+            self.places[tensor.untyped_storage().data_ptr()] = device
+        return tensor
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        found = {place for tensor in given if tensor.ndim and (place := self.place(tensor))}
+        if not given and kwargs.get("device") is None:
+            found = {HOST}  # made without saying where
+        assert len(found) < 2, f"{operation} of tensors on {found}"
+        result = operation(*args, **kwargs)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.put(tensor, min(found, default=None, key=str))
+        return result
+
+
+class Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, values: Tensor, devices: Devices, device: torch.device) -> Tensor:
+        context.devices, context.source = devices, devices.place(values)
+        return devices.put(values.clone(), device)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return context.devices.put(gradient.clone(), context.source), None, None
+
+
+@pytest.mark.parametrize("encoder", sorted(TINY))
+def test_each_stage_computes_with_what_is_on_its_device(encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus, devices = [torch.device("cuda", number) for number in range(3)], Devices()
+    run = Pipeline._pass
+
+    def move(values: Tensor, device: torch.device) -> Tensor:
+        return values if devices.place(values) == device else Moved.apply(values, devices, device)
+
+    def run_imitated(self: Pipeline, *args: Any) -> None:
+        with devices:
+            run(self, *args)
+
+    monkeypatch.setattr(pipelines, "move", move)
+    monkeypatch.setattr(pipelines, "seed_device", lambda *_: None)
+    monkeypatch.setattr(Pipeline, "_pass", run_imitated)
+    model = model_of(encoder)
+    before = [buffer.clone() for buffer in model.buffers()]
+    for tensor in (*model.parameters(), *model.buffers()):
+        devices.put(tensor, gpus[0])
+    with devices:
+        loss = Pipeline(model, gpus, 2, FP32).loss(BATCH)
+        assert devices.place(loss.total) == gpus[0]
+        found = gradients(model, loss.total)
+    assert {devices.place(gradient) for gradient in found.values()} == {gpus[0]}
+    assert {place for place in devices.places.values() if place != HOST} == set(gpus)
+    assert all(not torch.equal(*pair) for pair in zip(model.buffers(), before, strict=True))
+
+
+def test_more_stages_than_parts_are_refused(train_toy, tmp_path: Path) -> None:
+    what = "train.pipeline_stages is 4, but encoder and objective have 3 parts with weights; set it to 3 at most"
+    with pytest.raises(AsrtoolError, match=what):
+        train_toy(tmp_path / "train", "train.pipeline_stages=4")
+
+
+@pytest.mark.parametrize(("num_learners", "num_gpus"), [(1, 1), (2, 3), (3, 5)])
+def test_fewer_gpus_than_stages_of_all_learners_are_refused(num_learners: int, num_gpus: int) -> None:
+    wanted = 2 * num_learners
+    what = f"pipeline_stages is 2, with {num_learners} learners here that is {wanted} GPUs, .* sees {num_gpus}"
+    with (
+        patch.object(torch.cuda, "device_count", lambda: num_gpus),
+        pytest.raises(AsrtoolError, match=what + "; choose fewer stages, or fewer learners"),
+    ):
+        choose_devices(torch.device("cuda"), 2, num_learners)
+
+
+def test_learners_have_gpus_of_their_own() -> None:
+    chosen = []
+    for learner in range(2):
+        with (
+            patch.object(torch.cuda, "device_count", lambda: 6),
+            patch.object(torch.cuda, "current_device", lambda learner=learner: learner),
+        ):
+            chosen.append(choose_devices(torch.device("cuda"), 3, 2))
+    assert [device.index for devices in chosen for device in devices] == [0, 2, 4, 1, 3, 5]
+    distributed = load_config([], ["distributed.strategy=bmuf"]).distributed
+    with patch("asrtool.train.run._count_gpus", lambda: 6):
+        assert [count_learners(distributed, stages) for stages in (1, 2, 4, 9)] == [6, 3, 1, 1]
+
+
+PLAIN = ("model.lstm.dropout=0", "train.optimizer=sgd", "train.num_epochs=1", "train.peak_lr=0.002")
+STAGES = ("train.pipeline_stages=2", "train.micro_batches=2")
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-6)
+
+
+def test_a_training_by_stages_ends_with_the_weights_of_one_device(train_toy, tmp_path: Path) -> None:
+    expected = train_toy(tmp_path / "one", *PLAIN)
+    assert_close(train_toy(tmp_path / "stages", *PLAIN, *STAGES), expected)
+    assert_close(train_toy(tmp_path / "pieces", *PLAIN, *STAGES, "train.max_batch_s=0.9"), expected)
+
+
+def test_dropout_of_a_training_does_not_depend_on_the_number_of_stages(train_toy, tmp_path: Path) -> None:
+    assert_same_bits(
+        train_toy(tmp_path / "two", *STAGES), train_toy(tmp_path / "three", *STAGES, "train.pipeline_stages=3")
+    )
+
+
+def job_of(toy: str, folder: str, name: str, settings: list[str]) -> Job:
+    config = load_config([f"{folder}/toy.toml"], settings)
+    return acoustic_job(Path(toy) / "features", Path(toy) / "tokenizer", Path(folder) / name, config)
+
+
+def train_there(toy: str, folder: str, name: str, settings: list[str]) -> int:
+    """The number of micro-batches that this learner computed."""
+    count = 0
+    begin = Pipeline._begin
+
+    def counted(self: Pipeline, batch: TrainingBatch) -> Any:
+        nonlocal count
+        count += 1
+        return begin(self, batch)
+
+    with patch.object(Pipeline, "_begin", counted):
+        train(job_of(toy, folder, name, settings))
+    return count
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-d1", "bmuf", "h-adpsgd"])
+def test_learners_of_two_stages_end_with_the_weights_of_learners_of_one_device(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    settings = [f"distributed.strategy={strategy}", *PLAIN]
+    learners.run(train_there, str(toy), str(tmp_path), "one", settings)
+    counts = learners.run(train_there, str(toy), str(tmp_path), "stages", [*settings, *STAGES])
+    assert min(counts) >= 4
+    assert_close(last_weights(tmp_path / "stages"), last_weights(tmp_path / "one"))
+
+
+@pytest.mark.parametrize("strategy", ["adpsgd-fixed", "adpsgd-random"])
+def test_gossip_between_learners_of_two_stages_conserves_their_mean(
+    strategy: str, toy: Path, tmp_path: Path, learners: Learners
+) -> None:
+    """Which exchanges there are depends on the time; the mean of all moves by their updates alone."""
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    learners.run(train_there, str(toy), str(tmp_path), "train", [f"distributed.strategy={strategy}", *STAGES])
+    out = tmp_path / "train"
+    assert batches_trained(out) == planned(toy, tmp_path / "toy.toml")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    drifts = [line["drift"] for line in lines if line.get("drift") is not None]
+    assert drifts
+    assert max(drifts) < 1e-5
+    losses = [line["loss"] for line in lines if line["kind"] == "dev"]
+    assert losses[-1] < losses[0]
