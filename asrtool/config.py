@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asrtool.config_value import flatten, format_key, format_value
-from asrtool.corpus.settings import Data, Features, Mini
+from asrtool.corpus.settings import Augment, Data, Features, Mini
 from asrtool.decode.settings import Decode
 from asrtool.distributed.settings import Distributed
 from asrtool.errors import AsrtoolError
@@ -32,6 +32,7 @@ class Config:
     graph: Graph = field(default_factory=Graph)
     tree: Tree = field(default_factory=Tree)
     model: Model = field(default_factory=Model)
+    augment: Augment = field(default_factory=Augment)
     specaugment: SpecAugment = field(default_factory=SpecAugment)
     train: Train = field(default_factory=Train)
     distributed: Distributed = field(default_factory=Distributed)

@@ -41,7 +41,8 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: P
     """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.
 
     As `asrtool train`, but with the [model] settings of MODEL, whatever configuration files say; --set changes them.
-    With another tokenizer or objective, the output layers begin anew. Settings: [specaugment], [train], [distributed].
+    With another tokenizer or objective, the output layers begin anew. Settings: [augment],
+    [specaugment], [train], [distributed].
 
     \b
     Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train --set train.peak_lr=0.0005

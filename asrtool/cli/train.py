@@ -53,8 +53,8 @@ def train(
 
     Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. With --join,
-    beside the same options, this is one more of a training that runs. Settings: [model], [specaugment], [train],
-    [distributed].
+    beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
+    [train], [distributed].
     """
     from asrtool.models.settings import aligner_of
     from asrtool.recipe.source import Entry, code_of

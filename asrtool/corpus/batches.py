@@ -79,12 +79,7 @@ def plan_epoch(
     small, and the order random. Raises AsrtoolError for an utterance longer than a batch.
     """
     frames = lengths.num_frames
-    longest = int(frames.argmax())
-    if frames[longest] > max_frames_per_batch:
-        raise AsrtoolError(
-            f"utterance {lengths.name(longest)} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
-            "raise train.batch_s, or distributed.global_batch_s where that is set, or lower data.max_duration_s",
-        )
+    check_longest(lengths, max_frames_per_batch)
     random = np.random.default_rng((seed, epoch))
     number = itertools.count()
     for window, members in enumerate(_windows(lengths, window_shards, random)):
@@ -93,6 +88,17 @@ def plan_epoch(
         packed = _pack(order, frames, max_frames_per_batch)
         for i in random.permutation(len(packed)):
             yield Batch(next(number), packed[i], window)
+
+
+def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:
+    """Raises AsrtoolError naming the longest utterance where it does not fit a batch."""
+    frames = lengths.num_frames
+    longest = int(frames.argmax())
+    if frames[longest] > max_frames_per_batch:
+        raise AsrtoolError(
+            f"utterance {lengths.name(longest)} has {frames[longest]} frames, a batch holds {max_frames_per_batch}",
+            "raise train.batch_s, or distributed.global_batch_s where that is set, or lower data.max_duration_s",
+        )
 
 
 def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
@@ -136,10 +142,13 @@ def zeros_NTF(shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def load_batch(
-    reader: FeatureReader, batch: Batch, zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF
+    reader: FeatureReader,
+    batch: Batch,
+    zeros: Callable[[tuple[int, int, int]], np.ndarray] = zeros_NTF,
+    feats: Sequence[np.ndarray] | None = None,
 ) -> LoadedBatch:
-    """One batch, with its features, which `zeros` makes room for: float32."""
-    feats = reader.read_several(batch.indices)
+    """One batch, with its features, which `zeros` makes room for: float32; `feats` instead of those of `reader`."""
+    feats = reader.read_several(batch.indices) if feats is None else feats
     feat_lens_N = np.array([len(feats_TF) for feats_TF in feats], dtype=np.int64)
     feats_NTF = zeros((len(feats), int(feat_lens_N.max()), reader.num_bins))
     for n, feats_TF in enumerate(feats):

@@ -92,3 +92,15 @@ class Cmvn:
         else:
             mean_F, std_F = self._mean_std.get(speaker, self._everyone)
         return (feats_TF - mean_F) / std_F
+
+    def normalise_changed(self, speaker: str, feats_TF: np.ndarray, original_TF: np.ndarray) -> np.ndarray:
+        """As `normalise`, for features of an utterance whose audio was changed; `original_TF` are those before.
+
+        By speaker: mean and deviation are moved by what the change has done to those of the utterance, as if all of the
+        speaker had been changed alike. So noise is where a noisy speaker of a test set has it.
+        """
+        if self.cmvn != "speaker" or speaker not in self._mean_std:
+            return self.normalise(speaker, feats_TF)
+        mean_F, std_F = self._mean_std[speaker]
+        before, after = Moments.of(original_TF).mean_std(), Moments.of(feats_TF).mean_std()
+        return (feats_TF - (mean_F + after[0] - before[0])) / (std_F * after[1] / before[1])

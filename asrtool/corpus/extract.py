@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from asrtool.corpus.cmvn import Moments, add_moments
 from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.index import NO_FIELDS, Utterance
 from asrtool.corpus.manifest import Drop
+from asrtool.corpus.samples import keeping_samples
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import CHANNELS, write_shard
 from asrtool.errors import AsrtoolError
@@ -40,6 +41,7 @@ class ShardJob:
     number: int
     speed: float
     sources: tuple[Source, ...]
+    keeps_audio: bool = False
 
 
 @dataclass
@@ -58,13 +60,15 @@ def compute_shard(job: ShardJob, directory: Path, features: Features) -> ShardRe
     when the disk is full.
     """
     result = ShardResult()
-    with _one_thread():
-        result.utterances = write_shard(directory, job.number, _extract(job, features, result), features)
+    with one_thread(), keeping_samples(directory, job.number, job.keeps_audio) as keep:
+        result.utterances = write_shard(directory, job.number, _extract(job, features, result, keep), features)
     return result
 
 
-def _extract(job: ShardJob, features: Features, result: ShardResult) -> Iterator[tuple[Utterance, np.ndarray]]:
-    """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`."""
+def _extract(
+    job: ShardJob, features: Features, result: ShardResult, keep: Callable[[np.ndarray], None]
+) -> Iterator[tuple[Utterance, np.ndarray]]:
+    """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
     extractor: FeatureType = features.type.load()(features)
     for source in job.sources:
         try:
@@ -90,6 +94,7 @@ def _extract(job: ShardJob, features: Features, result: ShardResult) -> Iterator
                     f"features of {utterance.id} hold NaN or infinity", f"listen to recording {utterance.recording}"
                 )
             add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
+            keep(samples)
             yield utterance, feats_TF
 
 
@@ -156,7 +161,7 @@ def _copy_id(name: str, speed: float) -> str:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Run torch in one thread: processes share the cores, and the last bits of a sum depend on its threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -37,9 +37,10 @@ MapShards = Callable[[Callable[[ShardJob], ShardResult], Sequence[ShardJob]], It
 def compute_features(manifests: Path, out: Path, features: Features) -> None:
     """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
 
-    The training set gets a copy at each of `features.speeds`. An utterance whose audio cannot be read is set aside in
-    `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to more than `features.bad_fraction` of a set, for a
-    missing or corrupt manifest, a wrong sampling rate, features that are not finite, and a full disk.
+    The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
+    utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
+    more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features that
+    are not finite, and a full disk.
     """
     sets = read_sets(Path(manifests))
     (out / SETTINGS).unlink(missing_ok=True)
@@ -48,6 +49,8 @@ def compute_features(manifests: Path, out: Path, features: Features) -> None:
     for name in sets.names:
         sources = read_sources(Path(manifests) / name, features)
         jobs = plan_shards(sources, features.speeds if name == sets.train else (1.0,), features.shard_cuts)
+        if name == sets.train and features.keep_audio:
+            jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
         everyone = _write_set(out / name, jobs, features, everyone)
     write_sets(out, sets)
     # How many processes did it is no property of the features.

@@ -46,7 +46,7 @@ class FeatureReader:
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
         self._decoders = decoders
-        self._first, num_frames = _places(self.index)
+        self._first, num_frames = shard_places(self.index)
         self._keeps = num_frames * self.num_bins * 4 <= cache_bytes
         self._kept: dict[int, np.ndarray] = {}
         open_one = functools.partial(_open, self.directory, self.index, self._first)
@@ -97,7 +97,7 @@ def _other_shard(shard: Shard) -> AsrtoolError:
     return AsrtoolError(f"{shard.name} is not the one index.jsonl describes", RERUN)
 
 
-def _places(index: Sequence[Utterance]) -> tuple[list[int], int]:
+def shard_places(index: Sequence[Utterance]) -> tuple[list[int], int]:
     """Where the shards of a set begin in its index, and the frames of all."""
     if isinstance(index, ShardIndex):
         return index.first[:-1].tolist(), index.num_frames

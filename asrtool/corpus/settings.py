@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, at_least, between, choice, choices, one_of
+
+if TYPE_CHECKING:
+    from asrtool.config import Config
+
+CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
+GSM_HZ = 8000  # the sampling rate that GSM is defined for
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Features:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
     cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
     storage: str = "lilcom"  # or shar
+    keep_audio: bool = False  # whether samples of the training set are kept beside its features, for [augment]
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
@@ -100,3 +107,59 @@ class Features:
         if num is None:
             raise AsrtoolError(f"features.type is {self.type.name}: its Settings lacks num_features", "add a property")
         return num
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Changes of the audio of training utterances, drawn anew in each epoch; they need features.keep_audio."""
+
+    tempo: tuple[float, ...] = (1.0, 1.0)  # slowest and fastest tempo, at the same pitch
+    reverb_dir: str = ""  # folder of room impulse responses; empty: no reverberation
+    reverb_prob: float = 0.5  # of an utterance to get one of them
+    noise_dir: str = ""  # folder of recordings of noise, music or babble; empty: no noise
+    noise_prob: float = 0.5  # of an utterance to get a stretch of one of them
+    snr_db: tuple[float, ...] = (5.0, 20.0)  # lowest and highest ratio of speech to noise
+    band_prob: float = 0.0  # of an utterance to be limited to a band
+    band_hz: tuple[float, ...] = (300.0, 3400.0)  # narrowest band; its edges are drawn between these and all there is
+    codec_prob: float = 0.0  # of an utterance to go through a codec
+    codecs: tuple[str, ...] = CODECS  # one of them is drawn, and but for gsm how strongly it compresses
+
+    def __post_init__(self) -> None:
+        for key in ("reverb_prob", "noise_prob", "band_prob", "codec_prob"):
+            between(f"augment.{key}", getattr(self, key), 0, 1)
+        for key in ("tempo", "snr_db", "band_hz"):
+            value = getattr(self, key)
+            if len(value) != 2 or value[0] > value[1]:
+                raise ValueError(f"augment.{key} is {list(value)}, expected two numbers, the lower one first")
+        for tempo in self.tempo:
+            between("augment.tempo", tempo, 0.5, 2)
+        between("augment.band_hz", self.band_hz[0], 1, 2000)
+        for codec in self.codecs:
+            one_of("augment.codecs", codec, CODECS)
+        if self.codec_prob and not self.codecs:
+            raise ValueError("augment.codec_prob is above 0 but augment.codecs is empty, expected one or more")
+
+    @property
+    def stretches(self) -> bool:
+        """Whether utterances become longer or shorter."""
+        return self.tempo != (1.0, 1.0)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is changed."""
+        with_folder = (self.reverb_dir and self.reverb_prob) or (self.noise_dir and self.noise_prob)
+        return bool(self.stretches or with_folder or self.band_prob or self.codec_prob)
+
+    def check(self, config: Config) -> None:
+        """As check_features."""
+        self.check_features(config.features)
+
+    def check_features(self, features: Features) -> None:
+        """Raises ValueError where audio is to be changed that is not kept, or is of a rate that does not go with it."""
+        if self.active and not features.keep_audio:
+            raise ValueError("[augment] changes audio but features.keep_audio is false, expected true")
+        rate_hz = features.sampling_rate_hz
+        if self.band_prob and self.band_hz[1] >= rate_hz / 2:
+            raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
+        if self.codec_prob and "gsm" in self.codecs and rate_hz != GSM_HZ:
+            raise ValueError(f"augment.codecs has gsm, which is for {GSM_HZ} samples a second, here are {rate_hz}")

@@ -28,7 +28,7 @@ PREPARE = Stage(
     settings=("data",),
 )
 
-TRAINING = ("model", "specaugment", "train", "distributed")
+TRAINING = ("model", "augment", "specaugment", "train", "distributed")
 ALIGNING = ("tree", "decode.batch_s", "decode.num_jobs")
 
 # An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
@@ -220,6 +220,7 @@ COMMON = (
             "graph",
             "tree",
             "model",
+            "augment",
             "specaugment",
             "train",
             "distributed",

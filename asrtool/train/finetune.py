@@ -16,7 +16,14 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, load_model, tree_of
 
 ENCODER = "encoder."
-NO_EFFECT = ("speeds", "storage", "shard_cuts", "bad_fraction", "num_jobs")  # on what a frame of an utterance is
+NO_EFFECT = (
+    "speeds",
+    "storage",
+    "keep_audio",
+    "shard_cuts",
+    "bad_fraction",
+    "num_jobs",
+)  # on what a frame of an utterance is
 
 
 def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 from asrtool.config import Config, defaults_of, select
 from asrtool.config_value import flatten
 from asrtool.corpus.alignment import ABOUT
+from asrtool.corpus.settings import Augment
+from asrtool.corpus.sound_folder import digest_of_sounds
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
@@ -24,7 +26,7 @@ from asrtool.train.straggler import InjectionOptions
 INPUTS = "inputs.json"
 FINAL = "train.json"
 TRAINING = ("training", "name another folder")
-ACOUSTIC = ("model", "specaugment", "train", "distributed")  # sections that a training is made by
+ACOUSTIC = ("model", "augment", "specaugment", "train", "distributed")  # sections that a training is made by
 NEURAL_LM = ("nnlm", "distributed")
 NO_EFFECT_TRAINING = (
     "log_every_steps",
@@ -103,7 +105,15 @@ def describe_inputs(
         files["init_model"] = Path(config.train.init_model)
     if targets:
         files |= {f"targets/{name}": targets / name for name in (ABOUT, TREE)}
-    return inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
+    inputs = inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
+    inputs.sha256.update(_digests_of_sounds(config.augment))
+    return inputs
+
+
+def _digests_of_sounds(augment: Augment) -> dict[str, str]:
+    """Of the folders that training draws sounds from; AsrtoolError where one is missing or empty."""
+    folders = {"augment.noise_dir": augment.noise_dir, "augment.reverb_dir": augment.reverb_dir}
+    return {key: digest_of_sounds(Path(folder), key) for key, folder in folders.items() if folder}
 
 
 def inputs_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from array import array
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
+from asrtool.train.changed_audio import ChangedAudio, Drawn, stretched
 from asrtool.train.columns import open_columns
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext
 
@@ -32,6 +34,7 @@ class Shards(BatchSource):
     """
 
     targets = ("tokens", "leaves")
+    augments = True
 
     def __init__(self, context: SourceContext) -> None:
         self.frame_targets = None
@@ -44,13 +47,15 @@ class Shards(BatchSource):
         self._report_dropped(context)
         cache_bytes = int(context.settings.cache_gib * 2**30)
         self.decoders = None
-        if context.loader_processes:
-            self.decoders = Decoders(context.loader_processes, context.directory, context.features.cmvn, self.index)
+        if context.loader_processes and not context.augment:
+            open_reader = functools.partial(FeatureReader, context.directory, context.features.cmvn, 0, self.index)
+            self.decoders = Decoders(context.loader_processes, open_reader)
         self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index, self.decoders)
         self.max_frames = context.max_frames
         self.seed = context.seed
         first = np.unique(np.searchsorted(self.columns.positions, self.index.first))
         self.lengths = Lengths(self.columns.num_frames, first[first < self.about["num_samples"]], self._name)
+        self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
 
     def _report_dropped(self, context: SourceContext) -> None:
         num_dropped, num_all = self.about["num_dropped"], len(self.index)
@@ -70,16 +75,22 @@ class Shards(BatchSource):
         return {"num_dropped": self.about["num_dropped"], "hours": self.about["duration_s"] / 3600}
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
-        return islice(self._planned(plan_epoch(self.lengths, self.max_frames, self.seed, epoch)), batch, None)
+        lengths = self.audio.lengths(epoch) if self.audio else self.lengths
+        return islice(self._planned(plan_epoch(lengths, self.max_frames, self.seed, epoch), epoch), batch, None)
 
     def plan_eval(self) -> list[Planned]:
         """Batches for evaluation, always the same; without gradients, memory has room for EVAL_FRAMES."""
         return list(self._planned(plan_eval(self.lengths, max(self.max_frames, EVAL_FRAMES))))
 
     def read(self, batch: Planned) -> TrainingBatch:
-        positions: list[int] = self.columns.positions[np.asarray(batch.content)].tolist()
-        loaded = load_batch(self.reader, Batch(0, positions), pinned_NTF if torch.cuda.is_available() else zeros_NTF)
-        targets = [torch.from_numpy(self._targets(row)) for row in batch.content]
+        drawn = batch.content if isinstance(batch.content, Drawn) else None
+        rows = drawn.rows if drawn else batch.content
+        feats = self.audio.read(drawn) if self.audio and drawn else None
+        positions: list[int] = self.columns.positions[np.asarray(rows)].tolist()
+        zeros = pinned_NTF if torch.cuda.is_available() else zeros_NTF
+        loaded = load_batch(self.reader, Batch(0, positions), zeros, feats)
+        lens = loaded.feat_lens_N.tolist()
+        targets = [torch.from_numpy(self._targets(row, num)) for row, num in zip(rows, lens, strict=True)]
         whole = TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
             texts=[utterance.text for utterance in loaded.utterances],
@@ -92,30 +103,36 @@ class Shards(BatchSource):
         return self.frame_targets.cut(whole) if self.frame_targets and self.frame_targets.piece_frames else whole
 
     def close(self) -> None:
-        if self.decoders:
-            self.decoders.close()
+        for part in (self.decoders, self.audio):
+            if part:
+                part.close()
 
     @classmethod
     def open_dev(cls, context: SourceContext) -> Shards:
         """Those of dev, by the same settings."""
         return Shards(context)
 
-    def _planned(self, batches: Iterator[Batch]) -> Iterator[Planned]:
+    def _planned(self, batches: Iterator[Batch], epoch: int | None = None) -> Iterator[Planned]:
+        """As plans have them; `epoch` is that of training, in which audio is changed."""
+        drawn = functools.partial(Drawn, epoch) if self.audio and epoch is not None else None
         while several := list(islice(batches, PIECE)):
             rows = array("I")
             begins = []
             for batch in several:
                 begins.append(len(rows))
                 rows.extend(batch.indices)
-            normalisers = np.add.reduceat(self.columns.normalisers[rows], begins, dtype=np.int64).tolist()
+            of_each = self.audio.normalisers(drawn(rows)) if self.audio and drawn else self.columns.normalisers[rows]
+            normalisers = np.add.reduceat(of_each, begins, dtype=np.int64).tolist()
             for batch, normaliser in zip(several, normalisers, strict=True):
-                yield Planned(batch.indices, len(batch.indices), normaliser, window=batch.window)
+                content = drawn(batch.indices) if drawn else batch.indices
+                yield Planned(content, len(batch.indices), normaliser, window=batch.window)
 
-    def _targets(self, row: int) -> np.ndarray:
-        """Tokens, or a leaf for each row of the model."""
-        if self.frame_targets:
-            return self.frame_targets.leaves(int(self.columns.positions[row]), int(self.columns.num_frames[row]))
-        return self.columns.targets(row)
+    def _targets(self, row: int, num_frames: int) -> np.ndarray:
+        """Tokens, or a leaf for each row of the model, which has `num_frames` of the utterance."""
+        if not self.frame_targets:
+            return self.columns.targets(row)
+        leaves_U = self.frame_targets.leaves(int(self.columns.positions[row]), int(self.columns.num_frames[row]))
+        return stretched(leaves_U, -(-num_frames // self.frame_targets.subsampling))
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from asrtool.corpus.batches import load_ahead
-from asrtool.corpus.settings import Features
+from asrtool.corpus.settings import Augment, Features
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings import Choice
@@ -60,12 +60,14 @@ class SourceContext:
     columns: ColumnsFolder | None = None  # where learners find what one of them has read of the set
     loader_processes: int = 0  # that decode utterances, or 0: a thread does
     targets: TargetsFolder | None = None  # of an objective that is trained on leaves
+    augment: Augment | None = None  # how audio is changed in each epoch; None where it is not, as in dev
 
 
 class BatchSource(ABC):
     """The training set, as batches; built with a SourceContext. Learning rates follow the samples it counts."""
 
     targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
+    augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:
@@ -148,7 +150,10 @@ class Epoch:
 
 
 def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
-    """The source of `chosen`; AsrtoolError where it has not the targets that the objective is trained on."""
+    """The source of `chosen`.
+
+    Raises AsrtoolError where it has not the targets that the objective is trained on, or changes no audio and should.
+    """
     source: type[BatchSource] = chosen.load()
     wanted = context.model.objective.targets
     if wanted not in source.targets:
@@ -156,4 +161,7 @@ def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
             f"train.source = {chosen.name} has {', '.join(source.targets)}, but model.objective is trained on {wanted}",
             "choose another train.source or model.objective",
         )
+    if context.augment and not source.augments:
+        what = f"train.source = {chosen.name} reads features as they are, but [augment] is to change audio"
+        raise AsrtoolError(what, "leave out [augment], or choose train.source=shards")
     return source(context)

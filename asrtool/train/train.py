@@ -120,6 +120,7 @@ def build_components(
         columns=columns,
         loader_processes=config.train.loader_processes,
         targets=folder,
+        augment=config.augment if config.augment.active else None,
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
@@ -164,6 +165,6 @@ def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[Batch
 
     train_set = build_source(source, context)
     whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as what is decoded
-    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0, targets=whole)
+    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0, targets=whole, augment=None)
     own_dev = train_set.open_dev(dev_context)
     return train_set, own_dev or Shards(dataclasses.replace(dev_context, settings=ShardsSettings()))

@@ -98,7 +98,8 @@ OTHERS: dict[str, Any] = {
     "lm.min_counts": [1, 3], "decode.graph.backend": "k2", "distributed.h-adpsgd.outer": "adpsgd-d1",
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
     "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
-    "train.frozen": ["encoder.*"], "model.frame-ce.aligner": "k2-ctc",
+    "train.frozen": ["encoder.*"], "augment.codecs": ["gsm"], "augment.noise_dir": "noise",
+    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc",
 }  # fmt: skip
 
 

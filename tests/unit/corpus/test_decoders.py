@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on
 @contextmanager
 def reading(directory: Path, num: int, cache_bytes: int = 0) -> Iterator[tuple[FeatureReader, Decoders]]:
     index = read_index(directory)
-    decoders = Decoders(num, directory, "speaker", index)
+    decoders = Decoders(num, partial(FeatureReader, directory, "speaker", 0, index))
     try:
         yield FeatureReader(directory, "speaker", cache_bytes, index, decoders), decoders
     finally:
@@ -166,7 +167,7 @@ def test_signals_to_all_processes_of_a_job_are_left_to_the_one_that_trains(corpu
 
 def test_processes_end_when_their_reader_is_no_longer_used(corpus: Path) -> None:
     directory = corpus / "lilcom" / "train"
-    decoders = Decoders(1, directory, "speaker", read_index(directory))
+    decoders = Decoders(1, partial(FeatureReader, directory, "speaker", 0, read_index(directory)))
     reader = FeatureReader(directory, "speaker", decoders=decoders)
     read(reader, 0)
     process = decoders._decoders[0].process
@@ -177,13 +178,14 @@ def test_processes_end_when_their_reader_is_no_longer_used(corpus: Path) -> None
 
 LEARNER = """
 import os, sys, time
+from functools import partial
 from pathlib import Path
 from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.index import read_index
 from asrtool.corpus.reader import FeatureReader
 if __name__ == "__main__":
     directory = Path(sys.argv[1])
-    decoders = Decoders(2, directory, "speaker", read_index(directory))
+    decoders = Decoders(2, partial(FeatureReader, directory, "speaker", 0, read_index(directory)))
     FeatureReader(directory, "speaker", decoders=decoders).read_several([0, 1])
     os.write(1, b"reads\\n")
     if sys.argv[2] == "waits":

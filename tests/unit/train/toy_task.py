@@ -10,13 +10,17 @@ import torch
 
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_index
+from asrtool.corpus.samples import keeping_samples
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import write_shard
 from asrtool.settings import Choice
 
 NUM_BINS = 8
 NUM_TOKENS = 40
-SETTINGS = Features(type=Choice.of("features", "fbank", num_mel_bins=NUM_BINS), cmvn="none", speeds=(1.0,))
+SETTINGS = Features(
+    type=Choice.of("features", "fbank", num_mel_bins=NUM_BINS), cmvn="none", speeds=(1.0,), keep_audio=True
+)
+SHIFT = 80  # samples of a frame
 LETTERS = "abcd"
 
 TOY_CONFIG = """
@@ -52,8 +56,15 @@ def say(text: str, random: np.random.Generator) -> np.ndarray:
     return np.concatenate(parts).astype(np.float32)
 
 
+def sound(feats_TF: np.ndarray) -> np.ndarray:
+    """Samples of which the loudest frequency is that of the loudest value of each frame."""
+    hz = np.repeat(200.0 + 400.0 * feats_TF.argmax(axis=1), SHIFT)
+    samples: np.ndarray = 0.2 * np.sin(2 * np.pi * np.cumsum(hz) / SETTINGS.sampling_rate_hz)
+    return samples.astype(np.float32)
+
+
 def write_set(directory: Path, texts: list[str], seed: int) -> None:
-    """Features of one utterance a text, in shards of eight."""
+    """Features of one utterance a text, in shards of eight, and samples, which were not what they were made of."""
     directory.mkdir(parents=True)
     random = np.random.default_rng(seed)
     utterances = []
@@ -66,6 +77,9 @@ def write_set(directory: Path, texts: list[str], seed: int) -> None:
             name = f"{directory.name}-{i}"
             duration_s = len(feats_TF) / 100
             items.append((Utterance(name, name, "A", 0.0, duration_s, name, text, shard, len(feats_TF)), feats_TF))
+        with keeping_samples(directory, shard, wanted=True) as keep:
+            for _, feats_TF in items:
+                keep(sound(feats_TF))
         utterances += write_shard(directory, shard, items, SETTINGS)
     write_index(directory, utterances)
     write_cmvn(directory, {}, moments)

@@ -1,0 +1,75 @@
+"""Samples of the utterances of a set, kept beside its features: `samples.NNNNNN.s16` for each shard.
+
+16-bit integers, little end first, one utterance behind the other in storage order; how many one has, its duration says.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance
+from asrtool.corpus.reader import shard_places
+from asrtool.errors import AsrtoolError
+
+TYPE = np.dtype("<i2")
+SCALE = 2**15  # integers from -1 to 1
+
+
+@contextmanager
+def keeping_samples(directory: Path, number: int, wanted: bool) -> Iterator[Callable[[np.ndarray], None]]:
+    """Yield what keeps the samples of the next utterance of the shard `number`; it does nothing unless `wanted`."""
+    if not wanted:
+        yield lambda _: None
+        return
+    with open(_path(directory, number), "wb") as file:
+
+        def keep(samples_S: np.ndarray) -> None:
+            file.write(np.clip(np.rint(samples_S * SCALE), -SCALE, SCALE - 1).astype(TYPE).tobytes())
+
+        yield keep
+
+
+class SampleReader:
+    """Reads the samples of the utterances of `directory`, whose index is `index`."""
+
+    def __init__(self, directory: Path, index: Sequence[Utterance], rate_hz: int) -> None:
+        self._first, _ = shard_places(index)
+        open_one = functools.partial(_open, directory, index, self._first, rate_hz)
+        self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)
+
+    def read(self, i: int) -> np.ndarray:
+        """Those of utterance `i` of the index, float32 in [-1, 1].
+
+        Raises AsrtoolError naming the file when it is missing or not the one that the index describes.
+        """
+        place = bisect.bisect_right(self._first, i) - 1
+        samples, ends = self._shard(place)
+        begin, end = ends[i - self._first[place] : i - self._first[place] + 2].tolist()
+        return samples[begin:end].astype(np.float32) / SCALE
+
+
+def _open(
+    directory: Path, index: Sequence[Utterance], first: Sequence[int], rate_hz: int, place: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of a shard, mapped, and where its utterances end, after a 0."""
+    behind = first[place + 1] if place + 1 < len(first) else len(index)
+    utterances = index[first[place] : behind]
+    path = _path(directory, utterances[0].shard)
+    try:
+        samples = np.memmap(path, TYPE, "r").view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
+    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
+    if len(samples) != ends[-1]:
+        raise AsrtoolError(f"{path} has {len(samples)} samples, index.jsonl says {ends[-1]}", RERUN)
+    return samples, ends
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"samples.{number:06d}.s16"

@@ -1,0 +1,122 @@
+"""The training set of shards, its audio changed anew in each epoch: how long utterances are there, and their features.
+
+Tempo changes how many frames an utterance has, so it is drawn for a whole epoch, before that is planned; all else is
+drawn where an utterance is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from asrtool.corpus.augment import Augmentation
+from asrtool.corpus.augmented import AugmentedReader, EpochCopy
+from asrtool.corpus.batches import Lengths, check_longest
+from asrtool.corpus.decoders import Decoders
+from asrtool.corpus.shard_index import ShardIndex
+from asrtool.errors import AsrtoolError
+from asrtool.train.columns import Columns
+from asrtool.train.source import SourceContext
+
+STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Of an epoch some utterances, by their rows in the columns."""
+
+    epoch: int
+    rows: Sequence[int]
+
+
+class ChangedAudio:
+    """Reads by processes, one at least: changing audio takes longer than decoding features, and holds the GIL."""
+
+    def __init__(self, context: SourceContext, columns: Columns, index: ShardIndex, lengths: Lengths) -> None:
+        """Raises AsrtoolError where the set has no samples, or a folder of sounds is of no use."""
+        assert context.augment
+        try:
+            context.augment.check_features(context.features)
+        except ValueError as error:
+            hint = "change [augment], or set features.keep_audio=true and run the features stage again"
+            raise AsrtoolError(f"{context.directory}: {error}", hint) from error
+        augmentation = Augmentation(context.augment, context.features.sampling_rate_hz)
+        open_reader = functools.partial(
+            AugmentedReader, context.directory, context.features, augmentation, context.seed, index
+        )
+        self.decoders = Decoders(max(1, context.loader_processes), open_reader)
+        self._settings = context.augment
+        self._model = context.model
+        self._seed = context.seed
+        self._columns = columns
+        self._lengths = lengths
+        self._num_features = context.features.num_features
+        self._num_frames = functools.lru_cache(2)(self._draw_frames)  # of the epoch that ends and of the next one
+        if self._settings.stretches:
+            self._fits_fast = self._what_fits_fast()
+            check_longest(self._at(np.full(len(lengths.num_frames), self._settings.tempo[0])), context.max_frames)
+
+    def lengths(self, epoch: int) -> Lengths:
+        """Of the utterances in `epoch`."""
+        return dataclasses.replace(self._lengths, num_frames=self._num_frames(epoch))
+
+    def num_frames(self, drawn: Drawn) -> np.ndarray:
+        """Of each of these utterances."""
+        return self._num_frames(drawn.epoch)[np.asarray(drawn.rows)]
+
+    def normalisers(self, drawn: Drawn) -> np.ndarray:
+        """The part of each of these utterances in the normaliser of the loss."""
+        rows = np.asarray(drawn.rows)
+        if not self._settings.stretches:
+            return self._columns.normalisers[rows]
+        normaliser, num_rows = self._model.objective.normaliser, self._num_rows(self.num_frames(drawn))
+        of_each = (normaliser(num, self._tokens(row)) for num, row in zip(num_rows, rows.tolist(), strict=True))
+        return np.fromiter(of_each, np.int64, len(rows))
+
+    def read(self, drawn: Drawn) -> list[np.ndarray]:
+        """The features of these utterances, normalised, each (T, F) float32. AsrtoolError as Decoders.read."""
+        num_frames = self.num_frames(drawn).tolist()
+        positions = self._columns.positions[np.asarray(drawn.rows)].tolist()
+        copies = [EpochCopy(i, drawn.epoch, num) for i, num in zip(positions, num_frames, strict=True)]
+        return self.decoders.read(copies, num_frames, self._num_features)
+
+    def close(self) -> None:
+        self.decoders.close()
+
+    def _draw_frames(self, epoch: int) -> np.ndarray:
+        num_utterances = len(self._lengths.num_frames)
+        if not self._settings.stretches:
+            return self._lengths.num_frames
+        random = np.random.default_rng((self._seed, epoch, 0, STREAM))
+        slowest, fastest = self._settings.tempo
+        tempos = random.uniform(slowest, fastest, num_utterances)
+        return self._at(np.where(self._fits_fast, tempos, 1.0)).num_frames
+
+    def _at(self, tempos: np.ndarray) -> Lengths:
+        frames = np.maximum(1, np.rint(self._lengths.num_frames / tempos)).astype(np.int64)
+        return dataclasses.replace(self._lengths, num_frames=frames)
+
+    def _what_fits_fast(self) -> np.ndarray:
+        """Of each utterance, whether it can be trained on at the fastest tempo; others keep theirs."""
+        fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
+        fits = self._model.objective.fits
+        rows = enumerate(self._num_rows(fastest))
+        return np.fromiter((not fits(num, self._tokens(row)) for row, num in rows), bool, len(fastest))
+
+    def _num_rows(self, num_frames: np.ndarray) -> list[int]:
+        return self._model.encoder.output_lens(torch.from_numpy(num_frames)).tolist()
+
+    def _tokens(self, row: int) -> list[int]:
+        tokens: list[int] = self._columns.targets(row).tolist()
+        return tokens
+
+
+def stretched(leaves_U: np.ndarray, num_rows: int) -> np.ndarray:
+    """A target for each of `num_rows` rows of an utterance whose tempo was changed: that of the same part of it."""
+    middles = (np.arange(num_rows) + 0.5) * len(leaves_U) / num_rows
+    return leaves_U[middles.astype(np.int64)]

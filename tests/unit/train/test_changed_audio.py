@@ -1,0 +1,270 @@
+"""Training on audio that is changed anew in each epoch: plans, batches, resuming, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
+
+from asrtool.config_file import load_config
+from asrtool.corpus.index import read_feature_settings, write_feature_settings
+from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.settings import Augment
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import build_model
+from asrtool.models.ctc import Ctc
+from asrtool.models.settings import Model
+from asrtool.models.tree import Tree
+from asrtool.settings import Choice
+from asrtool.train.batch import TrainingBatch
+from asrtool.train.changed_audio import stretched
+from asrtool.train.frame_targets import TargetsFolder
+from asrtool.train.inputs import describe_inputs
+from asrtool.train.run import train
+from asrtool.train.settings import Shards as ShardsSettings
+from asrtool.train.shards import Shards
+from asrtool.train.source import Epoch, SourceContext, build_source
+from asrtool.train.train import acoustic_job, build_components
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
+TEMPO = Augment(tempo=(0.8, 1.25))
+BAND = Augment(band_prob=1.0)
+TRAINED = ("augment.tempo=[0.8, 1.25]", "augment.band_prob=0.5", "train.num_epochs=2")
+
+
+@pytest.fixture
+def context(toy: Path) -> Callable[[Augment], SourceContext]:
+    def make(augment: Augment, **changes: object) -> SourceContext:
+        lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2, stack_frames=2)
+        model = build_model(Model(encoder=lstm), NUM_BINS, NUM_TOKENS)
+        encode = Tokenizer.load(toy / "tokenizer").encode
+        made = SourceContext(ShardsSettings(), toy / "features" / "train", SETTINGS, encode, model, 180, 1)
+        return dataclasses.replace(made, augment=augment, **changes)
+
+    return make
+
+
+@contextmanager
+def opened(context: SourceContext) -> Iterator[Shards]:
+    source = Shards(context)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def batches(source: Shards, epoch: int) -> list[TrainingBatch]:
+    return list(source.load(source.plan(epoch, 0, {}), prefetch=1))
+
+
+def by_id(batches: list[TrainingBatch]) -> dict[str, np.ndarray]:
+    """The features of each utterance."""
+    found: dict[str, np.ndarray] = {}
+    for batch in batches:
+        assert not found.keys() & set(batch.ids)
+        lens = batch.input_lens_N.tolist()
+        found |= {name: batch.inputs_NT[n, : lens[n]] for n, name in enumerate(batch.ids)}
+    return found
+
+
+def test_epochs_have_the_same_utterances_and_each_other_features(context) -> None:
+    with opened(context(dataclasses.replace(TEMPO, band_prob=1.0))) as source:
+        epochs = [by_id(batches(source, epoch)) for epoch in range(3)]
+        again = by_id(batches(source, 1))
+    assert all(epoch.keys() == epochs[0].keys() and len(epoch) == 24 for epoch in epochs)
+    for name, feats_TF in epochs[1].items():
+        np.testing.assert_array_equal(again[name], feats_TF)
+        assert len({epoch[name].tobytes() for epoch in epochs}) == 3
+    lens = [tuple(len(epoch[name]) for epoch in epochs) for name in epochs[0]]
+    assert sum(len(set(of_one)) > 1 for of_one in lens) > 20
+
+
+def test_tempo_is_drawn_evenly_from_what_the_settings_allow(context) -> None:
+    with opened(context(TEMPO)) as source:
+        plain = source.lengths.num_frames
+        ratios = np.concatenate([plain / source.audio.lengths(epoch).num_frames for epoch in range(200)])
+    assert ratios.min() >= 0.8 * 0.97
+    assert ratios.max() <= 1.25 * 1.03
+    assert np.mean(ratios) == pytest.approx((0.8 + 1.25) / 2, abs=0.01)
+    assert np.std(ratios) == pytest.approx((1.25 - 0.8) / 12**0.5, rel=0.05)
+
+
+def test_a_plan_at_other_tempos_is_kept_to_and_may_begin_anywhere(context) -> None:
+    made = context(TEMPO)
+    with opened(made) as source:
+        for epoch in range(2):
+            whole = list(source.plan(epoch, 0, {}))
+            for begin in range(len(whole) + 1):
+                assert list(source.plan(epoch, begin, {})) == whole[begin:]
+            for planned, batch in zip(whole, source.load(whole), strict=True):
+                assert planned.num_samples == len(batch.ids)
+                assert batch.padded_frames <= made.max_frames
+                assert batch.normaliser == planned.normaliser == int(batch.target_lens_N.sum())
+                expected = source.audio.lengths(epoch).num_frames[np.asarray(planned.content.rows)]
+                assert batch.input_lens_N.tolist() == expected.tolist()
+        assert Epoch(source, 0).extend(10**6) > 3
+
+
+def test_another_learner_plans_the_same(context) -> None:
+    with opened(context(TEMPO)) as one, opened(context(TEMPO)) as other, opened(context(TEMPO, seed=2)) as third:
+        plans = [list(source.plan(4, 0, {})) for source in (one, other, third)]
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_the_normaliser_follows_the_rows_where_the_objective_counts_these(context, monkeypatch) -> None:
+    monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
+    with opened(context(TEMPO)) as source:
+        planned = list(source.plan(0, 0, {}))
+        for one, batch in zip(planned, source.load(planned), strict=True):
+            assert one.normaliser == sum(-(-num // 2) for num in batch.input_lens_N.tolist())
+
+
+def test_what_does_not_fit_at_the_fastest_tempo_keeps_its_own(context, monkeypatch) -> None:
+    with opened(context(TEMPO)) as source:
+        plain = source.lengths.num_frames.copy()
+    least = int(np.median(plain)) // 2
+    monkeypatch.setattr(Ctc, "fits", lambda self, num_rows, targets: "" if num_rows >= least else "few rows")
+    with opened(context(TEMPO)) as source:
+        kept = source.lengths.num_frames
+        stays = np.rint(kept / 1.25) < 2 * least - 1
+        assert 0 < stays.sum() < len(kept)
+        for epoch in range(20):
+            found = source.audio.lengths(epoch).num_frames
+            np.testing.assert_array_equal(found[stays], kept[stays])
+            assert (found >= 2 * least - 1).all()
+            assert (found[~stays] != kept[~stays]).any()
+
+
+def test_an_utterance_that_no_batch_holds_at_the_slowest_tempo_is_named_at_once(context, toy: Path) -> None:
+    longest = max(utterance.num_frames for utterance in FeatureReader(toy / "features" / "train", "none").index)
+    with opened(context(TEMPO, max_frames=round(longest / 0.8))):
+        pass
+    with pytest.raises(AsrtoolError, match=rf"utterance train-\d+ has {round(longest / 0.8)} frames, a batch holds"):
+        Shards(context(TEMPO, max_frames=round(longest / 0.8) - 1))
+
+
+def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance(
+    context, toy: Path, targets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = TargetsFolder(targets, Tree.load(targets))
+    monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
+    with opened(context(TEMPO, targets=folder)) as source:
+        plain = {source._name(row): source._targets(row, int(num)) for row, num in enumerate(source.lengths.num_frames)}
+        for batch in batches(source, 0):
+            for n, name in enumerate(batch.ids):
+                leaves = batch.targets_NU[n, : batch.target_lens_N[n]].numpy()
+                assert len(leaves) == -(-batch.input_lens_N[n] // 2)
+                places = [int((row + 0.5) / len(leaves) * len(plain[name])) for row in range(len(leaves))]
+                np.testing.assert_array_equal(leaves, plain[name][places])
+            assert batch.normaliser == batch.target_lens_N.sum()
+
+
+def test_rows_are_stretched_from_the_middle_of_each() -> None:
+    leaves = np.array([5, 6, 7, 8])
+    assert stretched(leaves, 4).tolist() == [5, 6, 7, 8]
+    assert stretched(leaves, 2).tolist() == [6, 8]
+    assert stretched(leaves, 8).tolist() == [5, 5, 6, 6, 7, 7, 8, 8]
+    assert stretched(leaves, 3).tolist() == [5, 7, 8]
+
+
+def test_dev_is_never_changed(toy: Path, toy_config: Path) -> None:
+    config = load_config([toy_config], [*TRAINED, "augment.band_prob=1"])
+    components = build_components(toy / "features", toy / "tokenizer", config)
+    stored = FeatureReader(toy / "features" / "dev", "none")
+    found = by_id(list(components.dev_set.load(components.dev_set.plan_eval())))
+    assert len(found) == len(stored.index)
+    for i, utterance in enumerate(stored.index):
+        np.testing.assert_array_equal(found[utterance.id], stored.read(i))
+    assert components.train_set.audio is not None
+    assert components.dev_set.audio is None  # nor are there processes and folders of sounds for it
+
+
+def test_a_training_ends_in_the_same_bits_with_any_number_of_processes(train_toy, tmp_path: Path) -> None:
+    expected = train_toy(tmp_path / "one", *TRAINED)
+    assert_same_bits(train_toy(tmp_path / "three", *TRAINED, "train.loader_processes=3"), expected)
+    plain = train_toy(tmp_path / "plain", "train.num_epochs=2")
+    assert any(not torch.equal(expected[name], plain[name]) for name in plain)
+    assert not [process for process in multiprocessing.active_children() if process.name == "decoder"]
+
+
+def test_a_training_without_changes_is_that_before_there_were_any(train_toy, tmp_path: Path) -> None:
+    """inputs.json of then has no such section."""
+    train_toy(tmp_path / "train", "train.num_epochs=1")
+    inputs = tmp_path / "train" / "inputs.json"
+    content = json.loads(inputs.read_text(encoding="utf-8"))
+    del content["settings"]["augment"]
+    inputs.write_text(json.dumps(content), encoding="utf-8")
+    train_toy(tmp_path / "train", "train.num_epochs=1")
+    assert not list(tmp_path.glob("train.old-*"))
+
+
+def test_other_sounds_make_another_training(toy: Path, tmp_path: Path) -> None:
+    def sha256() -> dict[str, str]:
+        config = load_config(overrides=[f"augment.noise_dir={tmp_path}"])
+        return describe_inputs(toy / "features", toy / "tokenizer", config).sha256
+
+    with pytest.raises(AsrtoolError, match=r"augment\.noise_dir: .* has no sound file"):
+        sha256()
+    soundfile.write(tmp_path / "a.wav", np.full(900, 0.1), 8000)
+    before = sha256()
+    assert before == sha256()
+    soundfile.write(tmp_path / "b.wav", np.full(900, 0.1), 8000)
+    assert before != sha256()
+
+
+def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_config: Path, tmp_path: Path) -> None:
+    shutil.copytree(toy / "features", tmp_path / "features")
+    settings = read_feature_settings(tmp_path / "features")
+    write_feature_settings(tmp_path / "features", dataclasses.replace(settings, keep_audio=False))
+    message = r"features.train: \[augment\] changes audio but features\.keep_audio is false.*run the features stage"
+    with pytest.raises(AsrtoolError, match=message):
+        train(
+            acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "o", load_config([toy_config], TRAINED))
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["augment.band_prob=1"], r"\[augment\] changes audio but features\.keep_audio is false, expected true"),
+        (
+            ["augment.band_prob=1", "augment.band_hz=[300, 4000]"],
+            r"augment\.band_hz ends at 4000, expected less than 4000",
+        ),
+        (
+            ["augment.codec_prob=1", "features.sampling_rate_hz=16000"],
+            r"augment\.codecs has gsm, which is for 8000 samples a second, here are 16000",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_with_the_features_are_refused(overrides: list[str], message: str) -> None:
+    if len(overrides) > 1:
+        overrides = [*overrides, "features.keep_audio=true"]
+    config = load_config(overrides=overrides)
+    with pytest.raises(ValueError, match=message):
+        config.augment.check(config)
+
+
+class Plain(Shards):
+    """A source that knows nothing of changes."""
+
+    augments = False
+
+
+def test_a_source_that_changes_no_audio_is_refused_where_it_should(context) -> None:
+    chosen = Choice("source", f"{__name__}:Plain", None)
+    message = r"train\.source = .*:Plain reads features as they are, but \[augment\] is to change audio; leave out"
+    with pytest.raises(AsrtoolError, match=message):
+        build_source(chosen, context(BAND))
