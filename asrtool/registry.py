@@ -38,6 +38,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
         "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),
         "transducer": ("asrtool.models.transducer:Transducer", "asrtool.models.settings:Transducer"),
+        "attention": ("asrtool.models.attention:Attention", "asrtool.models.settings:Attention"),
         "frame-ce": ("asrtool.models.frame_ce:FrameCe", "asrtool.models.settings:FrameCe"),
     },
     "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
@@ -81,6 +82,8 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "rescore": ("asrtool.decode.rescore:Rescore", "asrtool.decode.settings:Rescore"),
         "transducer-greedy": ("asrtool.decode.transducer:Greedy", "asrtool.decode.settings:TransducerGreedy"),
         "transducer-beam": ("asrtool.decode.transducer:Beam", "asrtool.decode.settings:TransducerBeam"),
+        "attention-greedy": ("asrtool.decode.attention:Greedy", "asrtool.decode.settings:AttentionGreedy"),
+        "attention-beam": ("asrtool.decode.attention:Beam", "asrtool.decode.settings:AttentionBeam"),
     },
 }
 # kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do

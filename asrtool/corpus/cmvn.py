@@ -83,6 +83,10 @@ class Cmvn:
         self.cmvn = cmvn
         self.num_bins = len(self._everyone[0])
 
+    def scale_of_all(self) -> np.ndarray:
+        """What features are divided by, (F,) float32, over the whole training set; 1 where they are as they were."""
+        return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self._everyone[1]
+
     def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
         """(feats - mean) / std of the speaker, float32; of the whole training set for a speaker not listed."""
         if self.cmvn == "none" or not len(feats_TF):

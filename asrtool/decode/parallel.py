@@ -13,6 +13,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from asrtool.errors import AsrtoolError
 from asrtool.parent import end_with
 
@@ -35,18 +37,20 @@ def cores_left(num_jobs: int) -> int:
 def process_pool(function: Callable[[Any], Any], num_jobs: int) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     """Yield a lazy, ordered map of `function` over items, in `num_jobs` processes; in this process for one.
 
-    The processes are forked at once, so `function` may hold what cannot be pickled (a graph) or should not be copied
-    (a language model); items and results are pickled. They end when this one is killed (on Linux). Raises AsrtoolError
-    when one of them is killed.
+    NumPy has one thread in each: its matrices are small, and threads that wait for each other on cores that are taken
+    need several times the CPU time. The processes are forked at once, so `function` may hold what cannot be pickled (a
+    graph) or should not be copied (a language model); items and results are pickled. They end when this one is killed
+    (on Linux). Raises AsrtoolError when one of them is killed.
     """
     if num_jobs == 1:
-        yield lambda items: map(function, items)
+        with threadpool_limits(1, "blas"):
+            yield lambda items: map(function, items)
         return
     inherited = (function, os.getpid())
     executor = ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _inherit, inherited)
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads at a fork. The children touch neither torch nor BLAS, whose threads they are.
+            # Python 3.12 warns of threads at a fork. The children leave torch alone, and BLAS starts anew in each.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             executor.submit(os.getpid).result()
         yield lambda items: _ordered(executor, items, num_jobs * UNDER_WAY)
@@ -71,6 +75,7 @@ def _ordered(executor: ProcessPoolExecutor, items: Iterable[Any], most: int) -> 
 def _inherit(function: Callable[[Any], Any], parent: int) -> None:
     global _function
     _function = function
+    threadpool_limits(1, "blas")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the item, not the process
     end_with(parent)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Least and greatest. Posteriors are divided by the language-model weight, which must leave them their accuracy.
 BEAM_SIZES, LM_WEIGHTS, NNLM_WEIGHTS, WORD_PENALTIES = (1, 10_000), (0.001, 1000), (0, 100), (-20, 20)
+CTC_WEIGHTS = (0, 1)
 MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
 
 
@@ -128,6 +129,35 @@ class TransducerBeam(Beam):
     def check(self, config: Config) -> None:
         """Tokens must show where a word begins."""
         _check_words(config, "transducer-beam")
+
+
+@dataclass(frozen=True)
+class AttentionGreedy(Greedy):
+    """The most probable token of a decoder with attention, until it is the end; no language model."""
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "attention-greedy")
+
+
+@dataclass(frozen=True)
+class AttentionBeam(Beam):
+    """Beam search of a decoder with attention, CTC and a word n-gram. `asrtool tune` tries all values on dev."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("attention",)
+
+    lm_weights: tuple[float, ...] = (0.1, 0.2, 0.4)  # weights of the language model
+    beam_sizes: tuple[int, ...] = (4, 8)  # hypotheses kept after each token
+    ctc_weights: tuple[float, ...] = (0.0, 0.3)  # of CTC, the rest is of the decoder; 0 where the model has no CTC
+
+    def __post_init__(self) -> None:
+        _check_weights("decode.attention-beam", self.lm_weights, self.word_penalties)
+        _in_range("decode.attention-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
+        _in_range("decode.attention-beam.ctc_weights", self.ctc_weights, CTC_WEIGHTS)
+
+    def check(self, config: Config) -> None:
+        """Tokens must show where a word begins."""
+        _check_words(config, "attention-beam")
 
 
 @dataclass(frozen=True)

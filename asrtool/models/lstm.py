@@ -27,6 +27,7 @@ class LstmEncoder(Encoder):
         self.subsampling = settings.stack_frames
         width = (settings.projection_size or settings.hidden_size) * (2 if settings.bidirectional else 1)
         widths = [settings.stack_frames * num_features] + [width] * (settings.num_layers - 1)
+        self.residual = settings.residual
         self.layers = nn.ModuleList(LstmLayer(input_size, settings) for input_size in widths)
         self.norms = nn.ModuleList(nn.LayerNorm(width) if settings.layer_norm else nn.Identity() for _ in widths)
         self.dropout = SequenceDropout(settings.dropout) if settings.sequence_dropout else nn.Dropout(settings.dropout)
@@ -57,7 +58,10 @@ class LstmEncoder(Encoder):
     def _apply_layer(
         self, layer: nn.Module, norm: nn.Module, hidden_TNC: Tensor, lens_N: Tensor, backward_TN: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return self.dropout(norm(layer(hidden_TNC, backward_TN))), lens_N, backward_TN
+        output_TNC = self.dropout(norm(layer(hidden_TNC, backward_TN)))
+        if self.residual and layer is not self.layers[0]:
+            output_TNC = hidden_TNC + output_TNC
+        return output_TNC, lens_N, backward_TN
 
     def _end(self, hidden_TNC: Tensor, lens_N: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         return self.bottleneck(hidden_TNC).transpose(0, 1), lens_N

@@ -39,6 +39,7 @@ class Lstm:
     dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
     sequence_dropout: bool = False  # whether those are the same in all frames of an utterance
     weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
+    residual: bool = False  # whether the input of each layer but the first is added to its output
 
     def __post_init__(self) -> None:
         between("model.lstm.num_layers", self.num_layers, 1, 24)
@@ -173,3 +174,29 @@ class Transducer:
     def __post_init__(self) -> None:
         between("model.transducer.joint_size", self.joint_size, 1, 8192)
         between("model.transducer.context", self.context, 1, 16)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """LSTM decoder with one attention head."""
+
+    searches: ClassVar[tuple[str, ...]] = ("attention-greedy", "attention-beam")  # that its scores can be given to
+
+    hidden_size: int = 256  # cells of each of its two layers, and values of a token
+    attention_size: int = 128  # values of an energy
+    kernel_size: int = 15  # rows, an odd number: as many on either side count, by how much they were attended before
+    dropout: float = 0.1  # fraction of the values of tokens and behind layers that are zeroed in training
+    weight_drop: float = 0.0  # fraction of the recurrent weights that are zeroed in training
+    label_smoothing: float = 0.1  # fraction of the target that is given to all tokens alike
+    sampling: float = 0.0  # fraction of the tokens before that are drawn from the model in training
+    ctc_weight: float = 0.3  # of the loss of CTC on the same rows; 0 is the decoder alone
+
+    def __post_init__(self) -> None:
+        between("model.attention.hidden_size", self.hidden_size, 1, 8192)
+        between("model.attention.attention_size", self.attention_size, 1, 8192)
+        between("model.attention.kernel_size", self.kernel_size, 1, 1001)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"model.attention.kernel_size is {self.kernel_size}, expected an odd number")
+        for key in ("dropout", "weight_drop", "label_smoothing", "sampling"):
+            between(f"model.attention.{key}", getattr(self, key), 0, 0.9)
+        between("model.attention.ctc_weight", self.ctc_weight, 0, 0.9)

@@ -65,6 +65,16 @@ def pinned_NTF(shape: tuple[int, int, int]) -> np.ndarray:
 Augment = Callable[[TrainingBatch, np.random.Generator], None]  # changes the inputs of a batch in place
 
 
+def one_by_one(*changes: Augment) -> Augment:
+    """All of them, in order, with the same generator."""
+
+    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
+        for change in changes:
+            change(batch, random)
+
+    return augment
+
+
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
     """Draw masks and dropout from the seed and the `number` of the batch in the training.
 

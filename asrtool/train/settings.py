@@ -75,6 +75,8 @@ class Train(Optimisation):
     micro_batches: int = 8  # of a batch, which pass the stages one behind the other, where there are several
     source: Choice = choice("source", "shards")  # where the batches of the training set come from
     loader_processes: int = 0  # that decode features for a learner; 0: a thread of the learner does
+    sequence_noise: float = 0.0  # fraction of the utterances of a batch that another one of it is added to
+    sequence_noise_weight: float = 0.4  # of its energies
     init_model: str = ""  # model file whose weights training begins with; empty draws them
     frozen: tuple[str, ...] = ()  # names of parameters that stay as they are, with * for any part
 
@@ -82,7 +84,8 @@ class Train(Optimisation):
         super().__post_init__()
         at_least(0, "train", self, "loader_processes", "max_batch_s")
         at_least(1, "train", self, "pipeline_stages", "micro_batches")
-        positive("train", self, "batch_s")
+        positive("train", self, "batch_s", "sequence_noise_weight")
+        between("train.sequence_noise", self.sequence_noise, 0, 1)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,8 @@ def build_components(
     """
     from asrtool.corpus.index import read_feature_settings
     from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
+    from asrtool.train.batch import one_by_one
+    from asrtool.train.sequence_noise import adding
     from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
 
@@ -124,7 +126,9 @@ def build_components(
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
-    return Components(info, model, train_set, dev_set, masking(config.specaugment), max_frames, settings.frame_shift_ms)
+    add = adding(config.train.sequence_noise, config.train.sequence_noise_weight, features / "train", settings.cmvn)
+    augment = one_by_one(add, masking(config.specaugment))
+    return Components(info, model, train_set, dev_set, augment, max_frames, settings.frame_shift_ms)
 
 
 def _build_model(

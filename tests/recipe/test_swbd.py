@@ -131,14 +131,16 @@ def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: P
     assert ("| Switchboard | Fisher | Overall |" in text) == ("rt03" in test)
 
 
-def test_a_transducer_trains_decodes_and_scores(work: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["transducer", "attention"])
+def test_another_objective_trains_decodes_and_scores(work: Path, tmp_path: Path, name: str) -> None:
     """Laid over the configuration of a finished run, whose stages up to the graph it uses."""
-    copy = tmp_path / "transducer"
+    copy = tmp_path / name
     shutil.copytree(work, copy)
-    small = "--set", "decode.transducer-beam.lm_weights=0.5", "--set", "decode.transducer-beam.beam_sizes=2"
-    run_asrtool(["run", "--config", "ci", "--config", "transducer", "--work", str(copy), *small], ROOT)
+    small = [f"decode.{name}-beam.lm_weights=0.5", f"decode.{name}-beam.beam_sizes=2"]
+    overrides = [word for setting in small for word in ("--set", setting)]
+    run_asrtool(["run", "--config", "ci", "--config", name, "--work", str(copy), *overrides], ROOT)
     text = (copy / "RESULTS.md").read_text(encoding="utf-8")
-    assert text.count("| transducer-greedy | - |") == text.count("| transducer-beam | 0.5 |") == 2  # on dev as well
+    assert text.count(f"| {name}-greedy | - |") == text.count(f"| {name}-beam | 0.5 |") == 2  # on dev as well
     assert "| graph |" not in text
 
 

@@ -99,7 +99,7 @@ OTHERS: dict[str, Any] = {
     "distributed.adpsgd.ring": "fixed", "decode.methods": ["greedy"], "data.dev": ["own"], "data.train": ["an4"],
     "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
     "train.frozen": ["encoder.*"], "augment.codecs": ["gsm"], "augment.noise_dir": "noise",
-    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc",
+    "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc", "model.attention.kernel_size": 17,
 }  # fmt: skip
 
 
@@ -186,7 +186,8 @@ def test_only_the_named_sections_and_keys_are_written() -> None:
         '[model]\nencoder = "lstm"\nobjective = "ctc"\ndeltas = 0\n\n'
         "[model.lstm]\nnum_layers = 3\nhidden_size = 256\nbidirectional = true\n"
         "projection_size = 0\nbottleneck_size = 0\n"
-        "stack_frames = 3\nlayer_norm = true\ndropout = 0.1\nsequence_dropout = false\nweight_drop = 0.0\n"
+        "stack_frames = 3\nlayer_norm = true\ndropout = 0.1\n"
+        "sequence_dropout = false\nweight_drop = 0.0\nresidual = false\n"
     )
 
 

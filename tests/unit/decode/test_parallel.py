@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from asrtool.decode.parallel import UNDER_WAY, process_pool
 from asrtool.errors import AsrtoolError
@@ -69,3 +71,16 @@ def test_the_processes_of_a_killed_command_end_with_it() -> None:
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
     assert not alive
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_a_process_multiplies_matrices_with_one_thread(num_jobs: int) -> None:
+    def threads(_: int) -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    with threadpool_limits(3, "blas"):
+        before = threads(0)
+        with process_pool(threads, num_jobs) as pool_map:
+            assert {tuple(found) for found in pool_map(range(4))} == {(1,) * len(before)}
+        assert threads(0) == before
+    assert before, f"NumPy {np.__version__} has no BLAS with threads"

@@ -50,6 +50,7 @@ KINDS = [
     {"bidirectional": False},
     {"projection_size": 4, "layer_norm": False},
     {"projection_size": 3, "bottleneck_size": 5, "bidirectional": False},
+    {"num_layers": 3, "residual": True},
 ]
 
 
@@ -63,10 +64,11 @@ def test_the_model_equals_torchs_packed_lstm_in_outputs_and_gradients(values: di
     stacked = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
     lstms = [torch_lstm(layer) for layer in model.encoder.layers]
     hidden = stacked
-    for lstm, norm in zip(lstms, model.encoder.norms, strict=True):
+    for number, (lstm, norm) in enumerate(zip(lstms, model.encoder.norms, strict=True)):
+        before = hidden
         packed = torch.nn.utils.rnn.pack_padded_sequence(hidden, out_lens_N, batch_first=True, enforce_sorted=False)
         hidden, _ = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
-        hidden = norm(hidden)
+        hidden = norm(hidden) + (before if values.get("residual") and number else 0.0)
     if "bottleneck_size" in values:
         bottleneck = model.encoder.bottleneck
         hidden = hidden @ bottleneck.weight.T + bottleneck.bias

@@ -1,0 +1,162 @@
+"""Searches of an encoder-decoder against all sequences of a small one."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.decode.attention import END, Attended, Beam, Decoder, Greedy, Scorer
+from asrtool.decode.ctc_prefix import BLANK, PrefixScorer
+from asrtool.decode.parameters import DecodingParameters, Weights
+from asrtool.decode.prefix_tree import PrefixTree
+from asrtool.decode.settings import AttentionBeam
+from asrtool.decode.words import WordPieces
+from asrtool.models.attention import Attention
+from asrtool.models.settings import Attention as AttentionSettings
+
+PIECES = ["<blank>", "▁a", "b", "▁c"]
+FRAME_S = 0.03
+NUM_ROWS = 4
+
+
+class Bigrams:
+    """A language model with made-up probabilities; its state is the word before."""
+
+    def start(self) -> Any:
+        return ""
+
+    def step(self, state: Any, word: str) -> tuple[float, Any]:
+        return -1.0 - (7 * len(state) + 3 * len(word) + sum(map(ord, state + word))) % 5, word
+
+
+def objective_of(seed: int) -> Attention:
+    torch.manual_seed(seed)
+    objective = Attention(AttentionSettings(hidden_size=5, attention_size=4, kernel_size=3), 5, len(PIECES))
+    for parameter in objective.parameters():
+        torch.nn.init.normal_(parameter, std=0.8)
+    return objective
+
+
+def search_of(kind: type, seed: int, lm: Bigrams | None = None) -> Any:
+    search = object.__new__(kind)
+    objective = objective_of(seed)
+    search.weights = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
+    search.settings, search.grouping = AttentionBeam(), WordPieces(PIECES)
+    search.resources = SimpleNamespace(acoustic=SimpleNamespace(frame_s=FRAME_S, model=SimpleNamespace()))
+    search.resources.acoustic.model.objective = objective
+    search.tree = PrefixTree(PIECES, lm, ["a", "ab", "c"], Attended)
+    return search
+
+
+def rows_of(seed: int) -> np.ndarray:
+    return (2 * np.random.default_rng(100 + seed).standard_normal((NUM_ROWS, 5))).astype(np.float32)
+
+
+def spoken(search: Any, rows_TC: np.ndarray, tokens: tuple[int, ...]) -> float:
+    """ln P of the tokens and the end, by the decoder."""
+    decoder = Decoder(search.weights, rows_TC)
+    state, total = decoder.start(), 0.0
+    for before, token in itertools.pairwise((END, *tokens, END)):
+        log_probs_1V, _, state = decoder.step(np.array([before]), state)
+        total += float(log_probs_1V[0, token])
+    return total
+
+
+def by_ctc(scorer: PrefixScorer, tokens: tuple[int, ...]) -> float:
+    state, last = scorer.start(), BLANK
+    for token in tokens:
+        _, state = scorer.extend(state, np.array([last]), np.array([[token]]))
+        last = token
+    return float(scorer.end(state)[0])
+
+
+def best_of_all(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
+    def total(tokens: tuple[int, ...]) -> float:
+        node = search.tree.root(END)
+        for token in tokens:
+            node = search.tree.add(node, token, weights)
+        score = (1 - ctc_weight) * spoken(search, rows_TC, tokens)
+        if ctc_weight:
+            score += ctc_weight * by_ctc(search._ctc(rows_TC), tokens)
+        return score + float(node.lm) + float(search.tree.end(node, weights))
+
+    lengths = range(len(rows_TC) + 1)
+    return max(itertools.chain(*(itertools.product((1, 2, 3), repeat=length) for length in lengths)), key=total)
+
+
+@pytest.mark.parametrize("word_penalty", [0.5, -3.0])
+@pytest.mark.parametrize("ctc_weight", [0.0, 0.4])
+@pytest.mark.parametrize("lm", [None, Bigrams()])
+def test_a_beam_that_holds_all_finds_the_best_sequence(
+    lm: Bigrams | None, ctc_weight: float, word_penalty: float
+) -> None:
+    found = []
+    for seed in range(5):
+        search, rows_TC = search_of(Beam, seed, lm), rows_of(seed)
+        weights = Weights(0.7, word_penalty, beam=10**6)
+        best = search.best(rows_TC, weights, ctc_weight).tokens()
+        assert best == best_of_all(search, rows_TC, weights, ctc_weight)
+        found.append(len(best))
+    assert len(set(found)) > 1  # not always none, nor always as many as there may be
+
+
+@pytest.mark.parametrize("seed", [10, 16, 31])
+def test_a_reward_for_words_makes_up_for_what_they_cost(seed: int) -> None:
+    """All that lives is worse than the best that has ended, until it gets its reward."""
+    search, rows_TC = search_of(Beam, seed, Bigrams()), rows_of(seed)
+    weights = Weights(0.7, -8.0, beam=10**6)
+    assert search.best(rows_TC, weights, 0.0).tokens() == best_of_all(search, rows_TC, weights, 0.0)
+
+
+def test_what_a_beam_ranks_by_is_the_score_of_each_beginning() -> None:
+    search, rows_TC = search_of(Beam, 1), rows_of(1)
+    score = Scorer(Decoder(search.weights, rows_TC), search._ctc(rows_TC), 0.4)
+    beam = [search.tree.root(END)]
+    for _ in range(2):
+        score.step(beam)
+        grown = search._grow(beam, score, Weights(0.7))
+        beam = grown[1:3]
+        score.keep([1, 2])
+    for node, end in zip(beam, score.step(beam), strict=True):
+        expected = 0.6 * spoken(search, rows_TC, node.tokens()) + 0.4 * by_ctc(search._ctc(rows_TC), node.tokens())
+        assert end == pytest.approx(expected, rel=1e-5)
+
+
+def test_greedy_takes_the_best_token_until_the_end() -> None:
+    ended = 0
+    for seed in range(8):
+        search, rows_TC = search_of(Greedy, seed), rows_of(seed)
+        decoder = Decoder(search.weights, rows_TC)
+        state, tokens = decoder.start(), [END]
+        while len(tokens) <= NUM_ROWS:
+            log_probs_1V, _, state = decoder.step(np.array([tokens[-1]]), state)
+            tokens.append(int(log_probs_1V[0].argmax()))
+            if tokens[-1] == END:
+                ended += 1
+                break
+        text = "".join(PIECES[token] for token in tokens if token).replace("▁", " ").split()
+        words = search.search(rows_TC, DecodingParameters.of("attention-greedy")).words
+        assert [word.text for word in words] == text
+    assert 0 < ended < 8
+
+
+def test_words_follow_each_other_where_attention_goes_back() -> None:
+    search = search_of(Beam, 1)
+    words = search.words_of([(1, 5, 6, -0.1), (2, 2, 3, -0.2), (3, 7, 8, -0.3), (3, 1, 2, -0.4)], 10)
+    assert [word.text for word in words] == ["ab", "c", "c"]
+    begins, ends = [word.begin_s for word in words], [word.end_s for word in words]
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+    assert begins[0] <= 5 * FRAME_S < ends[0] <= begins[1] <= 7 * FRAME_S + 1e-9
+    assert [word.confidence for word in words] == pytest.approx(np.exp([-0.2, -0.3, -0.4]))
+
+
+def test_a_model_without_ctc_is_searched_without_it() -> None:
+    search = search_of(Beam, 1)
+    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0, 0.3)
+    search.resources.acoustic.model.objective.ctc = None
+    assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0,)

@@ -1,0 +1,178 @@
+"""The encoder-decoder against its decoder in NumPy, and what training adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from asrtool.decode.attention import Decoder
+from asrtool.models.acoustic import build_model
+from asrtool.models.attention import END, Attention
+from asrtool.models.settings import Attention as AttentionSettings
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+
+PLAIN = {"hidden_size": 6, "attention_size": 5, "kernel_size": 3, "dropout": 0.0, "ctc_weight": 0.0}
+TEXTS, LENS = [[3, 1, 3], [6], []], [7, 3, 4]
+
+
+def objective_of(seed: int = 3, **settings: float) -> Attention:
+    torch.manual_seed(seed)
+    objective = Attention(AttentionSettings(**{**PLAIN, **settings}), 4, 7)  # type: ignore[arg-type]
+    for parameter in objective.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)  # so that nothing is near 0, and attention not even
+    return objective
+
+
+def batch_of(texts: Sequence[Sequence[int]], lens: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Hidden rows with NaN for padding, their lengths, targets, their lengths."""
+    generator = torch.Generator().manual_seed(1)
+    hidden_NTC = torch.full((len(lens), max(lens) + 2, 4), torch.nan)
+    for n, num in enumerate(lens):
+        hidden_NTC[n, :num] = torch.randn(num, 4, generator=generator)
+    targets_NU = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
+    for n, text in enumerate(texts):
+        targets_NU[n, : len(text)] = torch.tensor(text, dtype=torch.int64)
+    return hidden_NTC, torch.tensor(lens), targets_NU, torch.tensor([len(text) for text in texts])
+
+
+def log_probs(objective: Attention, rows_TC: np.ndarray, text: Sequence[int]) -> np.ndarray:
+    """(U + 1, V) of what is before each token and behind the last one, by the decoder of the search."""
+    weights = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
+    decoder = Decoder(weights, rows_TC)
+    state, found = decoder.start(), []
+    for token in [END, *text]:
+        log_probs_1V, weights_1T, state = decoder.step(np.array([token]), state)
+        assert weights_1T.sum() == pytest.approx(1.0, abs=1e-5)
+        found.append(log_probs_1V[0])
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("kernel_size", [1, 3, 5])
+def test_the_loss_is_that_of_the_decoder_in_numpy_whatever_the_padding(kernel_size: int) -> None:
+    objective = objective_of(kernel_size=kernel_size).eval()
+    batch = batch_of(TEXTS, LENS)
+    loss = objective.loss(*batch)
+    expected, errors = 0.0, 0
+    for n, text in enumerate(TEXTS):
+        wanted = [*text, END]
+        log_probs_UV = log_probs(objective, batch[0][n, : LENS[n]].numpy(), text)
+        expected -= float(log_probs_UV[np.arange(len(wanted)), wanted].sum())
+        errors += int((log_probs_UV.argmax(axis=1) != wanted).sum())
+    assert float(loss.total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert loss.figures == {"errors": errors}
+    assert 0 < errors < 7
+    assert loss.normaliser == sum(objective.normaliser(0, text) for text in TEXTS) == 7
+
+
+def test_each_energy_knows_where_it_was_looked_before() -> None:
+    """Without the convolution the second look would be the first one again where the query is the same."""
+    objective = objective_of()
+    torch.nn.init.zeros_(objective.energies.query.weight)
+    rows_TC = np.random.default_rng(2).standard_normal((6, 4)).astype(np.float32)
+    weights = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
+    decoder = Decoder(weights, rows_TC)
+    _, first_1T, state = decoder.step(np.array([END]), decoder.start())
+    _, second_1T, _ = decoder.step(np.array([END]), state)
+    assert np.abs(first_1T - second_1T).max() > 0.01
+
+
+def test_labels_are_smoothed_in_training_alone() -> None:
+    objective = objective_of(label_smoothing=0.3)
+    batch = batch_of(TEXTS, LENS)
+    expected = 0.0
+    for n, text in enumerate(TEXTS):
+        wanted = [*text, END]
+        log_probs_UV = log_probs(objective, batch[0][n, : LENS[n]].numpy(), text)
+        expected -= 0.7 * log_probs_UV[np.arange(len(wanted)), wanted].sum() + 0.3 * log_probs_UV.mean(axis=1).sum()
+    assert float(objective.loss(*batch).total.detach()) == pytest.approx(float(expected), rel=1e-5)
+    smoothed, plain = objective.loss(*batch).total, objective.eval().loss(*batch).total
+    assert abs(float(smoothed.detach()) - float(plain.detach())) > 0.1
+
+
+def test_its_loss_and_that_of_ctc_are_added_by_weight() -> None:
+    objective = objective_of(ctc_weight=0.25).eval()
+    texts, lens = [[3, 1, 3], [6]], [7, 3]
+    batch = batch_of(texts, lens)
+    both = objective.loss(*batch)
+    assert objective.ctc is not None
+    ctc = objective.ctc.loss(batch[0].nan_to_num(), *batch[1:]).total
+    objective.ctc, by_ctc = None, float(ctc.detach())
+    alone = float(objective.loss(*batch).total.detach())
+    assert float(both.total.detach()) == pytest.approx(0.75 * alone + 0.25 * by_ctc, rel=1e-5)
+    assert both.figures["ctc"] == pytest.approx(by_ctc)
+
+
+def test_drawn_tokens_are_those_of_the_model() -> None:
+    """A model that is sure of token 5 whatever came before: with every token drawn, what was said has no influence."""
+    objective = objective_of(sampling=0.9)
+    torch.nn.init.constant_(objective.output.bias, -50.0)
+    objective.output.bias.data[5] = 50.0
+    seen: list[torch.Tensor] = []
+    objective.embedding.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        objective.loss(*batch_of([[3, 1, 2, 1], [2, 2, 2, 2]], [7, 7]))
+    tokens = torch.stack(seen).reshape(20, 5, 2)
+    assert (tokens[:, 0] == END).all()
+    drawn = (tokens[:, 1:] == 5).float().mean()
+    assert 0.8 < float(drawn) < 1.0
+    seen.clear()
+    objective.eval().loss(*batch_of([[3, 1, 2, 1]], [7]))
+    assert torch.stack(seen).flatten().tolist() == [END, 3, 1, 2, 1]
+
+
+@pytest.mark.parametrize("key", ["dropout", "weight_drop"])
+def test_what_is_dropped_is_dropped_in_training_alone(key: str) -> None:
+    objective = objective_of(**{key: 0.5})
+    batch = batch_of(TEXTS, LENS)
+
+    def losses() -> set[float]:
+        return {float(objective.loss(*batch).total.detach()) for _ in range(4)}
+
+    assert len(losses()) == 4
+    assert len(objective.eval() and losses()) == 1
+    plain = objective_of(label_smoothing=0.0)
+    assert losses() == {float(plain.eval().loss(*batch).total.detach())}
+
+
+def test_dropped_recurrent_weights_are_the_same_in_all_steps() -> None:
+    """With all of them dropped but what scaling leaves, outputs follow from the inputs of each step alone."""
+    objective = objective_of(weight_drop=0.5)
+    drawn: list[torch.Tensor] = []
+    original = objective._dropped
+    objective._dropped = lambda weight: drawn.append(original(weight)) or drawn[-1]  # type: ignore[method-assign,func-returns-value]
+    objective.loss(*batch_of(TEXTS, LENS))
+    assert len(drawn) == 2  # of the two layers, once for all steps
+    assert all(0.2 < float((weight == 0).float().mean()) < 0.8 for weight in drawn)
+
+
+@pytest.mark.parametrize("ctc_weight", [0.0, 0.3])
+def test_all_parameters_get_a_gradient_and_bf16_gives_nearly_the_same_loss(ctc_weight: float) -> None:
+    torch.manual_seed(5)
+    chosen = Choice.of("objective", "attention", hidden_size=8, ctc_weight=ctc_weight, sampling=0.3, weight_drop=0.2)
+    model = build_model(Model(objective=chosen), 5, 6)
+    batch = torch.randn(2, 12, 5), torch.tensor([12, 7]), torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
+    model.loss(*batch).total.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    model.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        in_bf16 = float(model.loss(*batch).total.detach())
+    assert in_bf16 == pytest.approx(float(model.loss(*batch).total.detach()), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("ctc_weight", "num_rows", "why"),
+    [
+        (0.0, 3, "3 rows, 4 needed"),
+        (0.0, 4, ""),
+        (0.3, 4, "4 rows, 5 needed"),
+        (0.3, 5, ""),
+        (0.0, 0, "0 rows, 4 needed"),
+    ],
+)
+def test_a_token_takes_a_row_and_ctc_one_more_between_two_alike(ctc_weight: float, num_rows: int, why: str) -> None:
+    assert objective_of(ctc_weight=ctc_weight).fits(num_rows, [1, 1, 2, 3]) == why
