@@ -8,7 +8,7 @@ Letters in names: S samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from lhotse.audio.mixer import AudioMixer
 from lhotse.augmentation import Compress, convolve1d
 
 from asrtool.corpus.settings import Augment
-from asrtool.corpus.sound_folder import Sound, open_sounds
+from asrtool.corpus.sound_folder import open_sounds
 from asrtool.corpus.tempo import change_tempo
 
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -32,9 +32,9 @@ class Augmentation:
         """Raises AsrtoolError where a folder is missing or empty, or a file in it is of no use."""
         self._settings = settings
         self._rate_hz = rate_hz
-        with_reverb, with_noise = settings.reverb_prob > 0, settings.noise_prob > 0
-        self._rooms = _sounds(settings.reverb_dir if with_reverb else "", "augment.reverb_dir", rate_hz)
-        self._noises = _sounds(settings.noise_dir if with_noise else "", "augment.noise_dir", rate_hz)
+        sounds = {key: open_sounds(Path(folder), key, rate_hz) for key, folder in settings.folders.items()}
+        self._rooms = sounds.get("augment.reverb_dir", [])
+        self._noises = sounds.get("augment.noise_dir", [])
 
     def change(self, samples_S: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
         """`num_samples` samples, float32 in [-1, 1], of those of an utterance; the array itself where none is drawn."""
@@ -110,10 +110,6 @@ def transmit(samples_S: np.ndarray, codec: str, compression: float, rate_hz: int
     """What comes out of `codec`, which compresses by 0 to 1 of what it can; in step with what goes in, as long."""
     coded_S = Compress(codec, compression)(samples_S[None], rate_hz)[0, : len(samples_S)]
     return np.pad(coded_S, (0, len(samples_S) - len(coded_S)))
-
-
-def _sounds(directory: str, key: str, rate_hz: int) -> Sequence[Sound]:
-    return open_sounds(Path(directory), key, rate_hz) if directory else ()
 
 
 def _in_range(samples_S: np.ndarray) -> np.ndarray:

@@ -145,10 +145,19 @@ class Augment:
         return self.tempo != (1.0, 1.0)
 
     @property
+    def folders(self) -> dict[str, str]:
+        """Key -> folder, of those that are drawn from."""
+        folders = {}
+        if self.reverb_dir and self.reverb_prob:
+            folders["augment.reverb_dir"] = self.reverb_dir
+        if self.noise_dir and self.noise_prob:
+            folders["augment.noise_dir"] = self.noise_dir
+        return folders
+
+    @property
     def active(self) -> bool:
         """Whether anything is changed."""
-        with_folder = (self.reverb_dir and self.reverb_prob) or (self.noise_dir and self.noise_prob)
-        return bool(self.stretches or with_folder or self.band_prob or self.codec_prob)
+        return bool(self.stretches or self.folders or self.band_prob or self.codec_prob)
 
     def check(self, config: Config) -> None:
         """As check_features."""

@@ -19,7 +19,6 @@ from asrtool.corpus.augmented import AugmentedReader, EpochCopy
 from asrtool.corpus.batches import Lengths, check_longest
 from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.shard_index import ShardIndex
-from asrtool.errors import AsrtoolError
 from asrtool.train.columns import Columns
 from asrtool.train.source import SourceContext
 
@@ -38,13 +37,8 @@ class ChangedAudio:
     """Reads by processes, one at least: changing audio takes longer than decoding features, and holds the GIL."""
 
     def __init__(self, context: SourceContext, columns: Columns, index: ShardIndex, lengths: Lengths) -> None:
-        """Raises AsrtoolError where the set has no samples, or a folder of sounds is of no use."""
+        """Raises AsrtoolError where a folder of sounds is of no use, and an utterance fits no batch."""
         assert context.augment
-        try:
-            context.augment.check_features(context.features)
-        except ValueError as error:
-            hint = "change [augment], or set features.keep_audio=true and run the features stage again"
-            raise AsrtoolError(f"{context.directory}: {error}", hint) from error
         augmentation = Augmentation(context.augment, context.features.sampling_rate_hz)
         open_reader = functools.partial(
             AugmentedReader, context.directory, context.features, augmentation, context.seed, index

@@ -14,8 +14,9 @@ from typing import Any
 from asrtool.config import Config, defaults_of, select
 from asrtool.config_value import flatten
 from asrtool.corpus.alignment import ABOUT
+from asrtool.corpus.index import read_feature_settings
 from asrtool.corpus.settings import Augment
-from asrtool.corpus.sound_folder import digest_of_sounds
+from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
@@ -106,14 +107,27 @@ def describe_inputs(
     if targets:
         files |= {f"targets/{name}": targets / name for name in (ABOUT, TREE)}
     inputs = inputs_of(config, ACOUSTIC, files, injection or InjectionOptions())
-    inputs.sha256.update(_digests_of_sounds(config.augment))
+    if config.augment.active:
+        inputs.sha256.update(_digests_of_sounds(config.augment, features))
     return inputs
 
 
-def _digests_of_sounds(augment: Augment) -> dict[str, str]:
-    """Of the folders that training draws sounds from; AsrtoolError where one is missing or empty."""
-    folders = {"augment.noise_dir": augment.noise_dir, "augment.reverb_dir": augment.reverb_dir}
-    return {key: digest_of_sounds(Path(folder), key) for key, folder in folders.items() if folder}
+def _digests_of_sounds(augment: Augment, directory: Path) -> dict[str, str]:
+    """Of the folders that training draws sounds from.
+
+    Raises AsrtoolError where one is of no use, or the features in `directory` are, here before learners are started.
+    """
+    features = read_feature_settings(directory)
+    try:
+        augment.check_features(features)
+    except ValueError as error:
+        hint = "change [augment], or set features.keep_audio=true and run the features stage again"
+        raise AsrtoolError(f"{directory}: {error}", hint) from error
+    digests = {}
+    for key, folder in augment.folders.items():
+        open_sounds(Path(folder), key, features.sampling_rate_hz)
+        digests[key] = digest_of_sounds(Path(folder), key)
+    return digests
 
 
 def inputs_of(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from command import ENDED_S, Start
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.config_file import load_config
@@ -199,6 +200,31 @@ def test_a_training_ends_in_the_same_bits_with_any_number_of_processes(train_toy
     assert not [process for process in multiprocessing.active_children() if process.name == "decoder"]
 
 
+def test_learners_train_together_what_one_would(start: Start, toy: Path, many_epochs: Path, tmp_path: Path) -> None:
+    """Each epoch has the frames that its tempos give, whichever learner trains them."""
+    settings = ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5", "train.num_epochs=2")
+    process = start("--strategy", "adpsgd-random", *(word for text in settings for word in ("--set", text)))
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    files = (tmp_path / "train" / "learners").glob("*.jsonl")
+    records = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    source = build_components(toy / "features", toy / "tokenizer", load_config([many_epochs], settings)).train_set
+    for epoch in range(2):
+        found = [record for record in records if record["epoch"] == epoch + 1]
+        assert sum(record["utterances"] for record in found) == 24
+        assert sum(record["frames"] for record in found) == source.audio.lengths(epoch).num_frames.sum()
+
+
+def test_learners_say_once_what_is_wrong_with_a_folder(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "noise").mkdir()
+    soundfile.write(tmp_path / "noise" / "a.wav", np.zeros(900), 8000)
+    process = start("--strategy", "allreduce", "--set", f"augment.noise_dir={tmp_path}/noise")
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 1
+    assert log.count("a.wav is silent; remove it") == 1, log
+    assert "Traceback" not in log
+
+
 def test_a_training_without_changes_is_that_before_there_were_any(train_toy, tmp_path: Path) -> None:
     """inputs.json of then has no such section."""
     train_toy(tmp_path / "train", "train.num_epochs=1")
@@ -211,8 +237,8 @@ def test_a_training_without_changes_is_that_before_there_were_any(train_toy, tmp
 
 
 def test_other_sounds_make_another_training(toy: Path, tmp_path: Path) -> None:
-    def sha256() -> dict[str, str]:
-        config = load_config(overrides=[f"augment.noise_dir={tmp_path}"])
+    def sha256(prob: float = 0.5) -> dict[str, str]:
+        config = load_config(overrides=[f"augment.noise_dir={tmp_path}", f"augment.noise_prob={prob}"])
         return describe_inputs(toy / "features", toy / "tokenizer", config).sha256
 
     with pytest.raises(AsrtoolError, match=r"augment\.noise_dir: .* has no sound file"):
@@ -222,13 +248,14 @@ def test_other_sounds_make_another_training(toy: Path, tmp_path: Path) -> None:
     assert before == sha256()
     soundfile.write(tmp_path / "b.wav", np.full(900, 0.1), 8000)
     assert before != sha256()
+    assert "augment.noise_dir" not in sha256(prob=0)
 
 
 def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_config: Path, tmp_path: Path) -> None:
     shutil.copytree(toy / "features", tmp_path / "features")
     settings = read_feature_settings(tmp_path / "features")
     write_feature_settings(tmp_path / "features", dataclasses.replace(settings, keep_audio=False))
-    message = r"features.train: \[augment\] changes audio but features\.keep_audio is false.*run the features stage"
+    message = r"features: \[augment\] changes audio but features\.keep_audio is false.*run the features stage"
     with pytest.raises(AsrtoolError, match=message):
         train(
             acoustic_job(tmp_path / "features", toy / "tokenizer", tmp_path / "o", load_config([toy_config], TRAINED))
