@@ -40,6 +40,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "transducer": ("asrtool.models.transducer:Transducer", "asrtool.models.settings:Transducer"),
         "attention": ("asrtool.models.attention:Attention", "asrtool.models.settings:Attention"),
         "frame-ce": ("asrtool.models.frame_ce:FrameCe", "asrtool.models.settings:FrameCe"),
+        "lf-mmi": ("asrtool.models.lf_mmi:LfMmi", "asrtool.models.settings:LfMmi"),
     },
     "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
     "source": {"shards": ("asrtool.train.shards:Shards", "asrtool.train.settings:Shards")},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 
 import click
@@ -34,7 +33,11 @@ MAX_FACTOR = 10_000
 @click.option(
     "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
 )
-@click.option("--aligner", is_flag=True, help="Train what makes its first alignment: model.frame-ce.aligner.")
+@click.option("--aligner", is_flag=True, help="Train what makes its first alignment, as model.frame-ce.aligner.")
+@click.option("--hybrid", is_flag=True, help="Train the hybrid model of frame-ce that lf-mmi begins with.")
+@click.option(
+    "--init", type=click.Path(path_type=Path), metavar="FILE", help="That model, unless train.init_model names one."
+)
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
 def train(
@@ -46,6 +49,8 @@ def train(
     profile: bool,
     targets: Path | None,
     aligner: bool,
+    hybrid: bool,
+    init: Path | None,
     join: bool,
     config: Config,
 ) -> None:
@@ -56,14 +61,18 @@ def train(
     beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
     [train], [distributed].
     """
-    from asrtool.models.settings import aligner_of
     from asrtool.recipe.source import Entry, code_of
+    from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
     if aligner:
-        config = dataclasses.replace(config, model=aligner_of(config.model))
+        config = aligner_settings(config)
+    elif hybrid:
+        config = hybrid_settings(config)
+    elif init:
+        config = begin_with_hybrid(config, init)
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
     start_training(features, tokenizer, out, config, injection, code, join, profile, targets)

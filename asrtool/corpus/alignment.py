@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -77,6 +77,12 @@ class Alignment:
         """Tokens and the frames they begin at (S, 2), of an utterance that has some."""
         begin, num = self._places_N2[position].tolist()
         return self._segments_S2[begin : begin + num]
+
+    def sequences(self) -> Iterator[np.ndarray]:
+        """The tokens (S,) of each utterance that has some, silence among them."""
+        for begin, num in self._places_N2.tolist():
+            if num:
+                yield self._segments_S2[begin : begin + num, 0]
 
 
 def write_about(folder: Path, features: Path, sets: Mapping[str, Any]) -> None:

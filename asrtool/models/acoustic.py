@@ -14,11 +14,12 @@ import dataclasses
 import math
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -86,6 +87,10 @@ class Objective(nn.Module, ABC):
     def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
         """The part of an utterance in the normaliser of `loss`, known before anything is computed."""
         return len(targets)
+
+    def prepare(self, sequences: Iterable[np.ndarray]) -> None:
+        """Before training on leaves: the tokens (U,) of each utterance of the training set, silence among them."""
+        return
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """What a search reads, a row for each hidden row, float32; here these themselves."""

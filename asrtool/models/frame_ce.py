@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Loss, Objective
-from asrtool.models.settings import FrameCe as FrameCeSettings
+from asrtool.models.settings import Hybrid
 from asrtool.models.tree import Tree
 
 
@@ -23,7 +23,7 @@ class FrameCe(Objective):
 
     targets = "leaves"
 
-    def __init__(self, settings: FrameCeSettings, num_channels: int, num_tokens: int, tree: Tree) -> None:
+    def __init__(self, settings: Hybrid, num_channels: int, num_tokens: int, tree: Tree) -> None:
         super().__init__()
         self.output = nn.Linear(num_channels, tree.num_leaves)
         self.scaled_priors_L = settings.prior_scale * torch.from_numpy(tree.log_priors_L)

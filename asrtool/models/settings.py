@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, at_least, between, choice, named
 
 if TYPE_CHECKING:
@@ -117,9 +115,10 @@ class Ctc:
 
 
 @dataclass(frozen=True)
-class FrameCe:
-    """Hybrid of the papers: states of tokens in context, row by row, by forced alignment."""
+class Hybrid:
+    """Of all objectives whose classes are the leaves of a decision tree."""
 
+    table: ClassVar[str]  # of the settings
     searches: ClassVar[tuple[str, ...]] = ("graph", "rescore")  # that its scores can be given to
     needs: ClassVar[tuple[str, ...]] = ("aligner", "targets", "hybrid", "realign")  # stages whose outputs it reads
     topology: ClassVar[str] = "asrtool.models.leaf_topology:LeafTopology"  # how rows of its scores stand for tokens
@@ -127,26 +126,52 @@ class FrameCe:
 
     aligner: str = named("objective", "ctc")  # objective of the model that makes the first alignment
     prior_scale: float = 0.5  # of the log priors that are taken off the log posteriors
-    piece_frames: int = 0  # that utterances are cut to in training, as the papers' 21; 0 leaves them whole
 
     def __post_init__(self) -> None:
-        between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
-        between("model.frame-ce.prior_scale", self.prior_scale, 0, 2)
+        between(f"{self.table}.prior_scale", self.prior_scale, 0, 2)
 
     def check(self, config: Config) -> None:
         """The first model can align, and needs no alignment itself."""
         settings = Choice.of("objective", self.aligner).settings
         if not getattr(settings, "topology", "") or getattr(settings, "uses_tree", False):
-            raise ValueError(f"model.frame-ce.aligner is {self.aligner!r}, expected an objective that aligns, as ctc")
+            raise ValueError(f"{self.table}.aligner is {self.aligner!r}, expected an objective that aligns, as ctc")
 
 
-def aligner_of(model: Model) -> Model:
-    """`model` with the objective that makes its first alignment; AsrtoolError where it names none."""
-    name = getattr(model.objective.settings, "aligner", "")
-    if not name:
-        what = f"model.objective = {model.objective.name} is not trained on an alignment, so nothing makes it one"
-        raise AsrtoolError(what, "leave out --aligner, or set model.objective to frame-ce")
-    return dataclasses.replace(model, objective=Choice.of("objective", name))
+@dataclass(frozen=True)
+class FrameCe(Hybrid):
+    """Hybrid of the papers: states of tokens in context, row by row, by forced alignment."""
+
+    table: ClassVar[str] = "model.frame-ce"
+
+    piece_frames: int = 0  # that utterances are cut to in training, as the papers' 21; 0 leaves them whole
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
+
+
+@dataclass(frozen=True)
+class LfMmi(Hybrid):
+    """Sequence training of a hybrid model: lattice-free MMI, the right tokens against all sequences of them."""
+
+    table: ClassVar[str] = "model.lf-mmi"
+    needs: ClassVar[tuple[str, ...]] = (*Hybrid.needs, "start")
+    parameters_of: ClassVar[str] = "frame-ce"  # objective with the same parameters, whose model training begins with
+
+    start_epochs: int = 0  # of the models that are trained before; 0 is train.num_epochs
+    start_lr: float = 0.0  # their highest learning rate; 0 is train.peak_lr
+    ce_scale: float = 0.1  # of the loss of frame-ce that is added
+    ngram_order: int = 4  # of the n-gram over tokens
+    max_histories: int = 2000  # of two tokens or more that it has, the most frequent ones
+    leak: float = 0.01  # probability to forget what was said before, after each row, against 1 to keep it
+    tolerance_rows: int = 2  # that a token may begin before or after its place in the alignment
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, self.table, self, "start_epochs", "start_lr", "ce_scale", "max_histories")
+        between("model.lf-mmi.ngram_order", self.ngram_order, 2, 4)
+        between("model.lf-mmi.leak", self.leak, 1e-10, 1)
+        between("model.lf-mmi.tolerance_rows", self.tolerance_rows, 0, 1000)
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ CHAIN = (
         makes=("hybrid",),
         run=(
             Line(
-                "asrtool train {work}/features {work}/tokenizer {work}/hybrid/train --targets {work}/targets"
-                " --config {config}"
+                "asrtool train {work}/features {work}/tokenizer {work}/hybrid/train --hybrid"
+                " --targets {work}/targets --config {config}"
             ),
             Line("asrtool average {work}/hybrid/train {work}/hybrid/model.pt --config {config}"),
         ),
@@ -91,6 +91,23 @@ CHAIN = (
             ),
         ),
         settings=ALIGNING,
+        optional=True,
+        aside=True,
+    ),
+    Stage(
+        name="start",
+        why="Training on sequences begins with a model of frames.",
+        needs=("realign", "features", "tokenizer"),
+        makes=("start",),
+        run=(
+            Line(
+                "asrtool train {work}/features {work}/tokenizer {work}/start/train --hybrid"
+                " --targets {work}/realign --config {config}"
+            ),
+            Line("asrtool average {work}/start/train {work}/start/model.pt --config {config}"),
+        ),
+        settings=(*TRAINING, "average"),
+        resumes=True,
         optional=True,
         aside=True,
     ),
@@ -151,11 +168,12 @@ COMMON = (
     Stage(
         name="train",
         why="The acoustic model learns the tokens of speech.",
-        needs=("features", "tokenizer", "realign"),
+        needs=("features", "tokenizer", "realign", "start"),
         makes=("train",),
         run=(
             Line(
-                "asrtool train {work}/features {work}/tokenizer {work}/train --targets {work}/realign --config {config}"
+                "asrtool train {work}/features {work}/tokenizer {work}/train --targets {work}/realign"
+                " --init {work}/start/model.pt --config {config}"
             ),
         ),
         settings=TRAINING,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from asrtool import registry
 from asrtool.config_value import flatten
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, load_model, tree_of
@@ -79,9 +80,15 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
 
 def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:
     """Why the weights of the objective are of no use; nothing where they are."""
-    if found["model"]["objective"] != info["model"]["objective"]:
+    theirs, ours = (_parameters_of(described["model"]["objective"]) for described in (found, info))
+    if theirs != ours:
         return f"it was trained for {found['model']['objective']}"
     if found.get("tokenizer") != info["tokenizer"]:
         return "it has other tokens"
-    theirs, ours = tree_of(found), tree_of(info)
-    return "it has another decision tree" if theirs and ours and not theirs.is_same(ours) else ""
+    their_tree, our_tree = tree_of(found), tree_of(info)
+    return "it has another decision tree" if their_tree and our_tree and not their_tree.is_same(our_tree) else ""
+
+
+def _parameters_of(objective: str) -> str:
+    """The objective whose parameters it has: another one that it says, or its own."""
+    return str(getattr(registry.settings_class("objective", objective), "parameters_of", objective))

@@ -6,6 +6,7 @@ Letters in names: N utterances, P pieces of them, T frames, F features of a fram
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,3 +79,7 @@ class TargetsFolder:
             what = f"model.frame-ce.piece_frames is {self.piece_frames}, but a row is {subsampling} frames"
             raise AsrtoolError(what, "set it to a multiple")
         return FrameTargets(Alignment(self.path / name), self.tree, subsampling, self.piece_frames)
+
+    def sequences(self) -> Iterator[np.ndarray]:
+        """The tokens (S,) of each utterance of the training set, silence among them; AsrtoolError as `of_set`."""
+        yield from Alignment(self.path / "train").sequences()

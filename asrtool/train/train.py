@@ -111,6 +111,8 @@ def build_components(
     sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
     of_data = {"features": to_table(settings), "tokenizer": digest_of(tokenizer_file(tokenizer))}
     model, info = _build_model(config, sizes, of_data)
+    if folder:
+        model.objective.prepare(folder.sequences())
     context = SourceContext(
         settings=config.train.source.settings,
         directory=features / "train",

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]
 STAGES += ["train", "average", "decode", "score", "report"]
 CHAIN = ["aligner", "targets", "hybrid", "realign"]
-OFF = dict.fromkeys([*CHAIN, "nnlm"], "off")
+BEFORE = [*CHAIN, "start"]
+OFF = dict.fromkeys([*BEFORE, "nnlm"], "off")
 SMALL = [
     "mini.train_hours=0.04", "mini.test_minutes=0.4", "tokenizer.vocab_size=60", "model.lstm.num_layers=1",
     "model.lstm.hidden_size=24", "train.num_epochs=1", "train.batch_s=40", "features.speeds=1.0",
@@ -174,3 +175,25 @@ def test_the_chain_of_a_hybrid_model_runs_from_end_to_end(work: Path, tmp_path: 
     assert all(0 < rate <= 100 for rate in rates)
     listed = CliRunner().invoke(cli, [*words, "--list"])
     assert [line.split()[1:3] for line in listed.stdout.splitlines()[7:11]] == [[name, "done"] for name in CHAIN]
+
+
+def test_sequence_training_begins_with_the_hybrid_model_and_decodes_by_its_graph(work: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "mmi"
+    shutil.copytree(work, copy)
+    small = "--set", "decode.graph.lm_weights=1", "--set", "tree.min_count=20"
+    epochs = "--set", "model.lf-mmi.start_epochs=2", "--set", "train.num_epochs=1"
+    words = ["run", *("--config", "ci", "--config", "hybrid_mmi"), "--work", str(copy)]
+    run_asrtool([*words, *small, *epochs], ROOT)
+    entries = {
+        name: list(map(json.loads, (copy / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()))
+        for name in ("start/train", "train")
+    }
+    before, after = ([line for line in lines if line["kind"] == "dev"] for lines in entries.values())
+    assert (len(before), len(after)) == (2, 1)
+    log = (copy / "logs" / "07-train.log").read_text(encoding="utf-8")
+    assert f"beginning with the weights of {copy / 'start' / 'model.pt'}\n" in log  # all of them
+    assert after[0]["cross_entropy"] < before[0]["loss"]
+    text = (copy / "RESULTS.md").read_text(encoding="utf-8")
+    assert len(graph_lines(text)) == 2
+    listed = CliRunner().invoke(cli, [*words, *small, *epochs, "--list"])
+    assert [line.split()[1:3] for line in listed.stdout.splitlines()[7:12]] == [[name, "done"] for name in BEFORE]

@@ -131,9 +131,12 @@ def test_the_model_file_has_the_tree_and_gives_the_same_scores(tmp_path: Path) -
     torch.testing.assert_close(again(feats_NTF, lens_N), model(feats_NTF, lens_N), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("objective", ["frame-ce", "lf-mmi"])
 @pytest.mark.parametrize("aligner", ["transducer", "frame-ce"])
-def test_what_makes_the_first_alignment_has_to_align_by_itself(aligner: str) -> None:
-    overrides = ["model.objective=frame-ce", "decode.methods=graph"]
+def test_what_makes_the_first_alignment_has_to_align_by_itself(aligner: str, objective: str) -> None:
+    overrides = [f"model.objective={objective}", "decode.methods=graph"]
     check_conflicts(load_config(overrides=overrides))
-    with pytest.raises(AsrtoolError, match=rf"model\.frame-ce\.aligner is '{aligner}', expected an objective that al"):
-        check_conflicts(load_config(overrides=[*overrides, f"model.frame-ce.aligner={aligner}"]))
+    with pytest.raises(
+        AsrtoolError, match=rf"model\.{objective}\.aligner is '{aligner}', expected an objective that al"
+    ):
+        check_conflicts(load_config(overrides=[*overrides, f"model.{objective}.aligner={aligner}"]))

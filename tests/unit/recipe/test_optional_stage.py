@@ -99,6 +99,7 @@ def test_only_a_true_false_setting_turns_a_stage_on(tmp_path: Path, toy_root: Pa
 LM = replace(EXTRA, name="lm", when="", optional=True)  # a name that settings of the searches have in `needs`
 NEEDED = (FIRST, LM, SECOND, READER)
 CHAIN = {"aligner", "targets", "hybrid", "realign"}  # that a hybrid model needs
+BEFORE = {*CHAIN, "start"}  # that sequence training needs
 GREEDY, BEAM = (load_config(overrides=[f"decode.methods={name}"]) for name in ("greedy", "beam"))
 
 
@@ -134,21 +135,25 @@ def test_its_number_is_its_own_whether_it_is_on_or_off(tmp_path: Path, toy_root:
 def test_the_searches_say_which_stages_they_need(methods: str, on: set[str], tmp_path: Path) -> None:
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=[f"decode.methods={methods}"]))
     off = {stage.name for stage in COMMON if run.is_off(stage)}
-    assert off == {"lang", "lm", "graph", "nnlm", *CHAIN} - on
+    assert off == {"lang", "lm", "graph", "nnlm", *BEFORE} - on
     (decode,) = (stage for stage in COMMON if stage.name == "decode")
     assert {"lang", "lm", "graph"} & set(run.needs(decode)) == on
 
 
 def test_a_hybrid_model_needs_its_chain_which_nothing_else_reads(tmp_path: Path) -> None:
-    for overrides, on in (([], set()), (["model.objective=frame-ce", "decode.methods=graph"], CHAIN)):
+    for objective, on in (("ctc", set()), ("frame-ce", CHAIN), ("lf-mmi", BEFORE)):
+        overrides = [f"model.objective={objective}", "decode.methods=graph"]
         run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
-        assert {stage.name for stage in COMMON if not run.is_off(stage)} & CHAIN == on
+        assert {stage.name for stage in COMMON if not run.is_off(stage)} & BEFORE == on
         for stage in COMMON:
             if stage.name in ("graph", "train"):
                 assert ("realign" in run.needs(stage)) == bool(on)
+            assert ("start" in run.needs(stage)) == (stage.name == "train" and "start" in on)
     numbers = dict(zip((stage.name for stage in COMMON), number_stages(COMMON), strict=True))
     first = int(numbers["lm"])
-    assert [numbers[name] for name in ("aligner", "targets", "hybrid", "realign")] == [f"{first}{x}" for x in "bcde"]
+    assert [numbers[name] for name in ("aligner", "targets", "hybrid", "realign", "start")] == [
+        f"{first}{letter}" for letter in "bcdef"
+    ]
     assert (numbers["graph"], numbers["nnlm"]) == (str(first + 1), f"{first + 3}b")
 
 
@@ -168,4 +173,4 @@ def test_a_component_of_a_persons_own_names_the_stages_it_needs(
     monkeypatch.syspath_prepend(tmp_path)
     overrides = ["decode.methods=greedy", f"train.optimizer={module}:adagrad"]
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
-    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"lm", "graph", "nnlm", *CHAIN}
+    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"lm", "graph", "nnlm", *BEFORE}

@@ -32,6 +32,7 @@ from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 
 HYBRID = "model.objective=frame-ce"
+OBJECTIVES = ("frame-ce", "lf-mmi")
 STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
 
 
@@ -135,13 +136,14 @@ def train_aligned(toy: Path, targets: Path, config: Path, out: Path, *overrides:
     return [line["loss"] for line in lines if line["kind"] == "dev"]
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_is_learned_by_every_strategy(
-    learners: Learners, toy: Path, targets: Path, tmp_path: Path, strategy: str
+    learners: Learners, toy: Path, targets: Path, tmp_path: Path, strategy: str, objective: str
 ) -> None:
     config = tmp_path / "toy.toml"
     config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))
-    overrides = (f"distributed.strategy={strategy}", "distributed.h-adpsgd.node_size=1")
+    overrides = (f"distributed.strategy={strategy}", "distributed.h-adpsgd.node_size=1", f"model.objective={objective}")
     losses = learners.run(train_aligned, toy, targets, config, tmp_path / "train", *overrides)[0]
     num_leaves = Tree.load(targets).num_leaves
     assert len(losses) == 2

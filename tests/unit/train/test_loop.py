@@ -196,6 +196,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
         "train.sequence_noise=0.5",
     ),
     "frame-ce": ("model.objective=frame-ce", "decode.methods=graph"),
+    "lf-mmi": ("model.objective=lf-mmi", "decode.methods=graph"),
     "lamb": ("train.optimizer=lamb",),
     "pieces": ("train.max_batch_s=0.7",),
     "noise": ("train.weight_noise=0.05", "model.lstm.weight_drop=0.3"),

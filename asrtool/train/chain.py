@@ -1,0 +1,45 @@
+"""Settings of the trainings before that of the model which decodes: of an aligner, and of a hybrid model of frames."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from asrtool.config import Config
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
+
+
+def aligner_settings(config: Config) -> Config:
+    """Those of what makes the first alignment for the objective of `config`; AsrtoolError where it names none."""
+    objective = config.model.objective
+    if not (name := getattr(objective.settings, "aligner", "")):
+        what = f"model.objective = {objective.name} is not trained on an alignment, so nothing makes it one"
+        raise AsrtoolError(what, "leave out --aligner, or set model.objective to frame-ce")
+    return _before(config, Choice.of("objective", name))
+
+
+def hybrid_settings(config: Config) -> Config:
+    """Those of the hybrid model that training by the objective of `config` begins with; `config` for one of frames."""
+    settings = config.model.objective.settings
+    if not (name := getattr(settings, "parameters_of", "")):
+        return config
+    return _before(config, Choice.of("objective", name, prior_scale=settings.prior_scale))
+
+
+def begin_with_hybrid(config: Config, model: Path) -> Config:
+    """`config` whose training begins with that hybrid `model`, where its objective wants one and it names no other."""
+    if config.train.init_model or not getattr(config.model.objective.settings, "parameters_of", ""):
+        return config
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, init_model=str(model)))
+
+
+def _before(config: Config, objective: Choice) -> Config:
+    """`config` with this objective, and with the epochs and the rate that its own objective has for it."""
+    settings, train = config.model.objective.settings, config.train
+    train = dataclasses.replace(
+        train,
+        num_epochs=getattr(settings, "start_epochs", 0) or train.num_epochs,
+        peak_lr=getattr(settings, "start_lr", 0.0) or train.peak_lr,
+    )
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, objective=objective), train=train)

@@ -1,0 +1,76 @@
+"""What is trained before the model that decodes: by which settings, and from which weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from asrtool.config import Config
+from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import save_model
+from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
+from asrtool.train.train import build_components
+
+
+def config_of(objective: str, *overrides: str) -> Config:
+    methods = "greedy" if objective == "ctc" else "graph"
+    return load_config(overrides=[f"model.objective={objective}", f"decode.methods={methods}", *overrides])
+
+
+def described(config: Config) -> tuple[str, int, float]:
+    return config.model.objective.name, config.train.num_epochs, config.train.peak_lr
+
+
+def test_models_before_have_the_epochs_and_the_rate_that_are_named_for_them() -> None:
+    own = "train.num_epochs=4", "train.peak_lr=0.1"
+    named = config_of("lf-mmi", *own, "model.lf-mmi.start_epochs=7", "model.lf-mmi.start_lr=0.3")
+    assert described(aligner_settings(named)) == ("ctc", 7, 0.3)
+    assert described(hybrid_settings(named)) == ("frame-ce", 7, 0.3)
+    assert described(named) == ("lf-mmi", 4, 0.1)
+    assert described(hybrid_settings(config_of("lf-mmi", *own))) == ("frame-ce", 4, 0.1)
+    scaled = hybrid_settings(config_of("lf-mmi", "model.lf-mmi.prior_scale=0.3"))
+    assert scaled.model.objective.settings.prior_scale == 0.3
+
+
+def test_a_model_of_frames_is_trained_as_it_is() -> None:
+    config = config_of("frame-ce", "model.frame-ce.piece_frames=21")
+    assert hybrid_settings(config) == config
+    assert described(aligner_settings(config)) == ("ctc", config.train.num_epochs, config.train.peak_lr)
+
+
+def test_an_objective_without_an_alignment_has_no_aligner() -> None:
+    with pytest.raises(
+        AsrtoolError, match=r"model\.objective = ctc is not trained on an alignment, .*; leave out --al"
+    ):
+        aligner_settings(config_of("ctc"))
+
+
+def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_is_named() -> None:
+    model = Path("start/model.pt")
+    for objective, overrides, expected in (
+        ("lf-mmi", (), "start/model.pt"),
+        ("lf-mmi", ("train.init_model=other.pt",), "other.pt"),
+        ("frame-ce", (), ""),
+        ("ctc", (), ""),
+    ):
+        assert begin_with_hybrid(config_of(objective, *overrides), model).train.init_model == expected
+
+
+def test_all_weights_of_a_model_of_frames_are_those_that_sequence_training_begins_with(
+    toy: Path, toy_config: Path, targets: Path, tmp_path: Path
+) -> None:
+    data = toy / "features", toy / "tokenizer"
+
+    def build(*overrides: str) -> torch.nn.Module:
+        components = build_components(*data, load_config([toy_config], overrides), targets=targets)
+        save_model(tmp_path / "model.pt", components.model, components.info)
+        return components.model
+
+    torch.manual_seed(5)
+    trained = build("model.objective=frame-ce").state_dict()
+    found = build("model.objective=lf-mmi", f"train.init_model={tmp_path / 'model.pt'}").state_dict()
+    assert found.keys() == trained.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in trained.items())
