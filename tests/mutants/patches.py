@@ -1876,6 +1876,8 @@ PATCHES = (
         "(np.arange(num_rows) + 0.5) * len(leaves_U)",
         "np.arange(num_rows) * len(leaves_U)",
         ("tests/unit/train/test_changed_audio.py",),
+    ),
+    Patch(
         "denominator-without-the-context-of-a-token",
         "asrtool/models/leaf_graph.py",
         "leaves_V2 = tree.leaves_VV2[ngrams.last_token(history, SILENCE)]",
