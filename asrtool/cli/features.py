@@ -13,12 +13,19 @@ from asrtool.config import Config
 @click.command()
 @click.argument("manifests", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--extractor",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="speaker_vectors.npz of the features that a model was trained on, for speaker vectors that it knows.",
+)
 @settings_options
-def features(manifests: Path, out: Path, config: Config) -> None:
+def features(manifests: Path, out: Path, extractor: Path | None, config: Config) -> None:
     """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.
 
     The settings are the section [features]. The training set gets a copy at each of features.speeds.
     """
     from asrtool.corpus.features import compute_features
+    from asrtool.corpus.ivector import Extractor
 
-    compute_features(manifests, out, config.features)
+    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None)

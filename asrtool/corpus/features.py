@@ -18,40 +18,59 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
+from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
 from asrtool.corpus.processes import process_context
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
+from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
 from asrtool.errors import AsrtoolError
 from asrtool.files import remove_leftovers, write_folder, write_text
 from asrtool.log import progress
 
-MapShards = Callable[[Callable[[ShardJob], ShardResult], Sequence[ShardJob]], Iterable[ShardResult]]
+MapShards = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
-def compute_features(manifests: Path, out: Path, features: Features) -> None:
+@dataclass(frozen=True)
+class Fitted:
+    """What is found in the training set and used for all: sums to normalise by, and what makes speaker vectors."""
+
+    everyone: Moments
+    extractor: Extractor | None
+
+
+def compute_features(manifests: Path, out: Path, features: Features, extractor: Extractor | None = None) -> None:
     """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
 
+    Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
     utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
     more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features that
     are not finite, and a full disk.
     """
+    if extractor and extractor.size != features.speaker_vector:
+        what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
+        raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
     (out / SETTINGS).unlink(missing_ok=True)
     _remove_others(out, sets)
-    everyone: Moments | None = None
+    fitted: Fitted | None = None
     for name in sets.names:
         sources = read_sources(Path(manifests) / name, features)
         jobs = plan_shards(sources, features.speeds if name == sets.train else (1.0,), features.shard_cuts)
         if name == sets.train and features.keep_audio:
             jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
-        everyone = _write_set(out / name, jobs, features, everyone)
+        fitted = _write_set(out / name, jobs, features, fitted, extractor)
+    (out / EXTRACTOR).unlink(missing_ok=True)
+    if fitted and fitted.extractor:
+        fitted.extractor.save(out / EXTRACTOR)
     write_sets(out, sets)
     # How many processes did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
@@ -104,8 +123,13 @@ def _remove_others(out: Path, sets: Sets) -> None:
             shutil.rmtree(index.parent)
 
 
-def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone: Moments | None) -> Moments:
-    """Write one set; returns the sums the whole training set is normalised with (`everyone`, or else its own)."""
+def _write_set(
+    out: Path, jobs: Sequence[ShardJob], features: Features, fitted: Fitted | None, extractor: Extractor | None
+) -> Fitted:
+    """Write one set; returns what was fitted to the training set, which is this one where that is not known.
+
+    An `extractor` that is there already is not fitted.
+    """
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     num_jobs = min(len(jobs), features.num_jobs or os.cpu_count() or 1)
@@ -114,12 +138,17 @@ def _write_set(out: Path, jobs: Sequence[ShardJob], features: Features, everyone
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
         num_utterances = write_index(directory, _collect(results, moments, drops))
         _check_drops(out, drops, num_utterances, features.bad_fraction)
-        everyone = everyone or functools.reduce(Moments.__add__, moments.values())
+        everyone = fitted.everyone if fitted else functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
+        if fitted is None:
+            size = features.speaker_vector
+            fitted = Fitted(everyone, extractor or (fit_to_set(directory, size) if size else None))
+        if fitted.extractor:
+            write_vectors(directory, fitted.extractor, map_shards)
         (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
-    return everyone
+    return fitted
 
 
 def _collect(results: Iterable[ShardResult], moments: dict[str, Moments], drops: list[Drop]) -> Iterator[Utterance]:

@@ -14,6 +14,7 @@ from asrtool.corpus.cmvn import Cmvn
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
 from asrtool.corpus.shard import Shard
 from asrtool.corpus.shard_index import ShardIndex
+from asrtool.corpus.speaker_vectors import open_vectors
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class FeatureReader:
         self.index: Sequence[Utterance] = read_index(self.directory) if index is None else index
         self._cmvn = Cmvn(self.directory, cmvn)
         self.num_bins = self._cmvn.num_bins
+        self.vectors = open_vectors(self.directory, len(self.index))  # (utterances, R), of speakers, or None
+        self.num_inputs = self.num_bins + (0 if self.vectors is None else self.vectors.shape[1])
         self._decoders = decoders
         self._first, num_frames = shard_places(self.index)
         self._keeps = num_frames * self.num_bins * 4 <= cache_bytes

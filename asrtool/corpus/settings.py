@@ -81,6 +81,7 @@ class Features:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
     cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
     storage: str = "lilcom"  # or shar
+    speaker_vector: int = 0  # values beside a frame that say who speaks, of what was said before; papers: 100
     keep_audio: bool = False  # whether samples of the training set are kept beside its features, for [augment]
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
@@ -98,6 +99,19 @@ class Features:
             between("features.speeds", speed, 0.5, 2)
         at_least(1, "features", self, "shard_cuts")
         at_least(0, "features", self, "num_jobs")
+        between("features.speaker_vector", self.speaker_vector, 0, 1000)
+
+    def check(self, config: Config) -> None:
+        """What says who speaks is no bin that has neighbours."""
+        encoder = config.model.encoder
+        if self.speaker_vector and getattr(encoder.settings, "over_bins", False):
+            found = f"features.speaker_vector is {self.speaker_vector} but model.encoder {encoder.name}"
+            raise ValueError(f"{found} convolves over the bins of a frame, expected lstm or features without")
+
+    @property
+    def num_inputs(self) -> int:
+        """What a model gets a frame: its values, and those of the speaker."""
+        return self.num_features + self.speaker_vector
 
     @property
     def num_features(self) -> int:

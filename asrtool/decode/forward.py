@@ -20,6 +20,7 @@ from asrtool.config_file import load_section
 from asrtool.corpus.batches import Lengths, LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule
@@ -83,12 +84,15 @@ def open_features(directory: Path, acoustic: AcousticModel, index: Sequence[Utte
     AsrtoolError when the model expects other features.
     """
     reader = FeatureReader(directory, acoustic.info["features"]["cmvn"], CACHE_BYTES, index)
-    if reader.num_bins != acoustic.info["num_features"]:
+    if reader.num_inputs != acoustic.info["num_features"]:
         raise AsrtoolError(
-            f"{directory}: {reader.num_bins} features a frame, but {acoustic.path} was trained on"
+            f"{directory}: {reader.num_inputs} features a frame, but {acoustic.path} was trained on"
             f" {acoustic.info['num_features']}",
             "run the stages train and average again with these features",
         )
+    if extractor_digest(directory.parent) != acoustic.info.get("speaker_vectors", ""):
+        what = f"{directory}: speaker vectors of another extractor than those that {acoustic.path} was trained on"
+        raise AsrtoolError(what, f"compute the features with --extractor, the {EXTRACTOR} that it was trained with")
     return reader
 
 

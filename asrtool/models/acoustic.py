@@ -2,7 +2,8 @@
 
 A model file holds ``format``; ``info`` = {``model``: the section of the settings, with the tables of encoder and
 objective; ``features``: the section they were trained with; ``num_features``, ``num_tokens``; ``tokenizer``: the digest
-of its file; ``tree``: arrays of a decision tree, where the objective uses one}; ``weights``.
+of its file; ``speaker_vectors``: that of their extractor, where frames have some; ``tree``: arrays of a decision tree,
+where the objective uses one}; ``weights``.
 
 Letters in names: N utterances, T frames or rows, F features of a frame, C channels of a row, U targets of an utterance,
 V tokens.
@@ -100,10 +101,14 @@ class Objective(nn.Module, ABC):
 class AcousticModel(nn.Module):
     """What is trained, averaged and saved."""
 
-    def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0) -> None:
-        """`deltas`: the orders that the encoder gets beside the features."""
+    def __init__(self, encoder: Encoder, objective: Objective, deltas: int = 0, speaker_vector: int = 0) -> None:
+        """`deltas`: the orders that the encoder gets beside the features.
+
+        `speaker_vector`: the last values of a frame that are the same in all of an utterance, and have no deltas.
+        """
         super().__init__()
         self.deltas = deltas
+        self.speaker_vector = speaker_vector
         self.encoder = encoder
         self.objective = objective
         self.is_checked = False  # whether a batch has shown what both parts return
@@ -131,21 +136,29 @@ class AcousticModel(nn.Module):
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
         """What the encoder gets; differences of masked features, as they come behind SpecAugment."""
-        return add_deltas(feats_NTF, feat_lens_N, self.deltas) if self.deltas else feats_NTF
+        if not self.deltas:
+            return feats_NTF
+        num_features = feats_NTF.shape[2] - self.speaker_vector
+        feats_NTF, vectors_NTR = feats_NTF[:, :, :num_features], feats_NTF[:, :, num_features:]
+        with_deltas_NTF = add_deltas(feats_NTF, feat_lens_N, self.deltas)
+        return torch.cat([with_deltas_NTF, vectors_NTR], dim=2) if self.speaker_vector else with_deltas_NTF
 
 
-def build_model(model: Model, num_features: int, num_tokens: int, tree: Tree | None = None) -> AcousticModel:
+def build_model(
+    model: Model, num_features: int, num_tokens: int, tree: Tree | None = None, speaker_vector: int = 0
+) -> AcousticModel:
     """The model of these settings with random weights drawn from torch's generator.
 
-    `num_features` is F, values a frame; `num_tokens` is V, all of the tokenizer; an objective that uses a `tree` is
-    built with that. Raises AsrtoolError for a component that cannot be loaded, and for an encoder that does not say
-    what it makes of frames.
+    `num_features` is F, values a frame, of which the last are the `speaker_vector`; `num_tokens` is V, all of the
+    tokenizer; an objective that uses a `tree` is built with that. Raises AsrtoolError for a component that cannot be
+    loaded, and for an encoder that does not say what it makes of frames.
     """
-    encoder: Encoder = model.encoder.load()(model.encoder.settings, (1 + model.deltas) * num_features)
+    num_inputs = num_features + model.deltas * (num_features - speaker_vector)
+    encoder: Encoder = model.encoder.load()(model.encoder.settings, num_inputs)
     check_encoder(encoder, model.encoder.name)
     sizes = (encoder.output_size, num_tokens, tree) if uses_tree(model.objective) else (encoder.output_size, num_tokens)
     objective: Objective = model.objective.load()(model.objective.settings, *sizes)
-    return AcousticModel(encoder, objective, model.deltas)
+    return AcousticModel(encoder, objective, model.deltas, speaker_vector)
 
 
 def check_encoder(encoder: Encoder, name: str) -> None:
@@ -212,7 +225,12 @@ def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
 def model_of(info: dict[str, Any], origin: str) -> AcousticModel:
     """A model of the `info` of a model file, with random weights; `origin` names the file in an AsrtoolError."""
     model = load_section("model", info["model"], origin)
-    return build_model(model, info["num_features"], info["num_tokens"], tree_of(info))
+    return build_model(model, info["num_features"], info["num_tokens"], tree_of(info), speaker_vector_of(info))
+
+
+def speaker_vector_of(info: Mapping[str, Any]) -> int:
+    """Of the values of a frame those that say who speaks, by the `info` of a model file."""
+    return int(info.get("features", {}).get("speaker_vector", 0))
 
 
 def tree_to_info(tree: Tree | None) -> dict[str, Any]:

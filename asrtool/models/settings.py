@@ -53,6 +53,8 @@ class Lstm:
 class DeepSpeech2:
     """Convolutions over time and frequency, then LSTM layers, with batch normalisation."""
 
+    over_bins: ClassVar[bool] = True  # whether neighbouring values of a frame are taken for neighbouring frequencies
+
     num_channels: int = 32  # of the two convolutions
     num_layers: int = 5  # of LSTM
     hidden_size: int = 512  # cells a direction
@@ -71,6 +73,8 @@ class DeepSpeech2:
 @dataclass(frozen=True)
 class Conformer:
     """Self-attention and convolutions over rows of four frames."""
+
+    over_bins: ClassVar[bool] = True
 
     num_layers: int = 12  # blocks
     num_heads: int = 4  # of the attention

@@ -75,6 +75,15 @@ def one_by_one(*changes: Augment) -> Augment:
     return augment
 
 
+def on_bins(num_bins: int, change: Augment) -> Augment:
+    """`change` of the first `num_bins` values of frames, not of those behind them, which say who speaks."""
+
+    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
+        change(dataclasses.replace(batch, inputs_NT=batch.inputs_NT[:, :, :num_bins]), random)
+
+    return augment
+
+
 def prepare_batch(batch: TrainingBatch, seed: int, number: int, augment: Augment | None) -> None:
     """Draw masks and dropout from the seed and the `number` of the batch in the training.
 

@@ -76,6 +76,9 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
         if key.split(".")[1] not in NO_EFFECT and theirs.get(key, value) != value:
             what = f"{path}: trained on features with {key} = {theirs[key]}, these have {value}"
             raise AsrtoolError(what, f"compute the features again with --set {key}={theirs[key]}")
+    if found.get("speaker_vectors") != info.get("speaker_vectors"):
+        what = f"{path}: trained on speaker vectors of another extractor than these"
+        raise AsrtoolError(what, "compute the features again with --extractor, that of the features it was trained on")
 
 
 def _why_new(found: Mapping[str, Any], info: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from asrtool.config import Config, defaults_of, select
 from asrtool.config_value import flatten
 from asrtool.corpus.alignment import ABOUT
-from asrtool.corpus.index import read_feature_settings
+from asrtool.corpus.index import VECTORS, read_feature_settings
 from asrtool.corpus.settings import Augment
 from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
 from asrtool.errors import AsrtoolError
@@ -42,6 +42,7 @@ NO_EFFECT = {
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
     "distributed": ("num_learners", "interface", "timeout_s"),
 }
+OF_SPEAKERS = (f"train/{VECTORS}", f"dev/{VECTORS}")
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 
 
@@ -99,7 +100,8 @@ def describe_inputs(
     AsrtoolError when a file of the data is missing.
     """
     of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
-    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source)}
+    of_speakers = [name for name in OF_SPEAKERS if (features / name).exists()]
+    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source, *of_speakers)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
     if config.train.init_model:

@@ -98,8 +98,9 @@ def build_components(
     or a set cannot be trained on.
     """
     from asrtool.corpus.index import read_feature_settings
+    from asrtool.corpus.speaker_vectors import extractor_digest
     from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
-    from asrtool.train.batch import one_by_one
+    from asrtool.train.batch import on_bins, one_by_one
     from asrtool.train.sequence_noise import adding
     from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
@@ -108,8 +109,10 @@ def build_components(
     tokens = Tokenizer.load(tokenizer)
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     folder = open_targets(config.model.objective, targets)
-    sizes = (settings.num_features, tokens.num_tokens, folder.tree if folder else None)
+    sizes = (settings.num_inputs, tokens.num_tokens, folder.tree if folder else None)
     of_data = {"features": to_table(settings), "tokenizer": digest_of(tokenizer_file(tokenizer))}
+    if digest := extractor_digest(features):
+        of_data["speaker_vectors"] = digest
     model, info = _build_model(config, sizes, of_data)
     if folder:
         model.objective.prepare(folder.sequences())
@@ -129,7 +132,7 @@ def build_components(
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
     add = adding(config.train.sequence_noise, config.train.sequence_noise_weight, features / "train", settings.cmvn)
-    augment = one_by_one(add, masking(config.specaugment))
+    augment = on_bins(settings.num_features, one_by_one(add, masking(config.specaugment)))
     return Components(info, model, train_set, dev_set, augment, max_frames, settings.frame_shift_ms)
 
 
@@ -137,13 +140,13 @@ def _build_model(
     config: Config, sizes: tuple[int, int, Tree | None], of_data: Mapping[str, Any]
 ) -> tuple[AcousticModel, dict[str, Any]]:
     """The model that training begins with, and the info of its file; `sizes` as build_model takes them."""
-    from asrtool.models.acoustic import build_model, tree_to_info
+    from asrtool.models.acoustic import build_model, speaker_vector_of, tree_to_info
     from asrtool.train.finetune import begin_with, freeze
 
     num_features, num_tokens, tree = sizes
     info = {"model": to_table(config.model), "num_features": num_features, "num_tokens": num_tokens, **of_data}
     info |= tree_to_info(tree)
-    model = build_model(config.model, num_features, num_tokens, tree)
+    model = build_model(config.model, num_features, num_tokens, tree, speaker_vector_of(info))
     if config.train.init_model:
         begin_with(model, config.train.init_model, info)
     freeze(model, config.train.frozen)

@@ -19,7 +19,8 @@ LENS = (7, 3, 5)
 class Reader:
     """Utterances whose features count upwards."""
 
-    num_bins = 2
+    num_bins = num_inputs = 2
+    vectors = None
 
     index = tuple(Utterance(f"u{n}", "r", "A", 0.0, 0.1, "s", "", 0, length) for n, length in enumerate(LENS))
 

@@ -86,7 +86,8 @@ FRAME_S, NUM_FRAMES = 0.01, 20
 class Reader:
     """Two utterances of four rows of the pooled model."""
 
-    num_bins = 3
+    num_bins = num_inputs = 3
+    vectors = None
 
     def __init__(self, directory: Path, *_: object) -> None:
         text = "tick tick tick tick"

@@ -7,10 +7,12 @@ import dataclasses
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
+from asrtool.train.batch import TrainingBatch, on_bins
 from asrtool.train.settings import SpecAugment
-from asrtool.train.specaugment import mask_features
+from asrtool.train.specaugment import mask_features, masking
 
 
 def masked(lens: list[int], num_bins: int, settings: SpecAugment, seed: int) -> np.ndarray:
@@ -66,3 +68,11 @@ def test_the_same_generator_draws_the_same_masks_and_another_draws_others() -> N
 def test_without_masks_nothing_changes() -> None:
     settings = dataclasses.replace(SpecAugment(), num_freq_masks=0, num_time_masks=0)
     assert not masked([50, 20], 40, settings, seed=1).any()
+
+
+def test_what_says_who_speaks_is_not_masked() -> None:
+    inputs_NT = np.ones((3, 50, 12), dtype=np.float32)
+    batch = TrainingBatch([], [], inputs_NT, np.full(3, 50), torch.zeros(3, 1), torch.ones(3), 1)
+    on_bins(8, masking(SpecAugment(2, 8, 2, 20, 0.9)))(batch, np.random.default_rng(3))
+    assert (inputs_NT[:, :, :8] == 0).any()
+    assert (inputs_NT[:, :, 8:] == 1).all()
