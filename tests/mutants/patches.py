@@ -1918,6 +1918,8 @@ PATCHES = (
         'getattr(registry.settings_class("objective", objective), "parameters_of", objective)',
         "objective",
         ("tests/unit/train/test_chain.py",),
+    ),
+    Patch(
         "vectors-of-all-that-speak",
         "asrtool/corpus/speaker_vectors.py",
         "history = histories[speaker]",
