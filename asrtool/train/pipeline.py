@@ -106,18 +106,20 @@ class Pipeline:
     def _apply(self, stage: Stage, carry: Carry, batch: TrainingBatch, number: int) -> Carry | Loss:
         """What a stage makes of micro-batch `number`.
 
-        Each part draws from a seed of its own, so that dropout does not depend on the number of stages.
+        Each part and the objective draw from seeds of their own, so dropout does not depend on the number of stages.
         """
         carry = tuple(move(values, stage.device) for values in carry)
         for index, part in stage.parts:
             with self.turn:
-                seed_device(stage.device, (batch.torch_seed, number, index))
+                seed_device(stage.device, (batch.torch_seed, number, 1 + index))
                 carry = part.run(*carry)
         if stage.objective is None:
             return carry
         lens_N = torch.from_numpy(batch.input_lens_N)
         targets = (move(batch.targets_NU, stage.device), move(batch.target_lens_N, stage.device))
-        return self.model.loss_of(carry, lens_N, *targets)
+        with self.turn:
+            seed_device(stage.device, (batch.torch_seed, number, 0))
+            return self.model.loss_of(carry, lens_N, *targets)
 
 
 def make_stages(model: AcousticModel, devices: Sequence[torch.device]) -> list[Stage]:

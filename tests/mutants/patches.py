@@ -1815,8 +1815,8 @@ PATCHES = (
     Patch(
         "dropout-by-the-number-of-stages",
         "asrtool/train/pipeline.py",
-        "(batch.torch_seed, number, index)",
-        "(batch.torch_seed, number, index - stage.parts[0][0])",
+        "(batch.torch_seed, number, 1 + index)",
+        "(batch.torch_seed, number, 1 + index - stage.parts[0][0])",
         (
             "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
         ),
@@ -1960,5 +1960,14 @@ PATCHES = (
         'if extractor_digest(directory.parent) != acoustic.info.get("speaker_vectors", ""):',
         "if False:",
         ("tests/unit/train/test_training_with_speakers.py",),
+    ),
+    Patch(
+        "objective-draws-while-stages-do",
+        "asrtool/train/pipeline.py",
+        "            seed_device(stage.device, (batch.torch_seed, number, 0))\n",
+        "",
+        (
+            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
+        ),
     ),
 )

@@ -203,6 +203,13 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "ema": ("train.ema_decay=0.9", "train.save_every_steps=0"),
     "fp16": ("train.precision=fp16",),
     "stages": ("train.pipeline_stages=3", "train.micro_batches=2"),
+    "attention-stages": (
+        "model.objective=attention",
+        "decode.methods=attention-greedy",
+        "model.attention.sampling=0.3",
+        "train.pipeline_stages=2",
+        "train.micro_batches=2",
+    ),
     "augment": ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5", "augment.codec_prob=0.5"),
 }
 

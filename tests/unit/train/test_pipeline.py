@@ -46,6 +46,9 @@ TINY = {
 }
 
 
+OF_OBJECTIVE = {"attention": {"hidden_size": 8, "attention_size": 4, "kernel_size": 3, "dropout": 0.0}}
+
+
 @pytest.fixture(scope="module")
 def learners() -> Iterator[Learners]:
     started = Learners(2)
@@ -56,7 +59,7 @@ def learners() -> Iterator[Learners]:
 def model_of(encoder: str = "lstm", objective: str = "ctc", deltas: int = 0, **changed: Any) -> AcousticModel:
     torch.manual_seed(3)
     settings = Choice.of("encoder", encoder, **TINY[encoder] | changed)
-    choice = Choice.of("objective", objective)
+    choice = Choice.of("objective", objective, **OF_OBJECTIVE.get(objective, {}))
     return build_model(Model(encoder=settings, objective=choice, deltas=deltas), NUM_BINS, NUM_TOKENS)
 
 
@@ -116,8 +119,9 @@ def test_what_differs_is_rounding_alone(encoder: str) -> None:
     assert_equal_to_one_device(model, found, batch_loss(model, batch, FP32), 1e-13)
 
 
-def test_stages_equal_one_device_with_the_loss_of_a_transducer() -> None:
-    model = model_of(objective="transducer")
+@pytest.mark.parametrize("objective", ["transducer", "attention"])
+def test_stages_equal_one_device_with_other_losses(objective: str) -> None:
+    model = model_of(objective=objective)
     found = Pipeline(model, [HOST] * 3, 2, FP32).loss(BATCH)
     assert_equal_to_one_device(model, found, batch_loss(model, BATCH, FP32))
 
@@ -145,14 +149,19 @@ def test_figures_of_an_objective_are_summed() -> None:
     assert loss.normaliser == len(BATCH.ids)
 
 
-def test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer() -> None:
-    model = model_of(dropout=0.4)
+@pytest.mark.parametrize("objective", ["ctc", "attention"])
+def test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OF_OBJECTIVE["attention"], "dropout", 0.3)
+    monkeypatch.setitem(OF_OBJECTIVE["attention"], "sampling", 0.5)
+    model = model_of(objective=objective, dropout=0.4)
     found = [Pipeline(model, [HOST] * num, 2, FP32).loss(BATCH).total for num in (1, 2, 3, 4)]
     assert all(torch.equal(total, found[0]) for total in found)
     seeds = []
     with patch.object(pipelines, "seed_device", lambda device, seed: seeds.append(seed)):
         Pipeline(model, [HOST] * 2, 2, FP32).loss(BATCH)
-    assert len(set(seeds)) == len(seeds) == 2 * len(model.encoder.parts())
+    assert len(set(seeds)) == len(seeds) == 2 * (len(model.encoder.parts()) + 1)
 
 
 def test_weight_noise_is_that_of_one_device() -> None:
@@ -289,8 +298,12 @@ class Moved(torch.autograd.Function):
         return context.devices.put(gradient.clone(), context.source), None, None
 
 
-@pytest.mark.parametrize("encoder", sorted(TINY))
-def test_each_stage_computes_with_what_is_on_its_device(encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("encoder", "objective"), [*((encoder, "ctc") for encoder in sorted(TINY)), ("lstm", "attention")]
+)
+def test_each_stage_computes_with_what_is_on_its_device(
+    encoder: str, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpus, devices = [torch.device("cuda", number) for number in range(3)], Devices()
     run = Pipeline._pass
 
@@ -304,7 +317,7 @@ def test_each_stage_computes_with_what_is_on_its_device(encoder: str, monkeypatc
     monkeypatch.setattr(pipelines, "move", move)
     monkeypatch.setattr(pipelines, "seed_device", lambda *_: None)
     monkeypatch.setattr(Pipeline, "_pass", run_imitated)
-    model = model_of(encoder)
+    model = model_of(encoder, objective)
     before = [buffer.clone() for buffer in model.buffers()]
     for tensor in (*model.parameters(), *model.buffers()):
         devices.put(tensor, gpus[0])
