@@ -108,9 +108,3 @@ class ChangedAudio:
     def _tokens(self, row: int) -> list[int]:
         tokens: list[int] = self._columns.targets(row).tolist()
         return tokens
-
-
-def stretched(leaves_U: np.ndarray, num_rows: int) -> np.ndarray:
-    """A target for each of `num_rows` rows of an utterance whose tempo was changed: that of the same part of it."""
-    middles = (np.arange(num_rows) + 0.5) * len(leaves_U) / num_rows
-    return leaves_U[middles.astype(np.int64)]

@@ -33,10 +33,17 @@ class FrameTargets:
         """Whether the utterance at `position` in the index has none."""
         return self.alignment.lacks(position)
 
-    def leaves(self, position: int, num_frames: int) -> np.ndarray:
-        """One for each row of the utterance at `position`, int64."""
+    def leaves(self, position: int, num_frames: int, num_aligned: int) -> np.ndarray:
+        """One for each row of the utterance at `position`, int64.
+
+        It has `num_frames` frames, but had `num_aligned` where it was aligned, maybe at another tempo. Tokens begin at
+        the same part of it, and so each of them has one first row.
+        """
         num_rows = -(-num_frames // self.subsampling)
-        return self.tree.targets(self.alignment.segments(position), num_rows, self.subsampling)
+        segments_S2 = self.alignment.segments(position)
+        if num_frames != num_aligned:
+            segments_S2 = segments_S2 * np.array([1.0, num_frames / num_aligned])
+        return self.tree.targets(segments_S2, num_rows, self.subsampling)
 
     def cut(self, batch: TrainingBatch) -> TrainingBatch:
         """`batch` with its utterances in pieces of `piece_frames`, the last of each shorter; the same rows in all.

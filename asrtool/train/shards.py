@@ -18,7 +18,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
-from asrtool.train.changed_audio import ChangedAudio, Drawn, stretched
+from asrtool.train.changed_audio import ChangedAudio, Drawn
 from asrtool.train.columns import open_columns
 from asrtool.train.source import BatchSource, Planned, Size, SourceContext
 
@@ -131,8 +131,8 @@ class Shards(BatchSource):
         """Tokens, or a leaf for each row of the model, which has `num_frames` of the utterance."""
         if not self.frame_targets:
             return self.columns.targets(row)
-        leaves_U = self.frame_targets.leaves(int(self.columns.positions[row]), int(self.columns.num_frames[row]))
-        return stretched(leaves_U, -(-num_frames // self.frame_targets.subsampling))
+        position, num_aligned = int(self.columns.positions[row]), int(self.columns.num_frames[row])
+        return self.frame_targets.leaves(position, num_frames, num_aligned)
 
     def _name(self, row: int) -> str:
         return self.index[int(self.columns.positions[row])].id

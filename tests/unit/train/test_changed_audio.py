@@ -19,6 +19,7 @@ from command import ENDED_S, Start
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS, assert_same_bits
 
 from asrtool.config_file import load_config
+from asrtool.corpus.alignment import Alignment
 from asrtool.corpus.index import read_feature_settings, write_feature_settings
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.settings import Augment
@@ -27,10 +28,9 @@ from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.ctc import Ctc
 from asrtool.models.settings import Model
-from asrtool.models.tree import Tree
+from asrtool.models.tree import FIRST, SILENCE, Tree
 from asrtool.settings import Choice
 from asrtool.train.batch import TrainingBatch
-from asrtool.train.changed_audio import stretched
 from asrtool.train.frame_targets import TargetsFolder
 from asrtool.train.inputs import describe_inputs
 from asrtool.train.run import train
@@ -156,28 +156,30 @@ def test_an_utterance_that_no_batch_holds_at_the_slowest_tempo_is_named_at_once(
         Shards(context(TEMPO, max_frames=round(longest / 0.8) - 1))
 
 
-def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance(
+def test_leaves_of_a_copy_are_those_of_the_same_part_of_the_utterance_and_begin_each_token_once(
     context, toy: Path, targets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = TargetsFolder(targets, Tree.load(targets))
     monkeypatch.setattr(Ctc, "normaliser", lambda self, num_rows, targets: num_rows)
     with opened(context(TEMPO, targets=folder)) as source:
-        plain = {source._name(row): source._targets(row, int(num)) for row, num in enumerate(source.lengths.num_frames)}
+        row_of = {source._name(row): row for row in range(len(source.lengths.num_frames))}
         for batch in batches(source, 0):
             for n, name in enumerate(batch.ids):
                 leaves = batch.targets_NU[n, : batch.target_lens_N[n]].numpy()
                 assert len(leaves) == -(-batch.input_lens_N[n] // 2)
-                places = [int((row + 0.5) / len(leaves) * len(plain[name])) for row in range(len(leaves))]
-                np.testing.assert_array_equal(leaves, plain[name][places])
+                row = row_of[name]
+                tempo = int(source.columns.num_frames[row]) / int(batch.input_lens_N[n])
+                segments = Alignment(targets / "train").segments(int(source.columns.positions[row])).tolist()
+                said, first = [], []  # of each row: the token, and whether it begins there
+                for middle in range(1, 2 * len(leaves), 2):
+                    part = max(i for i, (_, begin) in enumerate(segments) if begin <= middle * tempo + 1e-9)
+                    first.append(not said or part != said[-1])
+                    said.append(part)
+                tokens = [segments[part][0] for part in said]
+                assert tokens == folder.tree.tokens_L[leaves].tolist()
+                is_first = (folder.tree.places_L[leaves] == FIRST).tolist()
+                assert is_first == [begins and token != SILENCE for begins, token in zip(first, tokens, strict=True)]
             assert batch.normaliser == batch.target_lens_N.sum()
-
-
-def test_rows_are_stretched_from_the_middle_of_each() -> None:
-    leaves = np.array([5, 6, 7, 8])
-    assert stretched(leaves, 4).tolist() == [5, 6, 7, 8]
-    assert stretched(leaves, 2).tolist() == [6, 8]
-    assert stretched(leaves, 8).tolist() == [5, 5, 6, 6, 7, 7, 8, 8]
-    assert stretched(leaves, 3).tolist() == [5, 7, 8]
 
 
 def test_dev_is_never_changed(toy: Path, toy_config: Path) -> None:
