@@ -1,0 +1,54 @@
+"""Objectives that read tokens: learned by every strategy; frame targets have their own tests."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from learners import Learners
+from toy_task import NUM_TOKENS, TOY_CONFIG
+
+from asrtool import registry
+from asrtool.config_file import load_config
+from asrtool.train.run import train as train_job
+from asrtool.train.train import acoustic_job
+
+STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
+SMALL = {
+    "transducer": ("model.transducer.joint_size=8",),
+    "attention": ("model.attention.hidden_size=12", "model.attention.attention_size=8", "model.attention.sampling=0.2"),
+}
+
+# In nats a token, after two epochs. A model that knows nothing has ln 40 for each token or end by attention, and more
+# by CTC beside it; by a transducer that for each of about three rows a token, less ln of the number of alignments.
+LEARNED = {"transducer": 6.0, "attention": 0.8 * math.log(NUM_TOKENS)}
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+def train(toy: Path, config: Path, out: Path, *overrides: str) -> list[float]:
+    """Be one of the learners; the losses on dev."""
+    train_job(acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], [*overrides])))
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line["loss"] for line in lines if line["kind"] == "dev"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("objective", SMALL)
+def test_it_is_learned_by_every_strategy(
+    learners: Learners, toy: Path, tmp_path: Path, objective: str, strategy: str
+) -> None:
+    config = tmp_path / "toy.toml"
+    config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 2"))
+    overrides = [f"model.objective={objective}", *SMALL[objective], f"distributed.strategy={strategy}"]
+    losses = learners.run(train, toy, config, tmp_path / "train", *overrides, "distributed.h-adpsgd.node_size=1")[0]
+    assert len(losses) == 2
+    assert losses[-1] < LEARNED[objective]
