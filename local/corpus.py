@@ -37,6 +37,7 @@ class Corpus(ABC):
     """Recordings with transcripts, in up to three roles: to train on, to choose weights on, to test on."""
 
     in_mini: ClassVar[bool] = False  # whether local/mini_corpus.py makes one that can stand in for it
+    train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
     labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
 
     @property

@@ -21,6 +21,7 @@ from asrtool.cli.options import recipe_options
     is_flag=True,
     help="Prove without data that every link of the recipe, and this command line, holds; run nothing.",
 )
+@click.option("--estimate", is_flag=True, help="Measure, and say what hours, disk and memory it takes; run nothing.")
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
 @click.option(
     "--work",
@@ -35,6 +36,7 @@ def run(
     list_: bool,
     dry_run: bool,
     check: bool,
+    estimate: bool,
     force: bool,
     overrides: tuple[str, ...],
     work: Path | None,
@@ -63,6 +65,11 @@ def run(
     this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, invocation)
     if list_:
         click.echo(format_states(this_run, chosen))
+    elif estimate:
+        from asrtool.estimate.needs import format_estimate
+        from local.hours import training_hours
+
+        click.echo(format_estimate(this_run, *training_hours(this_run.config, this_run.work)))
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:

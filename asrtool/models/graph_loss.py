@@ -78,7 +78,7 @@ class _Paths(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores_NTL: Tensor, lens_N: Tensor, graph: Denominator) -> Tensor:
         rows: list[Tensor] = []
-        log_probs_N = scale_N = torch.zeros(len(lens_N), dtype=torch.float64, device=lens_N.device)
+        log_sums_N = scale_N = torch.zeros(len(lens_N), dtype=torch.float64, device=lens_N.device)
         for t in range(scores_NTL.shape[1]):
             first_SN, further_SN, best_N = graph.emit(scores_NTL[:, t])
             if t == 0:
@@ -90,10 +90,10 @@ class _Paths(torch.autograd.Function):
             rows.append(reached_SN / sum_N)
             scale_N = scale_N + best_N + sum_N.log()
             at_end_N = scale_N + (graph.end_S1 * rows[-1]).sum(dim=0).log()
-            log_probs_N = torch.where(lens_N == t + 1, at_end_N, log_probs_N)
+            log_sums_N = torch.where(lens_N == t + 1, at_end_N, log_sums_N)
         ctx.graph = graph
         ctx.save_for_backward(scores_NTL, lens_N, *rows)
-        return log_probs_N
+        return log_sums_N
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -150,10 +150,10 @@ def chain_log_probs(scores_NTL: Tensor, lens_N: Tensor, chains: Chains) -> Tenso
     )
     last_N1 = (chains.lens_N - 1)[:, None]
     reached_NI = pad(first_NTI[:, 0, :1], (0, first_NTI.shape[2] - 1), value=NO_PATH)
-    log_probs_N = reached_NI.gather(1, last_N1)[:, 0]
+    log_sums_N = reached_NI.gather(1, last_N1)[:, 0]
     for t in range(1, num_rows):
         arriving_NI = pad(reached_NI[:, :-1], (1, 0), value=NO_PATH) + first_NTI[:, t]
         reached_NI = torch.logaddexp(arriving_NI, reached_NI + further_NTI[:, t])
         reached_NI = reached_NI.masked_fill(~chains.is_allowed_NTI[:, t], NO_PATH)
-        log_probs_N = torch.where(lens_N == t + 1, reached_NI.gather(1, last_N1)[:, 0], log_probs_N)
-    return log_probs_N
+        log_sums_N = torch.where(lens_N == t + 1, reached_NI.gather(1, last_N1)[:, 0], log_sums_N)
+    return log_sums_N

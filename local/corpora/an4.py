@@ -40,6 +40,7 @@ class Corpus(Base):
     title = "CMU AN4"
     releases = (RELEASE,)
     roles = ("train", "test")
+    train_hours = 0.7
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train and `out`/test."""

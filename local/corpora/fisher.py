@@ -62,6 +62,7 @@ class Corpus(Base):
     releases = (*AUDIO, *TRANSCRIPTS)
     roles = ("train",)
     in_mini = True
+    train_hours = 1700.0  # with Switchboard the 2,000 hours of the papers
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train."""

@@ -69,6 +69,7 @@ class Corpus(Base):
     releases = (AUDIO, TRANSCRIPTS)
     roles = ("train",)
     in_mini = True
+    train_hours = 286.0  # with at most 300 utterances of a text, Kaldi's egs/swbd/s5c
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train."""

@@ -25,7 +25,8 @@ BOTTOM = {*SETTINGS, "errors", "log", "files", "optional", "parent"}
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
-    "cli": {*DATA, "train", "decode", "report", "recipe"},
+    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate"},
+    "estimate": {*DATA, "train", "decode", "report", "recipe"},
     "train": DATA,
     "decode": DATA,
     "report": {*DATA, "train", "decode"},

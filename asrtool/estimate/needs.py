@@ -1,0 +1,119 @@
+"""What a run will need before it begins: hours, disk and memory, from rates that are measured here and now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from asrtool.config import Config
+from asrtool.corpus.settings import Features
+from asrtool.estimate.probe import Probe, probe_model
+from asrtool.recipe.state import Run
+from asrtool.report.markdown import format_table
+from asrtool.train.chain import aligner_settings, hybrid_settings
+
+GIB = 2**30
+NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
+BYTES_A_VALUE = 1.2  # of features on disk: 1.17 on the mini corpus, 1.25 of Fisher and Switchboard in full size
+PROBED_S = 30.0  # of noise, whose features are computed
+# IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
+V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Of a stage."""
+
+    stage: str
+    cpu_hours: float | None = None
+    gpu_hours: float | None = None
+    disk_bytes: float | None = None
+    memory_bytes: float | None = None
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        numbers = (self.cpu_hours, self.gpu_hours, *(b and b / GIB for b in (self.disk_bytes, self.memory_bytes)))
+        return [self.stage, *("-" if number is None else f"{number:.3g}" for number in numbers)]
+
+
+def format_estimate(run: Run, hours: float, source: str) -> str:
+    """A table of the stages that take long or much, and what it is made of; `source` is where `hours` are known from.
+
+    Raises AsrtoolError for a model that cannot be built.
+    """
+    config, began = run.config, time.perf_counter()
+    num_tokens = config.tokenizer.vocab_size if config.tokenizer.unit == "bpe" else NUM_PHONES
+    needs = [features_need(config.features, hours)]
+    for stage, settings in trainings(run).items():
+        # Sequence training needs an n-gram that is made on the way; what it adds to the same model is not measured.
+        probe = probe_model(hybrid_settings(settings), num_tokens)
+        needs.append(training_need(stage, settings, hours, probe))
+    forward_hours = config.data.dev_minutes / 60 * probe.forward_s
+    needs.append(Need("decode", *((None, forward_hours) if probe.is_gpu else (forward_hours, None))))
+    heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
+    notes = _notes(config, hours, source, probe, time.perf_counter() - began)
+    return "\n".join([format_table(heading, [need.cells() for need in needs]), "", *notes])
+
+
+def trainings(run: Run) -> dict[str, Config]:
+    """The stages that train an acoustic model, and the settings that each of them trains by; `train` is the last."""
+    on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
+    settings: dict[str, Callable[[Config], Config]] = {
+        "aligner": aligner_settings,
+        "hybrid": hybrid_settings,
+        "start": hybrid_settings,
+    }
+    return {name: make(run.config) for name, make in settings.items() if name in on} | {"train": run.config}
+
+
+def features_need(features: Features, hours: float) -> Need:
+    """Filterbanks of all speeds: CPU time of some noise, in the proportion."""
+    samples_S = np.random.default_rng(0).standard_normal(int(PROBED_S * features.sampling_rate_hz)).astype(np.float32)
+    extractor = features.type.load()(features)
+    extractor.extract(samples_S)
+    before = time.process_time()
+    extractor.extract(samples_S)
+    rate = (time.process_time() - before) / PROBED_S
+    copies = sum(1 / speed for speed in features.speeds)
+    values = hours * copies * 3600 * 1000 / features.frame_shift_ms * features.num_features
+    return Need("features", cpu_hours=hours * copies * rate, disk_bytes=values * BYTES_A_VALUE)
+
+
+def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:
+    """All epochs, over all learners; memory is that of one of them, disk that of the checkpoints kept."""
+    train = config.train
+    copies = sum(1 / speed for speed in config.features.speeds)
+    speech_hours = hours * copies * train.num_epochs
+    batch_s = config.distributed.global_batch_s / max(1, config.distributed.num_learners) or train.batch_s
+    at_once_s = min(batch_s, train.max_batch_s or batch_s)
+    states = {"adamw": 2, "lamb": 2}.get(train.optimizer.name, 1)
+    checkpoint = 4 * probe.num_weights * (1 + states)
+    return Need(
+        stage,
+        cpu_hours=None if probe.is_gpu else speech_hours * probe.step_s,
+        gpu_hours=speech_hours * (probe.step_s if probe.is_gpu else 3600 * probe.flops / V100_FLOPS / 3600),
+        disk_bytes=checkpoint * (train.keep_last + train.keep_best),
+        memory_bytes=4 * probe.num_weights * (3 + states) + probe.saved_bytes * at_once_s,
+    )
+
+
+def _gpu(probe: Probe) -> str:
+    return probe.device if probe.is_gpu else "V100"
+
+
+def _notes(config: Config, hours: float, source: str, probe: Probe, took_s: float) -> Iterator[str]:
+    """What the numbers rest on."""
+    speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
+    yield f"{hours:,.4g} h of speech {source}, at speeds {speeds}; {config.train.num_epochs} epochs."
+    yield f"The model has {probe.num_weights:,} weights and takes {probe.flops / 1e9:.3g} GFLOP a second of speech."
+    if probe.is_gpu:
+        yield f"Rates were measured on this {probe.device} in {took_s:.0f} s."
+    else:
+        yield f"CPU hours are those of all cores together, by rates measured on this machine in {took_s:.0f} s."
+        flops = f"{V100_FLOPS / 1e12:.2g} TFLOP/s"
+        yield f"Hours of a V100 assume {flops}, with which one trained the hybrid LSTM of the papers in about a week."
+    yield "Hours are those of one learner; N learners share them, less what they wait for each other."
+    yield "decode: the forward passes over dev. Searches and the stages that are not named take minutes to hours more."

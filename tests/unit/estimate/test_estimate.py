@@ -1,0 +1,89 @@
+"""What `asrtool run --estimate` says of a run that has not begun."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from asrtool.cli.main import cli
+from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
+from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
+
+SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
+
+
+def estimate(work: Path, *words: str) -> dict[str, list[str]]:
+    """Stage -> cells of its row, and under "" the lines below the table."""
+    overrides = [word for setting in SMALL for word in ("--set", setting)]
+    command = ["run", "--recipe", "swbd", "--work", str(work), "--estimate", *overrides, *words]
+    result = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert not work.exists() or not (work / "corpus").exists()  # nothing ran
+    rows = [line for line in result.output.splitlines() if line.startswith("| ")][2:]
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    below = [line for line in result.output.splitlines() if not line.startswith("|")]
+    return {name: rest for name, *rest in cells} | {"": below}
+
+
+def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    mini = estimate(work, "--config", "mini")
+    laid_over = estimate(work, "--config", "mini", "--config", "swb300", "--set", "specaugment.max_freq_bins=5")
+    assert mini[""][1].startswith("1 h of speech of the mini corpus, at speeds 0.9, 1, 1.1; 3 epochs")
+    (work / "manifests" / "train").mkdir(parents=True)
+    (work / "manifests" / "train" / "report.json").write_text(json.dumps({"speech_hours": 12.5}))
+    found = estimate(work, "--config", "mini")
+    assert found[""][1].startswith("12.5 h of speech by ")
+    # Bytes of features grow with hours alone, and the mini corpus is one hour.
+    assert float(found["features"][2]) == pytest.approx(12.5 * float(mini["features"][2]), rel=0.02)
+    frames = 3600 * 100 * (1 / 0.9 + 1 + 1 / 1.1)
+    assert float(mini["features"][2]) == pytest.approx(frames * 10 * 1.2 / 2**30, rel=0.01)
+    assert "of the mini corpus" in laid_over[""][1]  # mini.toml says that no release is there
+
+
+def test_a_release_that_is_not_there_counts_as_published(tmp_path: Path) -> None:
+    found = estimate(tmp_path / "work", "--config", "swb300", "--set", "specaugment.max_freq_bins=5")
+    assert found[""][1].startswith("286 h of speech as published for swbd")
+
+
+def test_a_corpus_of_unknown_size_is_prepared_first(tmp_path: Path) -> None:
+    command = ["run", "--recipe", "own", "--work", str(tmp_path), "--estimate"]
+    result = CliRunner().invoke(cli, [*command, "--set", "paths.own_train=/audio", "--set", "paths.own_test=/audio"])
+    assert isinstance(result.exception, AsrtoolError)
+    assert "how much speech own has is not known" in str(result.exception)
+
+
+def test_every_stage_that_trains_has_a_row(tmp_path: Path) -> None:
+    small = ["--set", "specaugment.max_freq_bins=5", "--set", "train.batch_s=20"]
+    hybrid = estimate(tmp_path / "work", "--config", "mini", "--config", "hybrid", *small)
+    assert {"features", "aligner", "hybrid", "train", "decode"} <= set(hybrid)
+    plain = estimate(tmp_path / "work", "--config", "mini", *small)
+    assert {"aligner", "hybrid"}.isdisjoint(plain)
+    for row in (hybrid["aligner"], hybrid["train"], plain["train"]):
+        assert all(float(cell) > 0 for cell in row)
+
+
+def probe(*overrides: str) -> Probe:
+    return probe_model(load_config([], [*SMALL, *overrides]), 50)
+
+
+@pytest.mark.parametrize("weight_drop", ["0", "0.3"])
+def test_operations_are_two_for_each_weight_and_row_and_thrice_for_both_passes(weight_drop: str) -> None:
+    found = probe(f"model.lstm.weight_drop={weight_drop}")
+    first, second = 2 * 4 * 16 * (30 + 16), 2 * 4 * 16 * (32 + 16)
+    rows_a_s = -(-int(LENGTH_S * 100) // 3) / LENGTH_S
+    assert found.flops == pytest.approx(3 * 2 * (first + second + 32 * 50) * rows_a_s)
+    assert found.device == CPU
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_the_model() -> None:
+    small, large = probe(), probe("model.lstm.hidden_size=64")
+    rows_a_s = 100 / 3
+    # At least the output of each layer, float32; at most some dozen values for each of its gates.
+    assert 2 * 32 * 4 * rows_a_s < small.saved_bytes < 2 * 2 * 4 * 16 * 4 * 24 * rows_a_s
+    assert 2 * small.saved_bytes < large.saved_bytes < 8 * small.saved_bytes
+    assert large.num_weights > small.num_weights
