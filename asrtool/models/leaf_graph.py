@@ -51,7 +51,7 @@ def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
         for source, (history, _, _) in enumerate(states)
         for key, arc in found[history].items()
     ]
-    sources_A, targets_A, log_probs_A = np.array(arcs).reshape(-1, 3).T
+    sources_A, targets_A, log_weights_A = np.array(arcs).reshape(-1, 3).T
     begin_S, share_S = np.zeros(len(states)), np.array([counts[key] for key in states], dtype=np.float64)
     for key, arc in found[0].items():
         begin_S[number[key]] = np.exp(arc.log_prob)
@@ -64,7 +64,7 @@ def compose(ngrams: TokenNgrams, tree: Tree) -> LeafGraph:
         share_S=share_S / share_S.sum(),
         sources_A=sources_A.astype(np.int64),
         targets_A=targets_A.astype(np.int64),
-        probs_A=np.exp(log_probs_A),
+        probs_A=np.exp(log_weights_A),
     )
 
 
