@@ -53,6 +53,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "one-cycle": ("asrtool.train.schedule:one_cycle", "asrtool.train.settings:OneCycle"),
         "inverse-sqrt": ("asrtool.train.schedule:inverse_sqrt", "asrtool.train.settings:InverseSqrt"),
         "halving": ("asrtool.train.schedule:halving", "asrtool.train.settings:Halving"),
+        "plateau": ("asrtool.train.schedule:plateau", "asrtool.train.settings:Plateau"),
     },
     "strategy": {
         "single": ("asrtool.distributed.synchronous:single", ""),

@@ -55,9 +55,19 @@ def describe_training(run: TrainingRun, folder: str) -> str:
         facts.append("Computation was emulated, so there is no loss to show.")
     if run.num_overflows:
         facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")
-    facts.append(warn_of_overfitting(run))
+    facts += [_describe_best(run), warn_of_overfitting(run)]
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
     return "\n\n".join([" ".join(filter(None, facts)), _learner_table(run), *figures])
+
+
+def _describe_best(run: TrainingRun) -> str:
+    """Which epoch was the best on dev, and whether training ended for that."""
+    if run.emulated or not len(run.dev):
+        return ""
+    best, last = run.dev_epochs[int(run.dev[:, 1].argmin())], run.dev_epochs[-1]
+    fact = f"The loss on dev was lowest after epoch {best} of {last}: {run.dev[:, 1].min():.3f}."
+    early = f" Training stopped early (`early_stop`): no loss was lower since epoch {best}."
+    return fact + early if run.stopped_early else fact
 
 
 def _figure_names(run: TrainingRun) -> list[str]:

@@ -34,6 +34,8 @@ class TrainingRun:
     partners: dict[int, list[int]]  # rank -> those with whom exchanges that it began were done, sorted
     clock: Floats  # (.., 2): samples, the seconds they took; both grow
     dev: Floats  # (.., 2): samples, loss
+    dev_epochs: list[int]  # of these: epochs that had ended
+    stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
     consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
 
@@ -70,9 +72,10 @@ def read_training(train: Path) -> TrainingRun:
     if not any(map(len, learners.values())):
         raise AsrtoolError(f"{train / 'learners'}: no learner has finished a step", "let the training continue")
     finished = (train / "train.json").exists()
+    final = _read_json(train / "train.json") if finished else {}
     lines = list(_read_lines(train / "metrics.jsonl"))
     clock = [(0.0, 0.0), *_columns(lines, "train", "samples", "seconds")]
-    seconds = _read_json(train / "train.json")["seconds"] if finished else clock[-1][1]
+    seconds = final["seconds"] if finished else clock[-1][1]
     if len(clock) == 1:  # learner 0 logs the time; it may have had no batch, or not logged yet
         every = np.concatenate(list(learners.values()))
         seconds = seconds or _span_s(every)
@@ -86,6 +89,8 @@ def read_training(train: Path) -> TrainingRun:
         partners=partners,
         clock=np.array(clock),
         dev=np.array(_columns(lines, "dev", "samples", "loss")).reshape(-1, 2),
+        dev_epochs=[line["epoch"] for line in lines if line.get("kind") == "dev"],
+        stopped_early=final.get("stopped_early", False),
         num_overflows=int(max((line.get("skipped_steps", 0) for line in lines), default=0)),
         consensus=_read_consensus(lines, learners),
     )

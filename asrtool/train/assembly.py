@@ -34,6 +34,7 @@ from asrtool.train.checkpoint import (
     to_keep,
 )
 from asrtool.train.checkpointer import POLL_S, Checkpointer
+from asrtool.train.dev_losses import FAR, DevLosses, EpochLoss
 from asrtool.train.ledger import Ledger
 from asrtool.train.loss import Sums
 from asrtool.train.metrics import Reports
@@ -60,6 +61,7 @@ class Result:
 
     saved: list[Saved]  # the checkpoints that are kept
     unevaluated: list[int]  # those of them that were not evaluated
+    dev_losses: list[EpochLoss]
     ledger: Ledger  # of the last one
     lost: list[Trained]  # what lost learners have trained
     behind: (
@@ -81,8 +83,10 @@ class Assembly:
         settings: Optimisation,
         reports: Reports,
         evaluate: Callable[[AcousticModel], Sums],
+        dev_losses: DevLosses,
     ) -> None:
         """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped."""
+        self.dev_losses = dev_losses
         self.strategy = strategy
         self.checkpointer = checkpointer
         self.world = checkpointer.world
@@ -107,6 +111,7 @@ class Assembly:
         """Continue from the checkpoint of the state `newest`, that another learner has made."""
         self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)
         self.ledger = Ledger(newest)
+        self.dev_losses.known(FAR)
         for rank, length in enumerate(newest.record_bytes):
             begin = self.trained.get(rank, Trained(0))
             self.trained[rank] = begin.extended(self.out, rank, length, math.inf)
@@ -128,8 +133,11 @@ class Assembly:
     def assemble(self, cut: Cut, part: dict[str, Any]) -> None:
         """Write the checkpoint of `cut` once all parts are there, and evaluate it where an epoch ends.
 
-        `part` is that of learner 0.
+        `part` is that of learner 0. There is none behind the epoch with which training ends early.
         """
+        if self.dev_losses.end:
+            self.skip()
+            return
         step = cut.state.step
         ranks = self._wait_for_parts(cut.number)
         if not ranks:
@@ -241,6 +249,7 @@ class Assembly:
             mark=mark,
             saved=list(self.saved),
             unevaluated=list(self.unevaluated),
+            dev_losses=list(self.dev_losses.found),
         )
         for one in of_all:
             one.trained = []
@@ -256,7 +265,7 @@ class Assembly:
         self._add_lost(math.inf, math.inf)
         lost = [self.trained[rank] for rank in self.world.members.losses] if self.world.members else []
         behind = {rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None
-        return Result(self.saved, self.unevaluated, self.ledger, lost, behind)
+        return Result(self.saved, self.unevaluated, list(self.dev_losses.found), self.ledger, lost, behind)
 
     def _add_lost(self, last_step: float, cut: float) -> None:
         """Count what lost learners have trained before the `cut` behind `last_step`, but of those that joined later."""
@@ -272,7 +281,9 @@ class Assembly:
         except Stopped:  # it is evaluated when training resumes
             return
         self.unevaluated.remove(state.step)
-        self._keep(Saved(state.step, self.reports.report_dev(losses, state)))
+        loss = self.reports.report_dev(losses, state)
+        self._keep(Saved(state.step, loss))
+        self.dev_losses.tell(state.epoch, loss)
 
 
 def mark_of(checkpointer: Checkpointer, number: int) -> str:

@@ -44,6 +44,11 @@ class Assigned:
         self._batches = [assigned for assigned in self._batches if assigned[:2] != (epoch, batch)]
         self._write()
 
+    def clear(self) -> None:
+        """Nothing is assigned any more."""
+        self._batches = []
+        self._write()
+
     @property
     def is_empty(self) -> bool:
         """Whether all that was assigned is trained."""

@@ -80,6 +80,7 @@ class State:
     code: list[str] = field(default_factory=list)  # digests of the code that trained, one run after the other
     mark: str = ""  # of this checkpoint, in the files of all learners
     saved: list[Saved] = field(default_factory=list)  # by step
+    dev_losses: list[tuple[int, float]] = field(default_factory=list)  # epochs that had ended, and the loss on dev then
     unevaluated: list[int] = field(default_factory=list)  # steps of those whose loss on dev is still to be computed
 
     @property
@@ -138,6 +139,7 @@ def state_of(fields: Mapping[str, Any]) -> State:
     state = State(**fields)
     state.saved = [Saved(**entry) for entry in fields["saved"]]
     state.origins = [Origin(**entry) for entry in fields["origins"]]
+    state.dev_losses = [(epochs, loss) for epochs, loss in fields.get("dev_losses", ())]
     state.untrained = [(epoch, first, end) for epoch, first, end in fields["untrained"]]
     return state
 

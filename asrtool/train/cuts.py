@@ -26,6 +26,7 @@ from asrtool.train.assembly import Cut
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import Saved, Span, State, checkpoint_path, final_weights, load_checkpoint, to_keep
 from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.inputs import TRAINING
 from asrtool.train.ledger import Ledger, note
@@ -36,7 +37,7 @@ from asrtool.train.plan import Place, Plan
 from asrtool.train.records import Records
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
-from asrtool.train.stop import Stop, Stopped
+from asrtool.train.stop import EndsEarly, Stop, Stopped
 from asrtool.train.testimony import Trained
 
 
@@ -83,6 +84,7 @@ class Cuts:
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
     evaluation: Evaluation
+    dev_losses: DevLosses
     state: State
     ledger: Ledger  # of what learners had trained when they last synchronised
     reached: Reached
@@ -183,12 +185,13 @@ class Cuts:
         }
 
     def _checkpoint(self, place: Place, num_cuts: int) -> None:
-        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save."""
+        """All learners are at `place`: synchronise, evaluate where an epoch ends, and save. Raises EndsEarly."""
         epoch = place.epoch
         self._pass(epoch)
         if epoch > self.reached.epoch:
             self._synchronise(self.plan.end_of(self.reached.epoch))
             self._end_epoch(place)
+            self.look_for_the_end()
         else:
             self._synchronise(place)
             by_steps = any(map(self.pace.every, self.queue.cuts[self.reached.num_cuts : num_cuts]))
@@ -202,7 +205,7 @@ class Cuts:
         self.plan.forget(epoch)
 
     def end(self) -> None:
-        """After the last step of this learner. Raises Stopped where one was asked to stop."""
+        """After the last step of this learner. Raises Stopped where one was asked to stop, and EndsEarly."""
         self._lead()
         reached, losses = self.reached, self._regroup()
         of_all = self.world.gather((reached.num_rounds, reached.cut, reached.epoch, reached.num_cuts))
@@ -216,17 +219,36 @@ class Cuts:
             result = self.world.gather(assembly.result() if assembly else None)[0]
             assert result
             self.state.saved, self.state.unevaluated = result.saved, result.unevaluated
+            self.state.dev_losses = self.dev_losses.found = result.dev_losses
             self.ledger, self.lost = result.ledger, result.lost
             if result.behind is not None:  # who made the checkpoints is lost, and none came of the last cuts
                 since = Trained(result.behind.get(self.world.rank, 0))
                 out = self.checkpointer.directory.parent
                 reached.trained = since.extended(out, self.world.rank, self.records.num_bytes, math.inf).trained
         self._synchronise(self.plan.place(last.epoch, last.slots.stop) if last else self.plan.begin)
+        self.look_for_the_end()
         if self.plan.round(num_rounds) is not None:
             raise Stopped
         if last or self.state.epoch < self.settings.num_epochs:
             self.report(self.state.epoch, self.state.step, self.state.samples)
             self._end_epoch(self.plan.end)
+        self.checkpointer.drain()
+        self.world.barrier()  # who has ended would be taken for lost
+
+    def look_for_the_end(self) -> None:
+        """Raises EndsEarly, at all learners alike, where the losses on dev say so before the last epoch has ended."""
+        if self.dev_losses.end and self.state.epoch < self.settings.num_epochs:
+            raise EndsEarly
+
+    def end_early(self) -> None:
+        """Where EndsEarly was raised: the checkpoints that there are are the last ones."""
+        best = self.dev_losses.best
+        assert best
+        what = "training ends early, after %d of %d epochs: the loss on dev was lowest, %.4f, after %d"
+        logging.info(what, self.state.epoch, self.settings.num_epochs, best[1], best[0])
+        if num_behind := self.state.step - max(entry.step for entry in self.state.saved):
+            logging.info("%d batches that were trained behind the last checkpoint are dropped", num_behind)
+        self.records.forget_assigned()
         self.checkpointer.drain()
         self.world.barrier()  # who has ended would be taken for lost
 
@@ -310,7 +332,10 @@ class Cuts:
 
     def _evaluated(self, losses: Sums, then: State) -> None:
         """The checkpoint of the state `then` is; the next one says so."""
-        evaluated = Saved(then.step, self.reports.report_dev(losses, then))
+        loss = self.reports.report_dev(losses, then)
+        evaluated = Saved(then.step, loss)
+        self.dev_losses.add(then.epoch, loss)
+        self.state.dev_losses = list(self.dev_losses.found)
         self.state.unevaluated.remove(then.step)
         self._keep_among([evaluated if entry.step == then.step else entry for entry in self.state.saved])
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from asrtool.train.beginning import fix_arithmetic, make_strategy, make_task, re
 from asrtool.train.checkpoint import State
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.job import Components, Job
 from asrtool.train.joining import begin_of, join, let_join
@@ -47,7 +48,7 @@ from asrtool.train.schedule import LearningRates
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
 from asrtool.train.source import BatchSource, DevSet
-from asrtool.train.stop import Stop, Stopped
+from asrtool.train.stop import EndsEarly, Stop, Stopped
 from asrtool.train.straggler import StragglerInjection
 from asrtool.train.testimony import find_missing
 
@@ -92,6 +93,7 @@ class Training:
     cuts: Cuts
     # run state
     state: State
+    dev_losses: DevLosses
     plan: Plan
 
     def __init__(self, job: Job, components: Components, world: World, rate_factor: float | None = None) -> None:
@@ -134,6 +136,7 @@ class Training:
         self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), self.state)
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
+        self.dev_losses = DevLosses(world, self.state.dev_losses, self.settings.early_stop)
         self.evaluation = Evaluation(
             self.dev_set, self.precision, world, self.state.num_threads, self.stop, self.checkpointer.closing
         )
@@ -146,13 +149,20 @@ class Training:
         """Where learners wait for nobody."""
         if self.steps_together:
             return None
-        evaluate = self.evaluation.alone
         return Snapshots(
-            self.strategy, self.model, self.checkpointer, self.state, self.settings, self.reports, evaluate
+            self.strategy,
+            self.model,
+            self.checkpointer,
+            self.state,
+            self.settings,
+            self.reports,
+            self.evaluation.alone,
+            self.dev_losses,
         )
 
     def _make_cuts(self) -> Cuts:
-        pace = Pace(self.settings, self.state.rounds, self.steps_together, self.stop, self._is_saving)
+        together, rounds = self.steps_together, self.state.rounds
+        pace = Pace(self.settings, rounds, together, self.stop, self._is_saving, self._ends_early)
         self.queue = WorkQueue(self.world, self.rule, self.plan, pace, self._make_leftovers(pace))
         return Cuts(
             settings=self.settings,
@@ -169,6 +179,7 @@ class Training:
             checkpointer=self.checkpointer,
             snapshots=self.snapshots,
             evaluation=self.evaluation,
+            dev_losses=self.dev_losses,
             state=self.state,
             ledger=Ledger(self.state),
             reached=Reached(self.state.epoch),
@@ -180,6 +191,10 @@ class Training:
             return None
         find = functools.partial(find_missing, self.out, self.state, self.plan, self.world.members)
         return Leftovers(self.world, self.world.members, lambda: pace.stop(), self.records.is_idle, find)
+
+    def _ends_early(self) -> bool:
+        """Where learners wait for nobody, the one that evaluates knows it first, and ends the training for all."""
+        return self.snapshots is not None and self.dev_losses.end is not None and self.world.is_first
 
     def _is_saving(self) -> bool:
         return self.snapshots.busy if self.snapshots else self.checkpointer.busy
@@ -202,6 +217,8 @@ class Training:
                 self._enter()
                 self._train_steps()
                 self.cuts.end()
+            except EndsEarly:
+                self.cuts.end_early()
             except Stopped:
                 self.cuts.save_unless_there()
                 self.checkpointer.drain()
@@ -209,19 +226,23 @@ class Training:
                 raise
 
     def _enter(self) -> None:
-        """Before the first step, with all that begin, or as one that joins them. Raises Ended."""
+        """Before the first step, with all that begin, or as one that joins them. Raises Ended, and EndsEarly."""
         if self.world.joins:
             join(self.checkpointer, self.strategy, self.model, self.cuts)
             return
         self.strategy.synchronise()  # the mean that updates are added to
         self.cuts.evaluate_what_is_left()
+        self.cuts.look_for_the_end()
         if self.distributed.joinable and self.world.members and self.world.is_first:
             let_join(self.checkpointer, self.state)
 
     def _train_steps(self) -> None:
-        """Train to the last batch; raises Stopped where learners that step together evaluate, and one is to stop."""
-        with self._profiling() as after_step:
-            for assignment, batch in bar(self._load(), "training", None, "batch"):
+        """Train to the last batch.
+
+        Where learners that step together evaluate, raises Stopped where one is to stop, and EndsEarly.
+        """
+        with self._profiling() as after_step, contextlib.closing(self._load()) as loaded:
+            for assignment, batch in bar(loaded, "training", None, "batch"):
                 if assignment.num_cuts is not None:
                     self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
                 step = self._step(assignment, batch)
@@ -237,7 +258,7 @@ class Training:
 
         return profiling(self.out / "profile", self.world.rank)
 
-    def _load(self) -> Iterator[tuple[Assignment, TrainingBatch | None]]:
+    def _load(self) -> Generator[tuple[Assignment, TrainingBatch | None], None, None]:
         """The assignments with their batches, one read ahead; at the end, while others may leave some, none."""
         assignments = self.records.follow(self.queue.assign())
         with contextlib.closing(load_ahead(self._read, assignments, prefetch=1)) as loaded:
@@ -264,7 +285,8 @@ class Training:
         began, begin, marked = time.time(), time.perf_counter(), self.clock.mark()
         if batch is not None and assignment.batch:
             prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)
-        set_learning_rate(self.strategy.optimizer, self.rates.after(after.samples))
+        dev_losses = self.dev_losses.known(assignment.round.epoch) if self.rates.needs_dev else ()
+        set_learning_rate(self.strategy.optimizer, self.rates.after(after.samples, dev_losses))
 
         computed = self.pieces.backward(
             self.strategy,

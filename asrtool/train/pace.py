@@ -15,7 +15,13 @@ class Pace:
     """What a learner wants of the others, for the work queue; `first` are the steps of a learner before this run."""
 
     def __init__(
-        self, settings: Optimisation, first: int, steps_together: bool, stop: Stop, is_saving: Callable[[], bool]
+        self,
+        settings: Optimisation,
+        first: int,
+        steps_together: bool,
+        stop: Stop,
+        is_saving: Callable[[], bool],
+        ends_early: Callable[[], bool] = lambda: False,
     ) -> None:
         self.first = first
         self._every_steps = settings.save_every_steps
@@ -23,12 +29,13 @@ class Pace:
         self._steps_together = steps_together
         self._stop = stop
         self._is_saving = is_saving
+        self._ends_early = ends_early
         self._last_s, self._last_number = time.monotonic(), 0
         self.by_steps: list[bool] = []  # of each checkpoint asked for by `save`: whether by steps, or by time alone
 
     def stop(self) -> bool:
-        """Whether a signal has arrived."""
-        return self._stop.requested
+        """Whether a signal has arrived, or training ends early."""
+        return self._stop.requested or self._ends_early()
 
     def every(self, number: int) -> bool:
         """Where learners step together, steps decide without a word."""

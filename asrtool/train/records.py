@@ -144,6 +144,10 @@ class Records:
             if path.exists():
                 os.truncate(path, min(loss.record_bytes, path.stat().st_size))
 
+    def forget_assigned(self) -> None:
+        """What was assigned and is not trained is not to be."""
+        self._assigned.clear()
+
     def is_idle(self) -> bool:
         """Whether this learner has trained all that was assigned to it."""
         return self._assigned.is_empty

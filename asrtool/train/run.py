@@ -214,17 +214,20 @@ def _summary(training: Training) -> dict[str, Any]:
     state, members = training.state, training.world.members
     losses = members.losses.values() if members else ()
     dev_losses = [entry.dev_loss for entry in state.saved if entry.dev_loss is not None]
+    known = training.dev_losses.found or [(state.epoch, dev_losses[-1])]
     return {
         "num_steps": state.step,
-        "num_epochs": state.epoch,
+        "num_epochs": known[-1][0],
         "num_samples": state.samples,
         **training.train_set.describe(),
         "seconds": state.seconds,
         "frames_per_s": state.frames / state.seconds,
         "padding_fraction": 1 - state.frames / state.padded_frames,
         "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
-        "dev_loss": state.saved[-1].dev_loss,
+        "dev_loss": known[-1][1],
         "best_dev_loss": min(dev_losses),
+        "best_epoch": best[0] if (best := training.dev_losses.best) else None,
+        "stopped_early": known[-1][0] < training.settings.num_epochs,
         "strategy": training.distributed.strategy.name,
         "num_learners": state.num_learners,
         "lost": {str(loss.rank): loss.why for loss in losses},

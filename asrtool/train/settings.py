@@ -42,6 +42,7 @@ class Optimisation:
 
     seed: int = 1  # of weights, batches, masks and dropout
     num_epochs: int = 5  # passes over the training set
+    early_stop: int = 0  # epochs without a lower loss on dev than before, after which training ends; 0: it does not
     optimizer: Choice = choice("optimizer", "adamw")  # how gradients change the weights
     peak_lr: float = 0.002  # highest learning rate
     schedule: Choice = choice("schedule", "one-cycle")  # learning rate over the training
@@ -61,7 +62,10 @@ class Optimisation:
         positive(self.section, self, "peak_lr", "clip_norm")
         at_least(1, self.section, self, "num_epochs", "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")
-        at_least(0, self.section, self, "weight_noise")
+        at_least(0, self.section, self, "weight_noise", "early_stop")
+        if self.early_stop and not self.keep_best:
+            what = f"{self.section}.early_stop is {self.early_stop} but {self.section}.keep_best is 0"
+            raise ValueError(f"{what}, so the best epoch might not be kept: set it to 1 or more")
         between(f"{self.section}.ema_decay", self.ema_decay, 0, 0.999999)
 
 
@@ -167,6 +171,24 @@ class Halving:
     def __post_init__(self) -> None:
         between("halving.warmup_fraction", self.warmup_fraction, 0, 0.9)
         between("halving.hold_fraction", self.hold_fraction, 0, 1 - self.warmup_fraction)
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A line up to the peak, then lower whenever the loss on dev falls no more."""
+
+    needs_dev: ClassVar[bool] = True  # the schedule gets the losses on dev as well
+
+    warmup_fraction: float = 0.05  # of all samples
+    factor: float = 0.5  # that the rate is multiplied by
+    patience: int = 2  # evaluations in a row without a lower loss than before, upon which it is
+    least_lr_fraction: float = 0.01  # least learning rate / peak
+
+    def __post_init__(self) -> None:
+        between("plateau.warmup_fraction", self.warmup_fraction, 0, 0.9)
+        between("plateau.factor", self.factor, 0, 1)
+        at_least(1, "plateau", self, "patience")
+        between("plateau.least_lr_fraction", self.least_lr_fraction, 0, 1)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from asrtool.train.assembly import Assembly, Cut, announced, mark_of
 from asrtool.train.background import Background
 from asrtool.train.checkpoint import State, load_newest
 from asrtool.train.checkpointer import POLL_S, Checkpointer, Memory
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.loss import Sums
 from asrtool.train.metrics import Reports
 from asrtool.train.settings import Optimisation
@@ -40,6 +41,7 @@ class Snapshots:
         settings: Optimisation,
         reports: Reports,
         evaluate: Callable[[AcousticModel], Sums],
+        dev_losses: DevLosses,
     ) -> None:
         """`state` is that from which training resumes; `evaluate` computes the losses on dev, or raises Stopped.
 
@@ -56,7 +58,9 @@ class Snapshots:
         self.model = model
         self.assembler = Background("assemble")
         self._begin = state
-        self._assemble = functools.partial(Assembly, strategy, model, checkpointer, state, settings, reports, evaluate)
+        self._assemble = functools.partial(
+            Assembly, strategy, model, checkpointer, state, settings, reports, evaluate, dev_losses
+        )
         self.assembly = self._assemble() if self.world.is_first else None
 
     def lead(self, num_cuts: int) -> State:

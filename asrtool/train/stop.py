@@ -17,6 +17,10 @@ class Stopped(Exception):
     """This process, or another learner, was asked to stop; raised where stopping is safe."""
 
 
+class EndsEarly(Exception):
+    """Training ends before its last epoch, since the loss on dev falls no more; raised where stopping is safe."""
+
+
 class Stop:
     """While entered, the first SIGINT or SIGTERM waits for `check`; a later one ends the process at once.
 

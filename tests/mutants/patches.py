@@ -1051,8 +1051,8 @@ PATCHES = (
     Patch(
         "learning-rate-by-batches",
         LOOP,
-        "self.rates.after(after.samples)",
-        "self.rates.after(after.step)",
+        "self.rates.after(after.samples, dev_losses)",
+        "self.rates.after(after.step, dev_losses)",
         ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
     ),
     Patch(
@@ -1991,5 +1991,53 @@ PATCHES = (
         " if place not in weights)",
         " if place in weights)",
         ("tests/unit/estimate/test_estimate.py",),
+    ),
+    Patch(
+        "plateau-that-never-falls-twice",
+        "asrtool/train/schedule.py",
+        "num_since, num_falls = 0, num_falls + 1",
+        "num_falls = num_falls + 1",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-loss-of-the-same-height-is-a-lower-one",
+        "asrtool/train/dev_losses.py",
+        "if loss < lowest:",
+        "if loss <= lowest:",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-loss-is-told-twice",
+        "asrtool/train/dev_losses.py",
+        """            self._look(FAR)
+            if epochs not in dict(self.found):
+                self._store""",
+        """            self._look(FAR)
+            if epochs:
+                self._store""",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "losses-on-dev-of-a-lost-learner-unknown-to-the-next",
+        "asrtool/train/assembly.py",
+        "        self.dev_losses.known(FAR)\n",
+        "",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-training-that-ended-early-resumes",
+        "asrtool/train/loop.py",
+        "        self.cuts.look_for_the_end()\n",
+        "",
+        (
+            "tests/unit/train/test_early_stop.py::test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes",
+        ),
+    ),
+    Patch(
+        "losses-on-dev-are-forgotten-by-checkpoints",
+        "asrtool/train/cuts.py",
+        "        self.state.dev_losses = list(self.dev_losses.found)\n",
+        "",
+        ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
     ),
 )

@@ -35,7 +35,7 @@ def write_training(train: Path, num_learners: int = 2, num_steps: int = 40) -> N
     metrics: list[dict[str, Any]] = [
         {"kind": "train", **half, "loss": 3.0, "seconds": 0.75 * seconds},
         {"kind": "train", **end, "loss": 2.0, "seconds": seconds},
-        {"kind": "dev", **end, "loss": 1.5},
+        {"kind": "dev", **end, "epoch": 1, "loss": 1.5},
     ]
     if num_learners > 1:
         metrics.insert(1, {"kind": "learners", "step": half["step"], "consensus_distance": 0.01})

@@ -21,7 +21,7 @@ def write(train: Path, train_losses: list[float], dev_losses: list[float]) -> No
         write_lines(path, [step | {"loss": train_losses[(step["step"] - 1) // 10]} for step in steps])
     lines = [{"kind": "train", "samples": 20 * len(dev_losses), "step": 1, "loss": 1.0, "seconds": 9.0}]
     lines += [
-        {"kind": "dev", "samples": 20 * number, "step": 10 * number, "loss": loss}
+        {"kind": "dev", "samples": 20 * number, "step": 10 * number, "epoch": number, "loss": loss}
         for number, loss in enumerate(dev_losses, 1)
     ]
     write_lines(train / "metrics.jsonl", lines)

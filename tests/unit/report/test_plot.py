@@ -11,7 +11,8 @@ import pytest
 from run_files import write_training
 
 from asrtool.errors import AsrtoolError
-from asrtool.report.plot import plot_training
+from asrtool.report.plot import describe_training, plot_training
+from asrtool.report.training import read_training
 
 
 def texts(path: Path) -> list[str]:
@@ -34,7 +35,9 @@ def test_each_figure_says_what_its_axes_are(tmp_path: Path) -> None:
 def test_the_table_shows_what_each_learner_did(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
-    assert "`adpsgd-random`, 2 learners: 40 steps in 5 s.\n" in text
+    assert (
+        "`adpsgd-random`, 2 learners: 40 steps in 5 s. The loss on dev was lowest after epoch 1 of 1: 1.500.\n" in text
+    )
     assert "| 0 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 0.00 | 0 |" in text
     assert "| 1 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 1.00 | 1 |" in text
 
@@ -68,6 +71,22 @@ def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:
     path = plot_training(tmp_path / "train", tmp_path / "out")
     assert "Computation was emulated" in path.read_text(encoding="utf-8")
     assert not (path.parent / "loss.svg").exists()
+
+
+def test_the_best_epoch_is_named_and_that_training_stopped_early(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    losses = [2.0, 1.25, 1.5, 1.25]
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        for epoch, loss in enumerate(losses, 2):
+            file.write(json.dumps({"kind": "dev", "samples": 80, "step": 40, "epoch": epoch, "loss": loss}) + "\n")
+    text = describe_training(read_training(tmp_path), "")
+    assert "The loss on dev was lowest after epoch 3 of 5: 1.250." in text
+    assert "early" not in text
+    summary = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
+    (tmp_path / "train.json").write_text(json.dumps(summary | {"stopped_early": True}), encoding="utf-8")
+    assert "Training stopped early (`early_stop`): no loss was lower since epoch 3." in describe_training(
+        read_training(tmp_path), ""
+    )
 
 
 def test_figures_are_drawn_again_but_never_in_a_folder_of_other_files(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from asrtool.distributed.strategy import ConsensusMetrics
 from asrtool.distributed.world import World
 from asrtool.train.assembly import Assembly, Cut, announced
 from asrtool.train.checkpoint import Origin, Saved, State
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.ledger import Ledger
 from asrtool.train.testimony import Trained
 
@@ -114,7 +115,7 @@ def led_by(out: Path, members: Members, trained: dict[int, Trained]) -> Any:
     assembly.out, assembly.trained = out, trained
     assembly.world = World(members.live[0], 3, store=HashStore(), members=members)
     assembly.checkpointer = SimpleNamespace(closing=threading.Event(), directory=out / "checkpoints")
-    assembly.resumed = State()
+    assembly.resumed, assembly.dev_losses = State(), DevLosses(World(), [(1, 0.5)], 0)
     assembly.ledger, assembly.skipped = Ledger(State()), False
     assembly.saved, assembly.unevaluated, assembly.before = [], [], ((0, 1, 2), 0)
     return assembly
@@ -169,6 +170,7 @@ def test_a_checkpoint_has_what_a_lost_learner_trained_before_its_cut(tmp_path: P
     assert (saved.batch, saved.untrained) == (8, [(0, 5, 6)])
     assert (saved.samples, saved.frames) == (14, 10 * (1 + 5 + 2 + 7 + 3 + 4 + 8))
     assert saved.learners == [0, 2]
+    assert saved.dev_losses == [(1, 0.5)]
     assert saved.record_bytes[0] == ends[0]
     assert saved.record_bytes[1] < end
     later = assembly._state(Cut(2, State(step=9, batch=9, origins=state.origins), False, True), no_more(parts), "mark")

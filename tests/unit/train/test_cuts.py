@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.train import cuts as cuts_module
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.cuts import Cuts, Reached
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.plan import Plan
 from asrtool.train.settings import Optimisation
 from asrtool.train.snapshots import Snapshots
@@ -71,7 +73,7 @@ def test_learner_0_finds_the_cuts_of_many_epochs_that_others_trained_meanwhile()
 def test_learners_that_neither_step_together_nor_take_snapshots_are_refused() -> None:
     unused: Any = None
     with pytest.raises(AsrtoolError, match=r"SimpleNamespace: its learners do not step together.*lockstep=True"):
-        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 6)  # type: ignore[arg-type]
+        Snapshots(SimpleNamespace(asynchronous=False), *[unused] * 7)  # type: ignore[arg-type]
 
 
 def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an_evaluation(
@@ -86,7 +88,7 @@ def test_own_weights_are_back_at_all_learners_before_any_exchanges_them_after_an
     cuts = object.__new__(Cuts)
     cuts.model = model  # type: ignore[assignment]
     cuts.state = State(saved=[Saved(3, None)], unevaluated=[3])
-    cuts.settings = Optimisation()
+    cuts.settings, cuts.dev_losses = Optimisation(), DevLosses(World(), [], 0)
     kept: list[Saved] = []
     cuts.snapshots = SimpleNamespace(keep=lambda state: kept.extend(state.saved))  # type: ignore[assignment]
     cuts.checkpointer = SimpleNamespace(directory=Path())  # type: ignore[assignment]

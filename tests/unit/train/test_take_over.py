@@ -22,6 +22,7 @@ from asrtool.distributed.world import Value, World
 from asrtool.train.assembly import Assembly
 from asrtool.train.checkpoint import Saved, Span, State, save_checkpoint
 from asrtool.train.cuts import Cuts, Reached
+from asrtool.train.dev_losses import DevLosses
 from asrtool.train.ledger import Ledger
 from asrtool.train.plan import Plan
 from asrtool.train.settings import Optimisation
@@ -43,6 +44,7 @@ def assembly_of(directory: Path, losses: list[tuple[int, float]]) -> Any:
         return loss
 
     assembly.reports = SimpleNamespace(report_dev=report_dev)
+    assembly.dev_losses = DevLosses(World(store=HashStore()), [], 0)
     return assembly
 
 
@@ -115,6 +117,7 @@ def survivor(out: Path, world: Survivor, record_bytes: int, reached: Reached) ->
     learner: Any = object.__new__(Cuts)
     learner.world, learner.snapshots, learner.checkpointer = world, snapshots, checkpointer
     learner.plan = Plan(NineBatches(), 1, 1, State())  # type: ignore[arg-type]
+    learner.dev_losses = DevLosses(World(), [], 0)
     learner.state, learner.ledger, learner.code = State(), Ledger(State()), ""
     learner.reached, learner.lost = reached, []
     learner.stop, learner.pace = SimpleNamespace(requested=True), SimpleNamespace(first=0)

@@ -1,0 +1,285 @@
+"""Trainings whose rate, and whose end, follow the loss on dev: against the rule, under every strategy, and resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from command import ENDED_S, LOOKS_FOR_LEARNERS, Start, stop_with_a_batch, wait_for_steps
+from learners import MANY_BATCHES, Learners, batches_trained, planned
+from test_learners import LOCKSTEP, MANY, named, train_or_stop
+from test_resume import assert_same_training
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights
+from train_killed import train_killed
+from warm import run_apart
+
+from asrtool.train import loop
+from asrtool.train.assigned import read_assigned
+from asrtool.train.checkpoint import State, load_checkpoint
+from asrtool.train.cuts import Cuts
+from asrtool.train.loop import Training
+from asrtool.train.loss import Sums
+from asrtool.train.metrics import Reports
+
+NUM_EPOCHS, PATIENCE = 9, 2
+LOSSES = (5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 1.0, 1.0, 1.0)  # of each epoch; 3 is the lowest for two
+BEST, LAST = 4, 6
+STOPS = (f"train.num_epochs={NUM_EPOCHS}", f"train.early_stop={PATIENCE}")
+PLATEAU = (
+    "train.schedule=plateau",
+    "train.plateau.warmup_fraction=0",
+    "train.plateau.patience=1",
+    "train.plateau.factor=0.5",
+)
+RATES = [1, 1, 1, 0.5, 0.5, 0.25, 0.125]  # of each epoch, as multiples of the peak
+
+
+@contextlib.contextmanager
+def scripted(losses: Sequence[float] = LOSSES) -> Iterator[None]:
+    """Inside, the losses on dev are these, whatever the model."""
+    report_dev = Reports.report_dev
+
+    def report(self: Reports, _: Sums, state: State) -> float:
+        return report_dev(self, Sums(losses[state.epoch - 1], 1), state)
+
+    with patch.object(Reports, "report_dev", report):
+        yield
+
+
+@contextlib.contextmanager
+def rates_noted() -> Iterator[list[tuple[int, float]]]:
+    """The epoch and the learning rate of each step inside."""
+    found: list[tuple[int, float]] = []
+    train_step, set_rate = Training._step, loop.set_learning_rate
+
+    def step(self: Training, assignment: Any, batch: Any) -> Any:
+        found.append((assignment.round.epoch, 0.0))
+        return train_step(self, assignment, batch)
+
+    def note(optimizer: torch.optim.Optimizer, rate: float) -> None:
+        found[-1] = (found[-1][0], rate)
+        set_rate(optimizer, rate)
+
+    with patch.object(Training, "_step", step), patch.object(loop, "set_learning_rate", note):
+        yield found
+
+
+def lines(out: Path, kind: str) -> list[dict[str, Any]]:
+    found = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in found if line["kind"] == kind]
+
+
+def summary(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "train.json").read_text(encoding="utf-8"))
+    return found
+
+
+def assert_ended_early(out: Path) -> None:
+    final = summary(out)
+    assert (final["stopped_early"], final["best_epoch"], final["best_dev_loss"]) == (True, BEST, LOSSES[BEST - 1])
+    assert [line["loss"] for line in lines(out, "dev")][:LAST] == list(LOSSES[:LAST])
+
+
+def test_training_ends_after_so_many_epochs_without_a_lower_loss(train_toy, tmp_path: Path, caplog) -> None:
+    out = tmp_path / "train"
+    with scripted(), caplog.at_level(logging.INFO):
+        train_toy(out, *STOPS)
+    assert_ended_early(out)
+    final = summary(out)
+    assert (final["num_epochs"], final["dev_loss"]) == (LAST, LOSSES[LAST - 1])
+    assert len(lines(out, "dev")) == LAST
+    assert {epoch for epoch, _ in batches_trained(out)} == set(range(1, LAST + 1))
+    assert f"training ends early, after {LAST} of {NUM_EPOCHS} epochs: the loss on dev was lowest, 3.0000, after 4" in (
+        caplog.text
+    )
+    assert "are dropped" not in caplog.text
+    assert BEST * final["num_steps"] // LAST in [entry["step"] for entry in final["checkpoints"]]  # the best is kept
+    assert read_assigned(out, 0) == {"batches": [], "num_rounds": final["num_steps"] + 2}
+    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    train_toy(out, *STOPS)
+    assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(("patience", "last"), [(0, NUM_EPOCHS), (1, 3), (3, NUM_EPOCHS)])
+def test_with_another_patience_it_ends_there_or_at_the_last_epoch(
+    train_toy, tmp_path: Path, patience: int, last: int
+) -> None:
+    with scripted():
+        train_toy(tmp_path, f"train.num_epochs={NUM_EPOCHS}", f"train.early_stop={patience}")
+    final = summary(tmp_path)
+    assert (final["num_epochs"], final["stopped_early"]) == (last, last < NUM_EPOCHS)
+    newest = load_checkpoint(max((tmp_path / "checkpoints").glob("*.pt")))[1]
+    assert newest.dev_losses == list(enumerate(LOSSES[: last - 1], 1))  # it is written before its own is known
+
+
+def test_patience_that_ends_with_the_last_epoch_stops_nothing_early(train_toy, tmp_path: Path) -> None:
+    with scripted():
+        train_toy(tmp_path, f"train.num_epochs={LAST}", f"train.early_stop={PATIENCE}")
+    final = summary(tmp_path)
+    assert (final["num_epochs"], final["stopped_early"], final["best_epoch"]) == (LAST, False, BEST)
+
+
+def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
+    with scripted(), rates_noted() as found:
+        train_toy(tmp_path, *PLATEAU, "train.num_epochs=7", "train.peak_lr=0.016")
+    assert {epoch: {rate for at, rate in found if at == epoch} for epoch in range(7)} == {
+        epoch: {0.016 * factor} for epoch, factor in enumerate(RATES)
+    }
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
+    toy: Path, toy_config: Path, tmp_path: Path, seed: int
+) -> None:
+    """By the losses of a training whose rate is too high to go on for long."""
+    text = TOY_CONFIG.replace(
+        "num_epochs = 3", 'num_epochs = 40\nearly_stop = 2\nschedule = "plateau"\nema_decay = 0.8'
+    )
+    toy_config.write_text(text.replace("0.02", "0.3") + "\n[train.plateau]\npatience = 1\nwarmup_fraction = 0\n")
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
+    killed = run_apart(train_killed, (toy / "features", toy / "tokenizer", toy_config), undisturbed, out, seed)
+    assert len(killed) >= 2
+    assert_same_training(out, undisturbed)
+    losses = [line["loss"] for line in lines(out, "dev")]
+    best = losses.index(min(losses)) + 1
+    assert (summary(out)["stopped_early"], summary(out)["best_epoch"]) == (True, best)
+    assert len(losses) == best + 2 < 40
+
+
+def interrupted_at(moment: str) -> Any:
+    """What ends a training at that moment of the epoch that is to be the last."""
+    end_epoch, end_early = Cuts._end_epoch, Cuts.end_early
+
+    def evaluating(self: Cuts, behind: Any) -> None:
+        if behind.epoch == LAST:
+            signal.raise_signal(signal.SIGINT)
+        end_epoch(self, behind)
+
+    def ending(self: Cuts) -> None:
+        end_early(self)
+        raise KeyboardInterrupt
+
+    method, replaced = {"evaluation": ("_end_epoch", evaluating), "end": ("end_early", ending)}[moment]
+    return patch.object(Cuts, method, replaced)
+
+
+@pytest.mark.parametrize("moment", ["evaluation", "end"])
+def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes(
+    train_toy, tmp_path: Path, moment: str
+) -> None:
+    with scripted():
+        undisturbed = train_toy(tmp_path / "undisturbed", *STOPS)
+        out = tmp_path / "train"
+        with interrupted_at(moment), pytest.raises(KeyboardInterrupt):
+            train_toy(out, *STOPS)
+        assert not (out / "train.json").exists()
+        assert_same_bits(train_toy(out, *STOPS), undisturbed)
+    assert_ended_early(out)
+    assert [line["epoch"] for line in lines(out, "dev")] == list(range(1, LAST + 1))
+    assert batches_trained(out) == batches_trained(tmp_path / "undisturbed")
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(4)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def small_batches_config(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(MANY_BATCHES)
+    return path
+
+
+def train(
+    toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops_in: int | None = None
+) -> list[tuple[int, float]]:
+    """Be one of the learners; learner 1 gets SIGTERM before a step in the epoch `stops_in`. Epoch and rate by step."""
+    sent = False
+
+    def step(self: Training, assignment: Any, batch: Any) -> Any:
+        nonlocal sent
+        if not sent and stops_in is not None and assignment.round.epoch >= stops_in and os.environ["RANK"] == "1":
+            sent = True
+            signal.raise_signal(signal.SIGTERM)
+        return train_step(self, assignment, batch)
+
+    with scripted(), rates_noted() as found, contextlib.ExitStack() as stack:
+        train_step = Training._step
+        stack.enter_context(patch.object(Training, "_step", step))
+        train_or_stop(toy, config, out, overrides, stops=stops_in is not None)
+    return found
+
+
+def of(name: str) -> tuple[str, ...]:
+    return (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2", *STOPS, *PLATEAU)
+
+
+@pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
+def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losses_before(
+    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
+) -> None:
+    """Those that wait for nobody may know a loss later, and have begun with the next epoch."""
+    out = tmp_path / "train"
+    overrides = (*of(name), "train.peak_lr=0.016")
+    rates = learners.run(train, toy, small_batches_config, out, overrides)
+    assert_ended_early(out)
+    config = tmp_path / "whole.toml"
+    config.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
+    whole, trained = planned(toy, config), batches_trained(out)
+    assert {batch for batch in whole if batch[0] <= LAST} <= set(trained) <= set(whole)
+    assert set(trained.values()) == {1}
+    assert [read_assigned(out, rank)["batches"] for rank in range(4)] == [[]] * 4  # type: ignore[index]
+    for found in rates:
+        for epoch, rate in found:
+            allowed = RATES[: min(epoch, LAST) + 1]
+            assert rate / 0.016 in (allowed[-1:] if name in LOCKSTEP else allowed)
+    if name in LOCKSTEP:
+        assert max(epoch for epoch, _ in trained) == LAST == summary(out)["num_epochs"]
+        assert rates[1:] == rates[:1] * 3
+
+
+@pytest.mark.parametrize("name", [*LOCKSTEP, "adpsgd-random", "ps-async", "hogwild"])
+def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
+    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
+) -> None:
+    out, undisturbed = tmp_path / "train", tmp_path / "undisturbed"
+    config = small_batches_config
+    learners.run(train, toy, config, out, of(name), BEST)  # the lowest is behind it then, or is evaluated at the end
+    assert not (out / "train.json").exists()
+    learners.run(train, toy, config, out, of(name))
+    assert_ended_early(out)
+    if name in LOCKSTEP:
+        learners.run(train, toy, config, undisturbed, of(name))
+        assert_same_bits(last_weights(out), last_weights(undisturbed))
+        assert len(lines(out, "dev")) == LAST
+
+
+@LOOKS_FOR_LEARNERS
+def test_others_end_early_without_the_learner_that_evaluated(start: Start, many_epochs: Path, tmp_path: Path) -> None:
+    """Emulated compute moves all weights one way, for longer than is good for any model."""
+    out = tmp_path / "train"
+    text = many_epochs.read_text().replace("num_epochs = 8", "num_epochs = 400\nearly_stop = 3\nkeep_best = 1")
+    many_epochs.write_text(text)
+    process = start("--strategy", "adpsgd-random", "--compute-ms", "20", "--set", "train.peak_lr=0.001")
+    wait_for_steps(out, 2)
+    os.kill(stop_with_a_batch(out, 0), signal.SIGKILL)
+    _, log = process.communicate(timeout=ENDED_S)
+    assert process.returncode == 0, log
+    final = summary(out)
+    assert final["stopped_early"], log
+    assert final["lost"] == {"0": "was ended by SIGKILL"}
+    assert final["num_epochs"] < 400
+    losses = {line["epoch"]: line["loss"] for line in lines(out, "dev")}
+    assert final["best_epoch"] == min(losses, key=lambda epoch: losses[epoch])
