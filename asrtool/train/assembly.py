@@ -283,7 +283,7 @@ class Assembly:
         self.unevaluated.remove(state.step)
         loss = self.reports.report_dev(losses, state)
         self._keep(Saved(state.step, loss))
-        self.dev_losses.tell(state.epoch, loss)
+        self.dev_losses.publish(state.epoch, loss)
 
 
 def mark_of(checkpointer: Checkpointer, number: int) -> str:

@@ -33,7 +33,7 @@ class DevLosses:
         if epochs not in dict(self.found):
             self.found.append((epochs, loss))
 
-    def tell(self, epochs: int, loss: float) -> None:
+    def publish(self, epochs: int, loss: float) -> None:
         """The same, by one learner, for the others as well."""
         with self._lock:
             self._look(FAR)
@@ -54,7 +54,7 @@ class DevLosses:
 
     @property
     def end(self) -> EpochLoss | None:
-        """That behind which training ends early; None where it goes on. Later ones change nothing."""
+        """That behind which training ends early; None where it continues. Later ones change nothing."""
         lowest, since = math.inf, 0
         for epochs, loss in list(self.found):
             if loss < lowest:

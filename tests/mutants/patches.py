@@ -2007,7 +2007,7 @@ PATCHES = (
         ("tests/unit/train/test_dev_losses.py",),
     ),
     Patch(
-        "a-loss-is-told-twice",
+        "a-loss-is-published-twice",
         "asrtool/train/dev_losses.py",
         """            self._look(FAR)
             if epochs not in dict(self.found):

@@ -91,9 +91,9 @@ class CountingStore(HashStore):
 def test_others_know_what_one_tells_once_they_look_and_ask_for_nothing_that_cannot_be_there() -> None:
     store = CountingStore()
     begin = [(1, 4.0)]  # of the checkpoint that training resumed from
-    teller, other = (DevLosses(World(rank, 2, store=store), begin, 2) for rank in range(2))
-    teller.tell(2, 3.0)
-    teller.tell(3, math.nan)
+    publisher, other = (DevLosses(World(rank, 2, store=store), begin, 2) for rank in range(2))
+    publisher.publish(2, 3.0)
+    publisher.publish(3, math.nan)
     before = store.num_checks
     assert other.known(1) == [4.0]
     assert store.num_checks == before
@@ -106,17 +106,17 @@ def test_others_know_what_one_tells_once_they_look_and_ask_for_nothing_that_cann
 def test_one_that_tells_in_place_of_a_lost_learner_goes_on_behind_what_that_has_told() -> None:
     store = HashStore()
     first, second, third = (DevLosses(World(rank, 3, store=store), [], 0) for rank in range(3))
-    first.tell(1, 3.0)
-    first.tell(2, 2.0)
-    second.tell(2, 2.5)  # was not in the checkpoint, so it is evaluated again
-    second.tell(3, 1.0)
+    first.publish(1, 3.0)
+    first.publish(2, 2.0)
+    second.publish(2, 2.5)  # was not in the checkpoint, so it is evaluated again
+    second.publish(3, 1.0)
     assert second.found == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert third.known(3) == [3.0, 2.0, 1.0]
 
 
 def test_who_takes_over_knows_what_the_one_before_has_found() -> None:
     store = HashStore()
-    DevLosses(World(0, 2, store=store), [], 1).tell(1, 3.0)
+    DevLosses(World(0, 2, store=store), [], 1).publish(1, 3.0)
     assembly = object.__new__(Assembly)
     assembly.dev_losses = DevLosses(World(1, 2, store=store), [], 1)
     assembly.checkpointer = SimpleNamespace()  # type: ignore[assignment]
