@@ -88,13 +88,14 @@ class Pipeline:
     ) -> None:
         """All micro-batches through a stage, in its thread. None ends a queue, also where a stage has failed."""
         state = dict(itertools.chain(stage.named_parameters(), stage.named_buffers()))
-        moved = {name: move(values, stage.device) for name, values in state.items()}
 
         def compute() -> None:
             for number, (carry, batch) in enumerate(zip(iter(inbox.get, None), batches, strict=False)):
                 outbox.put(self._apply(stage, carry, batch, number))
 
         try:
+            begin_thread(stage.device)
+            moved = {name: move(values, stage.device) for name, values in state.items()}
             with self.precision.autocast():
                 functional_call(stage, moved, (compute,))
             with torch.no_grad():
@@ -172,6 +173,12 @@ def add_losses(losses: Sequence[Loss], device: torch.device) -> Loss:
 def move(values: Tensor, device: torch.device) -> Tensor:
     """`values` on `device`, in the order of its work and without waiting for it; gradients go the other way."""
     return values.to(device, non_blocking=True)
+
+
+def begin_thread(device: torch.device) -> None:
+    """A thread begins on the first GPU, where libraries would take memory, and tensors be made that name no device."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def seed_device(device: torch.device, seed: Sequence[int]) -> None:

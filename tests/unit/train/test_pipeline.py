@@ -314,8 +314,10 @@ def test_each_stage_computes_with_what_is_on_its_device(
         with devices:
             run(self, *args)
 
+    begun: list[torch.device] = []
     monkeypatch.setattr(pipelines, "move", move)
     monkeypatch.setattr(pipelines, "seed_device", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "set_device", begun.append)
     monkeypatch.setattr(Pipeline, "_pass", run_imitated)
     model = model_of(encoder, objective)
     before = [buffer.clone() for buffer in model.buffers()]
@@ -325,6 +327,7 @@ def test_each_stage_computes_with_what_is_on_its_device(
         loss = Pipeline(model, gpus, 2, FP32).loss(BATCH)
         assert devices.place(loss.total) == gpus[0]
         found = gradients(model, loss.total)
+    assert sorted(begun, key=str) == gpus
     assert {devices.place(gradient) for gradient in found.values()} == {gpus[0]}
     assert {place for place in devices.places.values() if place != HOST} == set(gpus)
     assert all(not torch.equal(*pair) for pair in zip(model.buffers(), before, strict=True))
