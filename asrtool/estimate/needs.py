@@ -90,13 +90,14 @@ def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Nee
     batch_s = config.distributed.global_batch_s / max(1, config.distributed.num_learners) or train.batch_s
     at_once_s = min(batch_s, train.max_batch_s or batch_s)
     states = {"adamw": 2, "lamb": 2}.get(train.optimizer.name, 1)
-    checkpoint = 4 * probe.num_weights * (1 + states)
+    averages = 1 if train.ema_decay else 0
+    checkpoint = 4 * probe.num_weights * (1 + states + 2 * averages)  # the average of the learner, and that of all
     return Need(
         stage,
         cpu_hours=None if probe.is_gpu else speech_hours * probe.step_s,
         gpu_hours=speech_hours * (probe.step_s if probe.is_gpu else 3600 * probe.flops / V100_FLOPS / 3600),
         disk_bytes=checkpoint * (train.keep_last + train.keep_best),
-        memory_bytes=4 * probe.num_weights * (3 + states) + probe.saved_bytes * at_once_s,
+        memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.saved_bytes * at_once_s,
     )
 
 

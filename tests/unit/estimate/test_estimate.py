@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from asrtool.cli.main import cli
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
+from asrtool.estimate.needs import training_need
 from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
@@ -65,6 +66,16 @@ def test_every_stage_that_trains_has_a_row(tmp_path: Path) -> None:
     assert {"aligner", "hybrid"}.isdisjoint(plain)
     for row in (hybrid["aligner"], hybrid["train"], plain["train"]):
         assert all(float(cell) > 0 for cell in row)
+
+
+def test_a_moving_average_needs_memory_and_disk() -> None:
+    sizes = Probe(CPU, 1000, 1.0, 1.0, 1.0, 0.0)
+    plain, with_average = (
+        training_need("train", load_config(overrides=[f"train.ema_decay={decay}"]), 1.0, sizes) for decay in (0, 0.9)
+    )
+    assert with_average.memory_bytes - plain.memory_bytes == 4 * 1000
+    train = load_config().train
+    assert with_average.disk_bytes - plain.disk_bytes == 2 * 4 * 1000 * (train.keep_last + train.keep_best)
 
 
 def probe(*overrides: str) -> Probe:

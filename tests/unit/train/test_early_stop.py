@@ -272,7 +272,8 @@ def test_others_end_early_without_the_learner_that_evaluated(start: Start, many_
     out = tmp_path / "train"
     text = many_epochs.read_text().replace("num_epochs = 8", "num_epochs = 400\nearly_stop = 3\nkeep_best = 1")
     many_epochs.write_text(text)
-    process = start("--strategy", "adpsgd-random", "--compute-ms", "20", "--set", "train.peak_lr=0.001")
+    changed = ("--set", "train.peak_lr=0.001", "--set", "train.ema_decay=0.9")
+    process = start("--strategy", "adpsgd-random", "--compute-ms", "20", *changed)
     wait_for_steps(out, 2)
     os.kill(stop_with_a_batch(out, 0), signal.SIGKILL)
     _, log = process.communicate(timeout=ENDED_S)
@@ -281,5 +282,9 @@ def test_others_end_early_without_the_learner_that_evaluated(start: Start, many_
     assert final["stopped_early"], log
     assert final["lost"] == {"0": "was ended by SIGKILL"}
     assert final["num_epochs"] < 400
+    weights = last_weights(out)
+    averages = {name: value for name, value in weights.items() if name.startswith("ema ")}
+    assert len(averages) == len(weights) / 2
+    assert all(value.isfinite().all() for value in averages.values())
     losses = {line["epoch"]: line["loss"] for line in lines(out, "dev")}
     assert final["best_epoch"] == min(losses, key=lambda epoch: losses[epoch])
