@@ -245,7 +245,7 @@ class Cuts:
         best = self.dev_losses.best
         assert best
         what = "training ends early, after %d of %d epochs: the loss on dev was lowest, %.4f, after %d"
-        logging.info(what, self.state.epoch, self.settings.num_epochs, best[1], best[0])
+        logging.info(what, self.dev_losses.found[-1][0], self.settings.num_epochs, best[1], best[0])
         if num_behind := self.state.step - max(entry.step for entry in self.state.saved):
             logging.info("%d batches that were trained behind the last checkpoint are dropped", num_behind)
         self.records.forget_assigned()
