@@ -34,7 +34,7 @@ class Newcomer:
         entered = patch.object(Members, "join", lambda *args: note("entry") or entry(*args))
         entry = Members.join
         strategy: Any = SimpleNamespace(
-            adopt=lambda: note("weights", self.neighbour), join=lambda cut: note(f"behind {cut}")
+            adopt=lambda: note("weights", self.neighbour), join=lambda cut: note(f"behind {cut}"), ema=None
         )
         model: Any = SimpleNamespace(load_state_dict=lambda weights: note(f"load {weights}"))
         cuts: Any = SimpleNamespace(join=lambda: note("cut", 7))
