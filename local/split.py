@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,11 @@ def _read_fit(manifests: Path, name: str, role: str, data: Data, drops: list[Dro
 def _hold_out(parts: Sequence[Part], target_s: float, drops: list[Drop]) -> tuple[list[Part], list[SupervisionSegment]]:
     """Development parts and training utterances; each corpus gives in proportion to its speech."""
     speech_s = {part.name: sum(s.duration for s in part.segments) for part in parts}
-    fraction = min(target_s / max(sum(speech_s.values()), 1.0), LARGEST_DEV_FRACTION)
+    fraction = target_s / max(sum(speech_s.values()), 1.0)
+    if fraction > LARGEST_DEV_FRACTION:
+        what = f"data.dev_minutes is {target_s / 60:g}, more than {LARGEST_DEV_FRACTION:.0%} of the training speech"
+        fraction = LARGEST_DEV_FRACTION
+        logging.warning("%s: dev has %.1f minutes", what, fraction * sum(speech_s.values()) / 60)
     dev, train = [], []
     for part in parts:
         chosen = choose_conversations(part.segments, fraction * speech_s[part.name])

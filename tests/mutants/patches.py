@@ -2040,4 +2040,19 @@ PATCHES = (
         "",
         ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
     ),
+    Patch(
+        "convolutions-see-padding",
+        "asrtool/models/subsampling.py",
+        "hidden_NCTF.masked_fill(is_padding(lens_N, hidden_NCTF.shape[2])[:, None, :, None], 0.0)",
+        "hidden_NCTF",
+        ("tests/unit/models/test_conformer.py",),
+    ),
+    Patch(
+        "convolutions-see-what-is-behind-the-first-of-them",
+        "asrtool/models/subsampling.py",
+        """            lens_N = torch.div(lens_N + 1, 2, rounding_mode="floor")
+""",
+        "",
+        ("tests/unit/models/test_conformer.py",),
+    ),
 )

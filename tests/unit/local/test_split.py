@@ -233,3 +233,15 @@ def test_rules_for_hypotheses_alone_are_left_out_of_the_dev_rules() -> None:
     glm = '* name "x"\nOK => O. K.\n;; INPUT_DEPENDENT_APPLICATION = "ctm"\n[I\'M] => [I AM]\n'
     assert reference_rules(glm) == '* name "x"\nOK => O. K.\n'
     assert reference_rules("OK => O. K.\n") == "OK => O. K.\n"
+
+
+@pytest.mark.parametrize(("dev_minutes", "is_cut"), [(1, False), (1000, True)])
+def test_more_than_a_tenth_is_not_held_out_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, dev_minutes: float, is_cut: bool
+) -> None:
+    write(tmp_path / "corpora" / "swbd" / "train", corpus({f"c{i:02}": (f"a{i}", f"b{i}") for i in range(40)}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, make_data(train=("swbd",), dev_minutes=dev_minutes))
+    assert ("data.dev_minutes is 1000, more than 10% of the training speech" in caplog.text) == is_cut
+    speech_s = {name: sum(s["duration"] for s in supervisions(tmp_path / name)) for name in ("dev", "train")}
+    assert speech_s["dev"] / sum(speech_s.values()) < 0.2

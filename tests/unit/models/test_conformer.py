@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_the_subsampling_is_torchs_convolutions_on_each_utterance_alone() -> Non
         torch.testing.assert_close(found_NTD[:, : expected_NTD.shape[1]], expected_NTD)
 
 
-@given(st.lists(st.integers(1, 23), min_size=1, max_size=4), st.sampled_from([0.0, 1e3]))
+@given(st.lists(st.integers(1, 23), min_size=1, max_size=4), st.sampled_from([0.0, 1e3, math.nan, math.inf]))
 @settings(max_examples=25, deadline=None)
 def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(lens: list[int], fill: float) -> None:
     model = build().eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -109,7 +110,7 @@ def test_lookahead_is_the_weighted_sum_of_the_next_rows() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"bidirectional": False, "lookahead": 2}])
-@pytest.mark.parametrize("fill", [0.0, 1e3])
+@pytest.mark.parametrize("fill", [0.0, 1e3, math.nan, math.inf])
 def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(values: dict[str, Any], fill: float) -> None:
     model, lens = build(**values), [17, 5, 12, 1]
     feats_NTF = torch.full((4, 17, 9), fill)

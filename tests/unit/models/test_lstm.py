@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +159,10 @@ def test_the_papers_model_has_43_15_million_parameters() -> None:
     assert f"{num / 1e6:.2f}" == "43.15"
 
 
-@pytest.mark.parametrize("fill", [0.0, 1e3])
-def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(fill: float) -> None:
-    model = build()
+@pytest.mark.parametrize("values", KINDS)
+@pytest.mark.parametrize("fill", [0.0, 1e3, math.nan, math.inf])
+def test_an_utterance_alone_and_in_a_padded_batch_gives_the_same(values: dict[str, Any], fill: float) -> None:
+    model = build(**values)
     feats_NTF, lens_N = padded(LENS, 4, fill)
     log_probs_NTV, out_lens_N = model(feats_NTF, lens_N)
     for n, length in enumerate(LENS):
