@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, at_least, between, choice, choices, one_of
@@ -126,6 +126,8 @@ class Features:
 @dataclass(frozen=True)
 class Augment:
     """Changes of the audio of training utterances, drawn anew in each epoch; they need features.keep_audio."""
+
+    reads: ClassVar[tuple[str, ...]] = ("reverb_dir", "noise_dir")  # keys that name what a stage reads
 
     tempo: tuple[float, ...] = (1.0, 1.0)  # slowest and fastest tempo, at the same pitch
     reverb_dir: str = ""  # folder of room impulse responses; empty: no reverberation

@@ -16,8 +16,8 @@ import numpy as np
 
 from asrtool.corpus.index import Utterance
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features
-from asrtool.decode.parallel import num_cores, process_pool
+from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features, torch_threads
+from asrtool.decode.parallel import cores_left, num_cores, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
@@ -93,7 +93,8 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
             yield scored.scores_TV, tokenize(scored.utterance.text, loaded)
 
     aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
-    with process_pool(aligner, settings.num_jobs or num_cores()) as align_map:
+    num_jobs = settings.num_jobs or num_cores()
+    with process_pool(aligner, num_jobs) as align_map, torch_threads(cores_left(num_jobs)):
         found = list(progress(align_map(items()), f"align {features.name}", len(reader.index), "utterance"))
     _write(out, utterances, found)
 

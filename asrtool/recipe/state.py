@@ -60,6 +60,12 @@ class Run:
         off = [path for other in self.recipe.stages if self.is_off(other) for path in other.makes]
         return [need for need in stage.needs if not any(lies_in(need, path) for path in off)]
 
+    def reads(self, stage: Stage) -> list[str]:
+        """What `stage` needs, and the files and folders that its settings name, which no stage makes."""
+        sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
+        named = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
+        return [*self.needs(stage), *(str(Path(path).absolute()) for path in named if path)]
+
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"
 
@@ -119,7 +125,7 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
         return "command changed"
     if why := _changed_setting(run.config, stage, marker["settings"]):
         return why
-    needs = run.needs(stage)
+    needs = run.reads(stage)
     for path in needs:
         if files_digest(run.work / path) != marker["needs"].get(path):
             return f"{path} changed"
@@ -158,7 +164,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
-        needs={path: files_digest(run.work / path) for path in run.needs(stage)},
+        needs={path: files_digest(run.work / path) for path in run.reads(stage)},
         code={name: [*_size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 

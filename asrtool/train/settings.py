@@ -73,6 +73,8 @@ class Optimisation:
 class Train(Optimisation):
     """Training of the acoustic model."""
 
+    reads: ClassVar[tuple[str, ...]] = ("init_model",)  # keys that name what a stage reads
+
     batch_s: float = 120.0  # seconds of speech in a batch, padding included
     max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
     pipeline_stages: int = 1  # devices of a learner, with neighbouring layers of the model on each

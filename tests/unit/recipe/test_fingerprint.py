@@ -108,6 +108,19 @@ def test_only_what_is_chosen_counts(root: Path, tmp_path: Path) -> None:
     assert state(make_run(tmp_path, "distributed.strategy=adpsgd")).startswith("stale distributed.")
 
 
+@pytest.mark.parametrize("key", ["train.init_model", "augment.noise_dir", "augment.reverb_dir"])
+def test_what_settings_name_counts_by_what_is_there(root: Path, tmp_path: Path, key: str) -> None:
+    stage = dataclasses.replace(TRAIN, settings=("train", "augment"))
+    named = tmp_path / "named"
+    named.mkdir()
+    (named / "file").write_text("before")
+    overrides = (f"{key}={named}", "features.keep_audio=true")
+    run_stages(make_run(tmp_path, *overrides, stage=stage), range(1))
+    assert state(make_run(tmp_path, *overrides, stage=stage)) == "done"
+    (named / "file").write_text("another content")
+    assert state(make_run(tmp_path, *overrides, stage=stage)) == f"stale {named} changed"
+
+
 def test_a_path_that_is_set_or_removed_counts_and_an_empty_one_is_none(root: Path, tmp_path: Path) -> None:
     stage = dataclasses.replace(TRAIN, settings=("paths",))
     corpora = ("data.train=an4", "data.test=own")
