@@ -26,11 +26,11 @@ def test_the_file_that_makes_a_checkpoint_whole_is_there_once_the_parts_of_all_a
     checkpointer = Checkpointer(tmp_path, {}, World(0, 3, 3, store))
     state = State(step=5, mark=PART["mark"])
     writes = threading.Thread(
-        target=checkpointer._write, args=({"w": torch.ones(3)}, PART, state, [Saved(5, None)], [])
+        target=checkpointer._write, args=({"w": torch.ones(3)}, PART, state, [Saved(5, None)], [], None)
     )
     store.add(f"parts/{state.mark}", 1)  # one of the two others
     writes.start()
-    while not list(tmp_path.iterdir()):
+    while writes.is_alive() and not list(tmp_path.iterdir()):
         time.sleep(0.001)
     writes.join(0.3)
     assert not path.exists()
