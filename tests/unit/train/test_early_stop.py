@@ -136,11 +136,11 @@ def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [4])
 def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
     toy: Path, toy_config: Path, tmp_path: Path, seed: int
 ) -> None:
-    """By the losses of a training whose rate is too high to go on for long."""
+    """By the losses of a training whose rate is too high to last."""
     text = TOY_CONFIG.replace(
         "num_epochs = 3", 'num_epochs = 40\nearly_stop = 2\nschedule = "plateau"\nema_decay = 0.8'
     )
@@ -250,7 +250,7 @@ def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losse
         assert rates[1:] == rates[:1] * 3
 
 
-@pytest.mark.parametrize("name", [*LOCKSTEP, "adpsgd-random", "ps-async", "hogwild"])
+@pytest.mark.parametrize("name", ["allreduce", "bmuf", "adpsgd-random", "hogwild"])
 def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
     learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
 ) -> None:
