@@ -14,7 +14,7 @@ from asrtool.decode.beam import prefix_axes
 from asrtool.decode.ctc_prefix import PrefixScorer, PrefixState
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
-from asrtool.decode.prefix_tree import Prefix, PrefixTree
+from asrtool.decode.prefix_tree import Placed, Prefix, PrefixTree
 from asrtool.decode.settings import CTC_WEIGHTS
 from asrtool.decode.words import Word, WordPieces, place_words
 from asrtool.models.topology import Span
@@ -122,16 +122,15 @@ class Greedy(AttentionSearch):
         return SearchResult(self.words_of(spans, len(scores_TV)))
 
 
-class Attended(Prefix):
+class Attended(Placed):
     """A node that knows its scores and where its token was attended."""
 
-    __slots__ = ("begins", "log_prob", "row", "spoken")
+    __slots__ = ("begins", "spoken")
 
     def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
         super().__init__(parent, token, lm_state)
         self.spoken = 0.0  # ln P by the decoder
         self.begins = 0.0  # ln P by CTC that an utterance begins so
-        self.row, self.log_prob = 0, 0.0
 
 
 class Scorer:
@@ -193,7 +192,7 @@ class Beam(AttentionSearch):
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         """As SearchMethod.search."""
         best = self.best(scores_TV, Weights.of(parameters), parameters["ctc_weight"])
-        return SearchResult(self.words_of(_spans(best), len(scores_TV)))
+        return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 
     def best(self, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> Attended:
         """The best sequence that ends, of at most as many tokens as there are rows."""
@@ -232,15 +231,6 @@ class Beam(AttentionSearch):
     def _ctc(self, rows_TC: np.ndarray) -> PrefixScorer:
         logits_TV = rows_TC @ self.weights["ctc.output.weight"].T + self.weights["ctc.output.bias"]
         return PrefixScorer(_log_softmax(logits_TV))
-
-
-def _spans(node: Prefix) -> list[Span]:
-    """The tokens from the root to `node`."""
-    spans: list[Span] = []
-    while isinstance(node, Attended) and node.parent is not None:
-        spans.append((node.token, node.row, node.row + 1, node.log_prob))
-        node = node.parent
-    return spans[::-1]
 
 
 def _log_softmax(values: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from asrtool.decode.parameters import Weights
 from asrtool.decode.words import opens_word
 from asrtool.lang.tokenizer import WORD_MARK
+from asrtool.models.topology import Span
 
 
 class WordLm(Protocol):
@@ -48,6 +49,25 @@ class Prefix:
             reverse.append(node.token)
             node = node.parent
         return tuple(reversed(reverse))
+
+
+class Placed(Prefix):
+    """A node that knows the row of its token, and its probability there."""
+
+    __slots__ = ("log_prob", "row")
+
+    def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
+        super().__init__(parent, token, lm_state)
+        self.row, self.log_prob = 0, 0.0
+
+    def spans(self) -> list[Span]:
+        """The tokens from the root to this node, a row each."""
+        spans: list[Span] = []
+        node: Prefix | None = self
+        while isinstance(node, Placed) and node.parent is not None:
+            spans.append((node.token, node.row, node.row + 1, node.log_prob))
+            node = node.parent
+        return spans[::-1]
 
 
 Node = TypeVar("Node", bound=Prefix)

@@ -14,7 +14,7 @@ import numpy as np
 from asrtool.decode.beam import prefix_axes
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import Axis, DecodingParameters, Weights
-from asrtool.decode.prefix_tree import Prefix, PrefixTree
+from asrtool.decode.prefix_tree import Placed, Prefix, PrefixTree
 from asrtool.decode.resources import Resources
 from asrtool.decode.words import Word, WordPieces, place_words
 from asrtool.models.topology import Span
@@ -103,15 +103,14 @@ class Greedy(TransducerSearch):
         return SearchResult(self.words_of(spans, len(scores_TV)))
 
 
-class Emitted(Prefix):
+class Emitted(Placed):
     """A node that knows where its token was emitted."""
 
-    __slots__ = ("context", "log_prob", "row")
+    __slots__ = ("context",)
 
     def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
         super().__init__(parent, token, lm_state)
         self.context: tuple[int, ...] = ()
-        self.row, self.log_prob = 0, 0.0
 
 
 class Beam(TransducerSearch):
@@ -132,7 +131,7 @@ class Beam(TransducerSearch):
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         """As SearchMethod.search."""
         best = self.best(scores_TV, Weights.of(parameters))
-        return SearchResult(self.words_of(_spans(best), len(scores_TV)))
+        return SearchResult(self.words_of(best.spans(), len(scores_TV)))
 
     def best(self, rows_TJ: np.ndarray, weights: Weights) -> Emitted:
         """The best sequence."""
@@ -167,12 +166,3 @@ class Beam(TransducerSearch):
         child = self.tree.add(node, token, weights)
         child.context = (*node.context[1:], token)
         return child
-
-
-def _spans(node: Prefix) -> list[Span]:
-    """The tokens from the root to `node`."""
-    spans: list[Span] = []
-    while isinstance(node, Emitted) and node.parent is not None:
-        spans.append((node.token, node.row, node.row + 1, node.log_prob))
-        node = node.parent
-    return spans[::-1]
