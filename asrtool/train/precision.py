@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from asrtool.models.acoustic import choose_device
 from asrtool.models.torch_file import IS_TORCH_1
@@ -29,9 +30,20 @@ class Precision:
         return torch.autocast(self.device.type, half, enabled=self.name != "fp32")
 
     def prepare_process(self) -> None:
-        """Of all threads: oneDNN has no LSTM in fp16 on the CPU, torch's own has, slowly."""
-        if self.name == "fp16" and self.device.type == "cpu":
+        """Of all threads: oneDNN has no LSTM in fp16 on a CPU, and none in bf16 on some; torch's own has, slowly."""
+        if self.device.type != "cpu" or self.name == "fp32":
+            return
+        if self.name == "fp16" or not self._onednn_has_lstm():
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+
+    def _onednn_has_lstm(self) -> bool:
+        # By trial: CPUs without AVX-512 have none, torch uses it all the same, and only a private function knows.
+        with torch.no_grad(), self.autocast():
+            try:
+                nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+            except RuntimeError:
+                return False
+        return True
 
 
 def choose_precision(name: str) -> Precision:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from in_bf16 import in_bf16
 
 from asrtool.decode.attention import Decoder
 from asrtool.models.acoustic import build_model
@@ -159,9 +160,9 @@ def test_all_parameters_get_a_gradient_and_bf16_gives_nearly_the_same_loss(ctc_w
     model.loss(*batch).total.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
     model.eval()
-    with torch.autocast("cpu", torch.bfloat16):
-        in_bf16 = float(model.loss(*batch).total.detach())
-    assert in_bf16 == pytest.approx(float(model.loss(*batch).total.detach()), rel=0.02)
+    with in_bf16():
+        found = float(model.loss(*batch).total.detach())
+    assert found == pytest.approx(float(model.loss(*batch).total.detach()), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from in_bf16 import in_bf16
 
 from asrtool.config_file import load_config
 from asrtool.models.acoustic import AcousticModel, build_model
@@ -183,7 +184,7 @@ def test_the_order_of_utterances_does_not_matter() -> None:
 
 def test_log_probabilities_are_float32_and_sum_to_one_under_bf16() -> None:
     model = build()
-    with torch.autocast("cpu", torch.bfloat16):
+    with in_bf16():
         log_probs_NTV, _ = model(*padded(LENS, 4))
     assert log_probs_NTV.dtype == torch.float32
     torch.testing.assert_close(log_probs_NTV.exp().sum(-1), torch.ones(4, 6))

@@ -176,6 +176,7 @@ def test_weight_noise_is_that_of_one_device() -> None:
 
 def test_threads_of_stages_compute_in_the_precision_of_training() -> None:
     model, bf16 = model_of(), Precision(HOST, "bf16")
+    bf16.prepare_process()
     found = Pipeline(model, [HOST] * 2, 2, bf16).loss(BATCH).total
     torch.testing.assert_close(found, batch_loss(model, BATCH, bf16).total, rtol=1e-3, atol=0)
     assert abs(found.item() / batch_loss(model, BATCH, FP32).total.item() - 1) > 1e-5

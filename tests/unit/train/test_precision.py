@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from asrtool.train import precision
-from asrtool.train.precision import choose_precision, has_bf16_flag
+from asrtool.train.precision import Precision, choose_precision, has_bf16_flag
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,26 @@ def test_matrix_products_are_computed_in_the_chosen_format(monkeypatch, name: st
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with choose_precision(name).autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
+def test_an_lstm_is_computed_in_each_format_on_any_cpu(name: str) -> None:
+    """oneDNN has no LSTM in bf16 on a CPU without AVX-512, and none in fp16; torch asks it all the same."""
+    chosen, lstm = Precision(torch.device("cpu"), name), nn.LSTM(3, 4)
+    chosen.prepare_process()
+    with chosen.autocast():
+        lstm(torch.ones(5, 2, 3))[0].float().sum().backward()
+    assert lstm.weight_hh_l0.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("has_lstm", [True, False])
+def test_onednn_is_used_for_bf16_unless_it_has_no_lstm_in_it(monkeypatch: pytest.MonkeyPatch, has_lstm: bool) -> None:
+    class Lstm(nn.LSTM):
+        def forward(self, *args: torch.Tensor) -> None:
+            if not has_lstm:
+                raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
+
+    monkeypatch.setattr(nn, "LSTM", Lstm)
+    torch.backends.mkldnn.enabled = True
+    Precision(torch.device("cpu"), "bf16").prepare_process()
+    assert torch.backends.mkldnn.enabled is has_lstm
