@@ -31,86 +31,55 @@ PREPARE = Stage(
 TRAINING = ("model", "augment", "specaugment", "train", "distributed")
 ALIGNING = ("tree", "decode.batch_s", "decode.num_jobs")
 
+
+def trained_aside(name: str, why: str, options: str, *targets: str) -> Stage:
+    """A model that a later training needs, learned from the alignment `targets` where there is one."""
+    learn = [f"--targets {{work}}/{folder}" for folder in targets]
+    words = " ".join(["asrtool train {work}/features {work}/tokenizer", f"{{work}}/{name}/train", options, *learn])
+    return Stage(
+        name=name,
+        why=why,
+        needs=(*targets, "features", "tokenizer"),
+        makes=(name,),
+        run=(
+            Line(f"{words} --config {{config}}"),
+            Line(f"asrtool average {{work}}/{name}/train {{work}}/{name}/model.pt --config {{config}}"),
+        ),
+        settings=(*TRAINING, "average"),
+        resumes=True,
+        optional=True,
+        aside=True,
+    )
+
+
+def aligned_by(model: str, name: str, why: str) -> Stage:
+    """The alignment of the training set by the model of a stage."""
+    return Stage(
+        name=name,
+        why=why,
+        needs=(model, "features", "tokenizer"),
+        makes=(name,),
+        run=(
+            Line(
+                f"asrtool targets {{work}}/{model}/model.pt {{work}}/features {{work}}/tokenizer {{work}}/{name}"
+                " --config {config}"
+            ),
+        ),
+        settings=ALIGNING,
+        optional=True,
+        aside=True,
+    )
+
+
 # An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
 CHAIN = (
-    Stage(
-        name="aligner",
-        why="A model that needs no alignment makes the first one.",
-        needs=("features", "tokenizer"),
-        makes=("aligner",),
-        run=(
-            Line("asrtool train {work}/features {work}/tokenizer {work}/aligner/train --aligner --config {config}"),
-            Line("asrtool average {work}/aligner/train {work}/aligner/model.pt --config {config}"),
-        ),
-        settings=(*TRAINING, "average"),
-        resumes=True,
-        optional=True,
-        aside=True,
+    trained_aside("aligner", "A model that needs no alignment makes the first one.", "--aligner"),
+    aligned_by("aligner", "targets", "Where each token was said says what the frames are."),
+    trained_aside(
+        "hybrid", "A model of frames aligns them better than the one that it learns from.", "--hybrid", "targets"
     ),
-    Stage(
-        name="targets",
-        why="Where each token was said says what the frames are.",
-        needs=("aligner", "features", "tokenizer"),
-        makes=("targets",),
-        run=(
-            Line(
-                "asrtool targets {work}/aligner/model.pt {work}/features {work}/tokenizer {work}/targets"
-                " --config {config}"
-            ),
-        ),
-        settings=ALIGNING,
-        optional=True,
-        aside=True,
-    ),
-    Stage(
-        name="hybrid",
-        why="A model of frames aligns them better than the one that it learns from.",
-        needs=("targets", "features", "tokenizer"),
-        makes=("hybrid",),
-        run=(
-            Line(
-                "asrtool train {work}/features {work}/tokenizer {work}/hybrid/train --hybrid"
-                " --targets {work}/targets --config {config}"
-            ),
-            Line("asrtool average {work}/hybrid/train {work}/hybrid/model.pt --config {config}"),
-        ),
-        settings=(*TRAINING, "average"),
-        resumes=True,
-        optional=True,
-        aside=True,
-    ),
-    Stage(
-        name="realign",
-        why="The last model is trained on the better alignment.",
-        needs=("hybrid", "features", "tokenizer"),
-        makes=("realign",),
-        run=(
-            Line(
-                "asrtool targets {work}/hybrid/model.pt {work}/features {work}/tokenizer {work}/realign"
-                " --config {config}"
-            ),
-        ),
-        settings=ALIGNING,
-        optional=True,
-        aside=True,
-    ),
-    Stage(
-        name="start",
-        why="Training on sequences begins with a model of frames.",
-        needs=("realign", "features", "tokenizer"),
-        makes=("start",),
-        run=(
-            Line(
-                "asrtool train {work}/features {work}/tokenizer {work}/start/train --hybrid"
-                " --targets {work}/realign --config {config}"
-            ),
-            Line("asrtool average {work}/start/train {work}/start/model.pt --config {config}"),
-        ),
-        settings=(*TRAINING, "average"),
-        resumes=True,
-        optional=True,
-        aside=True,
-    ),
+    aligned_by("hybrid", "realign", "The last model is trained on the better alignment."),
+    trained_aside("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign"),
 )
 
 COMMON = (
