@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from asrtool.train import precision
 from asrtool.train.precision import Precision, choose_precision, has_bf16_flag
+
+REFUSAL = "could not create a primitive descriptor for the LSTM forward propagation primitive"
 
 
 @pytest.mark.parametrize(
@@ -53,22 +58,45 @@ def test_matrix_products_are_computed_in_the_chosen_format(monkeypatch, name: st
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
 def test_an_lstm_is_computed_in_each_format_on_any_cpu(name: str) -> None:
-    """oneDNN has no LSTM in bf16 on a CPU without AVX-512, and none in fp16; torch asks it all the same."""
+    """oneDNN has no LSTM in fp16, and none in bf16 on a CPU with AVX2 alone; torch asks it all the same."""
     chosen, lstm = Precision(torch.device("cpu"), name), nn.LSTM(3, 4)
+    before = torch.get_rng_state()
     chosen.prepare_process()
+    assert torch.equal(torch.get_rng_state(), before)
     with chosen.autocast():
         lstm(torch.ones(5, 2, 3))[0].float().sum().backward()
     assert lstm.weight_hh_l0.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("has_lstm", [True, False])
-def test_onednn_is_used_for_bf16_unless_it_has_no_lstm_in_it(monkeypatch: pytest.MonkeyPatch, has_lstm: bool) -> None:
+class Refused(torch.autograd.Function):
+    """An LSTM whose backward pass alone is refused."""
+
+    @staticmethod
+    def forward(_: Any, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(_: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError(REFUSAL)
+
+
+def has_it(values: torch.Tensor) -> torch.Tensor:
+    return values.clone()
+
+
+def has_none(values: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError(REFUSAL)
+
+
+@pytest.mark.parametrize(("answer", "is_used"), [(has_it, True), (has_none, False), (Refused.apply, False)])
+def test_onednn_is_used_for_bf16_where_it_trains_an_lstm_in_it(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[torch.Tensor], torch.Tensor], is_used: bool
+) -> None:
     class Lstm(nn.LSTM):
-        def forward(self, *args: torch.Tensor) -> None:
-            if not has_lstm:
-                raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
+        def forward(self, values: torch.Tensor, hx: object = None) -> tuple[torch.Tensor, None]:
+            return answer(values * self.weight_ih_l0[0, 0]), None
 
     monkeypatch.setattr(nn, "LSTM", Lstm)
     torch.backends.mkldnn.enabled = True
     Precision(torch.device("cpu"), "bf16").prepare_process()
-    assert torch.backends.mkldnn.enabled is has_lstm
+    assert torch.backends.mkldnn.enabled is is_used
