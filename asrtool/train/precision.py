@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ class Precision:
             return
         if self.name == "fp16" or not self._onednn_has_lstm():
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+            logging.warning(
+                "%s is emulated on this CPU, many times slower than fp32; train.precision=auto takes the faster one",
+                self.name,
+            )
 
     def _onednn_has_lstm(self) -> bool:
         # By trial, of a training: torch asks oneDNN on any CPU, and only a private function knows what it has.

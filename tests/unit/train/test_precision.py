@@ -90,7 +90,10 @@ def has_none(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(("answer", "is_used"), [(has_it, True), (has_none, False), (Refused.apply, False)])
 def test_onednn_is_used_for_bf16_where_it_trains_an_lstm_in_it(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[torch.Tensor], torch.Tensor], is_used: bool
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    answer: Callable[[torch.Tensor], torch.Tensor],
+    is_used: bool,
 ) -> None:
     class Lstm(nn.LSTM):
         def forward(self, values: torch.Tensor, hx: object = None) -> tuple[torch.Tensor, None]:
@@ -100,3 +103,4 @@ def test_onednn_is_used_for_bf16_where_it_trains_an_lstm_in_it(
     torch.backends.mkldnn.enabled = True
     Precision(torch.device("cpu"), "bf16").prepare_process()
     assert torch.backends.mkldnn.enabled is is_used
+    assert ("bf16 is emulated on this CPU" in caplog.text) is not is_used
