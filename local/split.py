@@ -2,6 +2,9 @@
 
 The development set is whole conversations, and none of its speakers is heard in training: sides of other conversations
 that they speak are left out of it. Conversations are chosen so that few are.
+
+What is said in the training conversations is text, in sentences.txt, also where training does not hear it because it
+was said often or for too short or too long: at test time words are as frequent as they are said.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class Part:
     name: str
     recordings: Sequence[Recording]
     segments: Sequence[SupervisionSegment]
+    unfit: Sequence[SupervisionSegment] = ()  # those that are too short or too long; their text is said all the same
 
 
 def split_manifests(manifests: Path, data: Data) -> None:
@@ -54,10 +58,10 @@ def split_manifests(manifests: Path, data: Data) -> None:
     given = [name for name in _names(data, "dev") if (manifests / CORPORA / name / "dev" / REPORT).is_file()]
     if given:
         dev = [_read_fit(manifests, name, "dev", data, drops) for name in given]
-        train = [segment for part in parts for segment in part.segments]
+        train = parts
     else:
         dev, train = _hold_out(parts, data.dev_minutes * 60, drops)
-    _write_train(manifests / TRAIN, parts, train, drops, data)
+    _write_train(manifests / TRAIN, train, drops, data)
     _write_dev(manifests / DEV, dev, reference_rules(glms[0]))
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
     write_sets(manifests, Sets(tuple(sets)))
@@ -110,19 +114,21 @@ def duplicates(segments: Iterable[SupervisionSegment], max_duplicates: int) -> l
 
 
 def _read_fit(manifests: Path, name: str, role: str, data: Data, drops: list[Drop]) -> Part:
-    """`_read` without the utterances that are too short or too long, which go to `drops`."""
-    part, fit = _read(manifests, name, role), []
+    """`_read` with the utterances that are too short or too long set apart; they are in `drops`, too."""
+    part = _read(manifests, name, role)
+    fit, unfit = [], []
     for s in part.segments:
         if data.min_duration_s <= s.duration <= data.max_duration_s:
             fit.append(s)
         else:
+            unfit.append(s)
             reason = "too short" if s.duration < data.min_duration_s else "too long"
             drops.append(Drop(s.id, reason, f"{s.duration:.3f} s"))
-    return dataclasses.replace(part, segments=fit)
+    return dataclasses.replace(part, segments=fit, unfit=unfit)
 
 
-def _hold_out(parts: Sequence[Part], target_s: float, drops: list[Drop]) -> tuple[list[Part], list[SupervisionSegment]]:
-    """Development parts and training utterances; each corpus gives in proportion to its speech."""
+def _hold_out(parts: Sequence[Part], target_s: float, drops: list[Drop]) -> tuple[list[Part], list[Part]]:
+    """Development and training parts; each corpus gives in proportion to its speech."""
     speech_s = {part.name: sum(s.duration for s in part.segments) for part in parts}
     fraction = target_s / max(sum(speech_s.values()), 1.0)
     if fraction > LARGEST_DEV_FRACTION:
@@ -135,11 +141,11 @@ def _hold_out(parts: Sequence[Part], target_s: float, drops: list[Drop]) -> tupl
         held = [s for s in part.segments if s.recording_id in chosen]
         speakers = {s.speaker for s in held}
         dev.append(dataclasses.replace(part, segments=held))
-        for s in part.segments:
-            if s.recording_id not in chosen and s.speaker in speakers:
-                drops.append(Drop(s.id, "speaker in dev", str(s.speaker)))
-            elif s.recording_id not in chosen:
-                train.append(s)
+        others = [s for s in part.segments if s.recording_id not in chosen]
+        unfit = [s for s in part.unfit if s.recording_id not in chosen]
+        drops += [Drop(s.id, "speaker in dev", str(s.speaker)) for s in others if s.speaker in speakers]
+        heard, unheard = ([s for s in found if s.speaker not in speakers] for found in (others, unfit))
+        train.append(dataclasses.replace(part, segments=heard, unfit=unheard))
     return dev, train
 
 
@@ -157,9 +163,12 @@ def _write_test(manifests: Path, corpus: Corpus) -> str:
     return texts["ref.glm"]
 
 
-def _write_train(
-    out: Path, parts: Sequence[Part], segments: Sequence[SupervisionSegment], drops: Sequence[Drop], data: Data
-) -> None:
+def _write_train(out: Path, parts: Sequence[Part], drops: Sequence[Drop], data: Data) -> None:
+    """Write `out`: the utterances to train on, and the text of all, as one file and as one a corpus.
+
+    A corpus that has no text left has none, so that a language model can weigh those that have.
+    """
+    segments = [segment for part in parts for segment in part.segments]
     repeated = duplicates(segments, data.max_duplicates)
     dropped = {drop.id for drop in repeated}
     kept = [segment for segment in segments if segment.id not in dropped]
@@ -171,14 +180,11 @@ def _write_train(
     for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
         old.unlink()
     recordings = [recording for part in parts for recording in part.recordings]
-    _write(out, recordings, kept, [*drops, *repeated], _texts_by_corpus(parts, kept))
-
-
-def _texts_by_corpus(parts: Sequence[Part], kept: Iterable[SupervisionSegment]) -> dict[str, str]:
-    """One file a corpus, so that a language model can weigh them; none for a corpus that has no utterance left."""
-    ids = {s.id for s in kept}
-    texts = {f"sentences.{part.name}.txt": _sentences(s for s in part.segments if s.id in ids) for part in parts}
-    return {name: text for name, text in texts.items() if text}
+    texts = {f"sentences.{part.name}.txt": _sentences([*part.segments, *part.unfit]) for part in parts}
+    of_all = {"sentences.txt": "".join(texts.values())}
+    write_manifests(
+        out, recordings, kept, [*drops, *repeated], 1.0, of_all | {name: text for name, text in texts.items() if text}
+    )
 
 
 def _write_dev(out: Path, parts: Sequence[Part], glm: str) -> None:

@@ -36,9 +36,9 @@ class Data:
     dev: tuple[Choice, ...] = choices("corpus")  # corpora with a development set; none holds out a part of train
     test: tuple[Choice, ...] = choices("corpus")  # corpora to test on, each decoded and scored apart
     dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
-    max_duplicates: int = 300  # an utterance text is kept at most so often, as Kaldi does
-    min_duration_s: float = 0.1  # seconds; shorter utterances are left out
-    max_duration_s: float = 20.0  # seconds; longer utterances are left out
+    max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
+    min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
+    max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
     bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
     segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -188,7 +189,33 @@ def test_durations_and_duplicates_are_limited_in_training(tmp_path: Path) -> Non
     split_manifests(tmp_path, make_data(train=("swbd",), max_duplicates=3, dev_minutes=0.1))
     report = json.loads((tmp_path / "train" / "report.json").read_text())
     assert (report["dropped"]["too short"], report["dropped"]["too long"]) == (1, 1)
-    assert max(Counter((tmp_path / "train" / "sentences.txt").read_text().splitlines()).values()) == 3
+    assert max(Counter(s["text"] for s in supervisions(tmp_path / "train")).values()) == 3
+
+
+def test_the_text_of_training_is_all_that_its_conversations_say(tmp_path: Path) -> None:
+    calls = {f"c{i:02}": (f"a{i}", f"b{i // 2}") for i in range(20)}
+    said = corpus(calls) + [
+        dataclasses.replace(segment, id=f"{segment.id}-{text}", text=text, duration=duration_s)
+        for segment in corpus(calls, 1)
+        for text, duration_s in (("blink", 0.05), ("tale", 25.0))
+    ]
+    write(tmp_path / "corpora" / "swbd" / "train", said)
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data(train=("swbd",), max_duplicates=3, dev_minutes=2))
+    dev = supervisions(tmp_path / "dev")
+    held_out = {s["recording_id"] for s in dev}, {s["speaker"] for s in dev}
+    expected = [s.text for s in said if s.recording_id not in held_out[0] and s.speaker not in held_out[1]]
+    texts = [(tmp_path / "train" / f"sentences{of}.txt").read_text().splitlines() for of in ("", ".swbd")]
+    assert texts[0] == texts[1]
+    assert Counter(texts[0]) == Counter(expected)
+    assert min(Counter(texts[0])[text] for text in ("blink", "tale", "sentence a")) > 3
+    assert set(dropped(tmp_path / "train").values()) == {
+        "too short",
+        "too long",
+        "duplicate",
+        "speaker in dev",
+    }
+    assert not {"blink", "tale"} & set((tmp_path / "dev" / "sentences.txt").read_text().split())
 
 
 def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
