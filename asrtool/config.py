@@ -17,12 +17,14 @@ from asrtool.models.settings import Model, Tree
 from asrtool.settings import Choice, kinds_of
 from asrtool.train.settings import Average, Nnlm, SpecAugment, Train
 
+Place = str | tuple[str, ...]  # of a release: a directory or tar file, or several; an empty one is none
+
 
 @dataclass(frozen=True)
 class Config:
     """A field is a section of the TOML file: a dataclass of its room, and `paths`, where corpora lie, by their keys."""
 
-    paths: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, Place] = field(default_factory=dict)
     mini: Mini = field(default_factory=Mini)
     data: Data = field(default_factory=Data)
     features: Features = field(default_factory=Features)

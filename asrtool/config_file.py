@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from asrtool import registry
-from asrtool.config import SECTIONS, Config, to_table
-from asrtool.config_value import check_kind, convert, nearest, parse_override, read_toml
+from asrtool.config import SECTIONS, Config, Place, to_table
+from asrtool.config_value import TextValue, check_kind, convert, nearest, parse_override, read_toml
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, field_types, kinds_of, table_name
@@ -104,7 +104,7 @@ def used_paths(data: Data) -> list[str]:
     return [release.key for item in named_corpora(data) for release in item.releases]
 
 
-def _paths(given: Given, data: Data) -> dict[str, str]:
+def _paths(given: Given, data: Data) -> dict[str, Place]:
     """Where corpora lie, by the keys of their releases."""
     keys = [key for key in given.values if key[0] == "paths"]
     known = known_paths(data) if keys else {}
@@ -114,7 +114,14 @@ def _paths(given: Given, data: Data) -> dict[str, str]:
                 f"{given.origins[key]}: unknown key {'.'.join(key)}",
                 nearest(".".join(key), [f"paths.{name}" for name in known]),
             )
-    return {key[1]: convert(given.values[key], str, f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
+    return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
+
+
+def _place(value: Any, where: str) -> Place:
+    """A text is one directory, commas included; several are a list, in brackets on the command line."""
+    several = isinstance(value, list) or (isinstance(value, TextValue) and value.startswith("["))
+    place: Place = convert(value, tuple[str, ...] if several else str, where)
+    return place
 
 
 def build_section(name: str, given: Given) -> Any:

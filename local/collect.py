@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from asrtool.config import Place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
@@ -13,31 +14,48 @@ from local.named import Named, known_releases, named_corpora
 from local.releases import find_release
 
 MakeMini = Callable[[Path, list[str]], None]
+UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
 
 
-def collect_corpora(out: Path, data: Data, paths: Mapping[str, str], make_mini: MakeMini) -> None:
+def collect_corpora(out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini) -> None:
     """Make `out` hold one entry for each release that the corpora of `data` need; `paths` says where they lie, by key.
 
-    When none of them has a path, `make_mini` is called with `out` and the names of the corpora.
+    A release in several places is a folder of numbered ones. What is in tar files is unpacked beside `out`. When none
+    of them has a path, `make_mini` is called with `out` and the names of the corpora.
     Raises AsrtoolError naming the key, the path and what was expected there.
     """
     named = named_corpora(data)
     releases = {release.key: release for item in named for release in item.releases}
-    needed = [release for release in releases.values() if not release.is_optional]
-    missing = [release for release in needed if not paths.get(release.key)]
-    if missing == needed and _in_mini(named):
+    places = {release.key: _listed(paths.get(release.key, "")) for release in releases.values()}
+    missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]
+    if not any(places.values()) and _in_mini(named):
         make_mini(out, [item.corpus.name for item in named])
         return
     if missing:
         raise AsrtoolError(
             f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
-            f"set each with --set paths.KEY=DIR{_mini_hint(named)}",
+            f"set each with --set paths.KEY=PLACE{_mini_hint(named)}",
         )
-    targets = {r.name: find_release(r, paths[r.key]) for r in releases.values() if paths.get(r.key)}
+    unpacked = out.absolute().parent / UNPACKED
+    targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
     with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
-        for name, target in targets.items():
-            (temporary / name).symlink_to(target, target_is_directory=True)
-            logging.info("%s -> %s", name, target)
+        for name, folders in targets.items():
+            _link(temporary / name, folders)
+            logging.info("%s -> %s", name, ", ".join(map(str, folders)))
+
+
+def _listed(place: Place) -> list[str]:
+    return [path for path in ((place,) if isinstance(place, str) else place) if path]
+
+
+def _link(name: Path, folders: Sequence[Path]) -> None:
+    """Several keep their own names, one level down, because patterns of releases may name a folder."""
+    if len(folders) == 1:
+        name.symlink_to(folders[0], target_is_directory=True)
+        return
+    for number, folder in enumerate(folders, start=1):
+        (name / str(number)).mkdir(parents=True)
+        (name / str(number) / folder.name).symlink_to(folder, target_is_directory=True)
 
 
 def _in_mini(named: Iterable[Named]) -> bool:

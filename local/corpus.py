@@ -19,13 +19,14 @@ ROLES = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Release:
-    """Data as their publisher lays them out; paths.KEY says where they are unpacked."""
+    """Data as their publisher lays them out; paths.KEY says where they lie, in folders or tar files."""
 
     name: str  # of its folder below the corpus folder
     title: str
     holds: tuple[str, ...] = ()  # patterns, each of which matches a file somewhere under it
     roles: tuple[str, ...] = ROLES  # of its corpus, for which it is read
     is_optional: bool = False
+    is_one_folder: bool = False  # whose layout begins at its top: neither several nor a tar file
 
     @property
     def key(self) -> str:

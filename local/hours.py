@@ -21,7 +21,7 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
         return float(json.loads(report.read_text(encoding="utf-8"))["speech_hours"]), f"by {report}"
     corpora = with_role(config.data, "train")
     keys = [release.key for corpus in corpora for release in corpus.releases]
-    if all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) == "" for key in keys):
+    if all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys):
         return config.mini.train_hours, "of the mini corpus"
     unknown = [corpus.name for corpus in corpora if not corpus.train_hours]
     if unknown:

@@ -35,6 +35,6 @@ def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> Non
 
 
 def _promised(item: Named) -> list[str]:
-    """The roles that the corpus is named for and must have a set for."""
-    optional = {role for release in item.corpus.releases if release.is_optional for role in release.roles}
-    return [role for role in item.roles if role not in optional]
+    """The roles that the corpus is named for and must have a set for: a release of theirs is needed."""
+    needed = {role for release in item.corpus.releases if not release.is_optional for role in release.roles}
+    return [role for role in item.roles if role in needed]

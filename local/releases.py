@@ -1,32 +1,55 @@
-"""Where releases lie: the configured ones are linked under one folder, after a look at their layout."""
+"""Where releases lie: the configured folders and tar files, after a look at their layout, and the files in them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
 from local.corpus import Release
+from local.tars import is_tar, unpack
 
 
-def find_release(release: Release, configured: str) -> Path:
-    """The absolute folder of `release`. Raises AsrtoolError when it is not there or holds something else."""
-    path = Path(configured).expanduser().absolute()
-    if not path.is_dir():
-        state = "is a file" if path.exists() else "does not exist"
+def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
+    """The absolute folders of `release`; tar files are unpacked below `unpacked`, each once.
+
+    Raises AsrtoolError when one is not there, or when they hold something else.
+    """
+    places = [_open(release, Path(path).expanduser().absolute(), unpacked) for path in configured]
+    if release.is_one_folder and len(places) > 1:
         raise AsrtoolError(
-            f"paths.{release.key}: {path} {state}, expected the folder of {release.name} ({release.title})",
-            f"set paths.{release.key} to where the release is unpacked",
+            f"paths.{release.key}: {len(places)} folders, expected one",
+            "join them first (Kaldi: utils/combine_data.sh, lhotse: lhotse combine)",
         )
     for pattern in release.holds:
-        if next(find_files(path, pattern), None) is None:
+        if not any(_holds(place, pattern) for place in places):
+            tars = any(_holds(place, tar) for place in places for tar in ("*.tar", "*.tgz", "*.tar.gz"))
             raise AsrtoolError(
-                f"paths.{release.key}: {path} holds no {pattern}, expected the layout of {release.name}"
-                f" ({release.title})",
-                f"unpack the release whole and set paths.{release.key} to its top folder",
+                f"paths.{release.key}: {' and '.join(configured)} {'holds' if len(places) == 1 else 'hold'} no"
+                f" {pattern}, expected the layout of {release.name} ({release.title})",
+                f"it holds tar files: set paths.{release.key} to a list of them"
+                if tars
+                else f"unpack the release whole and set paths.{release.key} to its top folder",
             )
-    return path
+    return places
+
+
+def _open(release: Release, path: Path, unpacked: Path) -> Path:
+    if path.is_dir():
+        return path
+    if is_tar(path) and not release.is_one_folder:
+        return unpack(path, unpacked)
+    state = "is a file" if path.exists() else "does not exist"
+    expected = "the folder" if release.is_one_folder else "a folder or tar file"
+    raise AsrtoolError(
+        f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
+        f"set paths.{release.key} to where the release is",
+    )
+
+
+def _holds(folder: Path, pattern: str) -> bool:
+    return next(find_files(folder, pattern), None) is not None
 
 
 def find_file(corpus: Path, release: Release, pattern: str) -> Path:
@@ -42,9 +65,10 @@ def find_file(corpus: Path, release: Release, pattern: str) -> Path:
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
     """Files at any depth under `folder` whose path ends in `pattern`, sorted within a folder; links are followed.
 
-    Discs of a release are often linked together from several places, and pathlib's ** passes such links by.
+    Upper and lower case are the same: discs have SW02001.SPH, too. Discs of a release are often linked together from
+    several places, and pathlib's ** passes such links by.
     """
-    seen = set()
+    pattern, seen = pattern.lower(), set()
     for here, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
         if real in seen:
@@ -52,4 +76,9 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
             continue
         seen.add(real)
         folders.sort()
-        yield from (path for name in sorted(names) if (path := Path(here, name)).match(pattern))
+        yield from (Path(here, name) for name in sorted(names) if PurePath(here.lower(), name.lower()).match(pattern))
+
+
+def by_stem(folder: Path, pattern: str) -> dict[str, Path]:
+    """Name without suffix, in lower case -> file, as find_files."""
+    return {path.stem.lower(): path for path in find_files(folder, pattern)}

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import asrtool
-from asrtool.config import Config, check_conflicts
+from asrtool.config import Config, Place, check_conflicts
 from asrtool.config_file import OVERRIDE, Given, build, read_given
 from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
@@ -151,7 +151,11 @@ def _config_file(recipe: Recipe, config: str) -> Path:
     raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
 
 
-def _absolute(path: str, origin: str) -> str:
-    """`path` as its `origin`, a file or an override, means it; an empty one is none."""
+def _absolute(place: Place, origin: str) -> Place:
+    """`place` as its `origin`, a file or an override, means it; an empty one is none."""
     start = Path.cwd() if origin.startswith(OVERRIDE) else Path(origin).parent
-    return os.path.normpath(start / Path(path).expanduser()) if path else ""
+
+    def absolute(path: str) -> str:
+        return os.path.normpath(start / Path(path).expanduser()) if path else ""
+
+    return absolute(place) if isinstance(place, str) else tuple(map(absolute, place))

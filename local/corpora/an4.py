@@ -14,6 +14,7 @@ from asrtool.files import write_beside
 from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.references import NO_RULES_GLM, format_reference
+from local.releases import find_files
 from local.text_rules import Rules, normalise
 from local.utterances import make_recording, normalise_all, usable_audio
 
@@ -45,7 +46,7 @@ class Corpus(Base):
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train and `out`/test."""
         for role, published in LISTS.items():
-            _prepare_list(corpus / RELEASE.name, published, out / role, data)
+            _prepare_list(_top(corpus / RELEASE.name), published, out / role, data)
 
 
 def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
@@ -81,6 +82,12 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
     write_manifests(
         out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     )
+
+
+def _top(release: Path) -> Path:
+    """The folder that holds etc and wav: it is called an4 in the published tar file."""
+    lists = next(find_files(release, RELEASE.holds[0]), None)
+    return lists.parents[1] if lists else release
 
 
 def _read_list(path: Path) -> list[str]:

@@ -17,7 +17,8 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.corpus import Corpus as Base
 from local.corpus import Release
-from local.releases import find_files
+from local.releases import by_stem, find_files
+from local.speakers import warn_of_unknown
 from local.text_rules import Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
 
@@ -32,6 +33,8 @@ TRANSCRIPTS = (
     Release("LDC2004T19", "Fisher part 1 transcripts", (TURNS,)),
     Release("LDC2005T19", "Fisher part 2 transcripts", (TURNS,)),
 )
+TABLE = "*_calldata.tbl"
+ADVICE = f"the folders {TRANSCRIPTS[0].name} and {TRANSCRIPTS[1].name} lack a {TABLE} of their doc folder: add it"
 TURN = re.compile(r"(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+([AB])\d*:\s*(.*)")
 
 # Fisher, transcribed by LDC and by BBN/WordWave.
@@ -86,7 +89,9 @@ def _prepare(corpus: Path, out: Path, data: Data) -> None:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
     # lhotse draws its progress bars on standard error, be that a terminal or a log; the log itself is not redirected.
     with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
-        _stage(stage, good, lines, read_speakers(corpus))
+        speakers = read_speakers(corpus)
+        warn_of_unknown((f"{id_}-{side}" for id_ in good for side in "AB"), speakers, "fisher", ADVICE)
+        _stage(stage, good, lines, speakers)
         manifests = prepare_fisher_english(
             stage, stage / "out", ["audio"], ["transcripts"], absolute_paths=True, num_jobs=1
         )
@@ -100,7 +105,7 @@ def read_speakers(corpus: Path) -> dict[str, str]:
     """Call side (fe_03_00001-A) -> speaker PIN, from the tables of calls of both parts."""
     speakers = {}
     for release in TRANSCRIPTS:
-        for path in find_files(corpus / release.name, "*_calldata.tbl"):
+        for path in find_files(corpus / release.name, TABLE):
             rows = [line.split(",") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]]
             for row in rows:
                 if len(row) > 10:
@@ -113,7 +118,7 @@ def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[st
     """Call id -> file, over the releases, whatever the nesting of their folders."""
     found = {}
     for release in releases:
-        paths = {path.stem: path for path in find_files(corpus / release.name, pattern)}
+        paths = by_stem(corpus / release.name, pattern)
         if not paths:
             raise AsrtoolError(f"{corpus / release.name}: no {pattern} in it", f"check paths.{release.key}")
         found.update(paths)

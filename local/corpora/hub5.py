@@ -8,7 +8,7 @@ from asrtool.corpus.settings import Data
 from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.evaluation import compare_pem, prepare_evaluation, read_stm
-from local.releases import find_file, find_files
+from local.releases import by_stem, find_file
 
 STM, GLM, PEM = "hub5e00.english.000405.stm", "*_hub5.glm", "hub5e_00.pem"
 AUDIO = Release("LDC2002S09", "Hub5'00 audio", ("english/*.sph",))
@@ -30,5 +30,5 @@ class Corpus(Base):
         stm = read_stm([find_file(corpus, REFERENCES, STM)])
         compare_pem(stm, find_file(corpus, AUDIO, PEM), self.title)
         glm = find_file(corpus, REFERENCES, GLM).read_text(encoding="latin-1")
-        files = {path.stem: path for path in find_files(corpus / AUDIO.name, "english/*.sph")}
+        files = by_stem(corpus / AUDIO.name, "english/*.sph")
         prepare_evaluation(stm, glm, files, out / "test", data)

@@ -14,7 +14,7 @@ from local.corpora.hub5 import REFERENCES as RULES
 from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.evaluation import compare_pem, prepare_evaluation, read_stm
-from local.releases import find_file, find_files
+from local.releases import by_stem, find_file
 
 STM, PEM = "hub5e01.english.*.stm", "hub5e_01.pem"
 RELEASE = Release("LDC2002S13", "Hub5'01 audio and reference", ("english/*.sph", STM, PEM))
@@ -33,5 +33,5 @@ class Corpus(Base):
         stm = read_stm([find_file(corpus, RELEASE, STM)])
         compare_pem(stm, find_file(corpus, RELEASE, PEM), self.title)
         glm = find_file(corpus, RULES, GLM).read_text(encoding="latin-1")
-        files = {path.stem: path for path in find_files(corpus / RELEASE.name, "english/*.sph")}
+        files = by_stem(corpus / RELEASE.name, "english/*.sph")
         prepare_evaluation(stm, glm, files, out / "test", data)

@@ -17,9 +17,9 @@ class Corpus(Base):
     name = "own"
     title = "your data"
     releases = (
-        Release("own_train", f"your training data: {LAYOUTS}", roles=("train",)),
-        Release("own_dev", "your development data, the same", roles=("dev",), is_optional=True),
-        Release("own_test", "your test data, the same", roles=("test",)),
+        Release("own_train", f"your training data: {LAYOUTS}", roles=("train",), is_one_folder=True),
+        Release("own_dev", "your development data, the same", roles=("dev",), is_optional=True, is_one_folder=True),
+        Release("own_test", "your test data, the same", roles=("test",), is_one_folder=True),
     )
     roles = ROLES
 

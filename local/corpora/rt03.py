@@ -8,7 +8,7 @@ from asrtool.corpus.settings import Data
 from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.evaluation import prepare_evaluation, read_stm
-from local.releases import find_file, find_files
+from local.releases import by_stem, find_file, find_files
 
 AUDIO, STM, GLM = "audio/eval03/english/cts/*.sph", "references/eval03/english/cts/*.stm", "trans_rules/en20030506.glm"
 RELEASE = Release("LDC2007S10", "RT-03 audio and references", (AUDIO, STM, GLM))
@@ -29,5 +29,5 @@ class Corpus(Base):
         find_file(corpus, RELEASE, STM)
         stm = read_stm(sorted(find_files(corpus / RELEASE.name, STM)))
         glm = find_file(corpus, RELEASE, GLM).read_text(encoding="latin-1")
-        files = {path.stem: path for path in find_files(corpus / RELEASE.name, AUDIO)}
+        files = by_stem(corpus / RELEASE.name, AUDIO)
         prepare_evaluation(stm, glm, files, out / "test", data)

@@ -20,6 +20,7 @@ from asrtool.errors import AsrtoolError
 from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.releases import find_files
+from local.speakers import warn_of_unknown
 from local.text_rules import Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
 
@@ -30,8 +31,13 @@ SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
 AUDIO = Release("LDC97S62", "Switchboard-1 Release 2 audio", ("sw[0-9]*.sph",))
 TRANSCRIPTS = Release("swb_ms98_transcriptions", "MS-State transcripts of Switchboard-1", ("sw*-ms98-a-trans.text",))
+DOCUMENTATION = Release(
+    "LDC97S62_docs", "tables of Switchboard-1, with call_con_tab.csv", roles=("train",), is_optional=True
+)
 DICTIONARY = "sw-ms98-dict.text"
-CALLERS = "call_con_tab.csv"
+CALLERS = "call_con_tab.csv"  # conversation, side, caller
+CONVERSATIONS = ("conv_tab.csv", "conv.tab")  # conversation, whether it is active, caller of A, caller of B
+ADVICE = f"set paths.{DOCUMENTATION.key} to the folder of the documentation that has {CALLERS} or conv_tab.csv"
 
 # How the dictionary of the release pronounces the names of letters.
 LETTERS = {
@@ -66,18 +72,19 @@ class Corpus(Base):
 
     name = "swbd"
     title = "Switchboard-1"
-    releases = (AUDIO, TRANSCRIPTS)
+    releases = (AUDIO, TRANSCRIPTS, DOCUMENTATION)
     roles = ("train",)
     in_mini = True
     train_hours = 286.0  # with at most 300 utterances of a text, Kaldi's egs/swbd/s5c
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train."""
-        _prepare(corpus / AUDIO.name, corpus / TRANSCRIPTS.name, out / "train", data)
+        audio, transcripts, documentation = (corpus / release.name for release in self.releases)
+        _prepare(audio, transcripts, read_callers(documentation) or read_callers(audio), out / "train", data)
 
 
-def _prepare(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
-    """Write the manifest folder `out` from the release folders `audio` and `transcripts`.
+def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path, data: Data) -> None:
+    """Write the manifest folder `out` from the release folders `audio` and `transcripts`, and `callers` by side.
 
     Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used.
     """
@@ -85,7 +92,7 @@ def _prepare(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
 
     drops: list[Drop] = []
     files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
-    sides = {path.name[2:7]: path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
+    sides = {path.name[2:7].upper(): path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
     if not files or not sides:
         found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
         raise AsrtoolError(f"{where}: no {found} in it", f"check paths.{AUDIO.key} and paths.{TRANSCRIPTS.key}")
@@ -99,8 +106,10 @@ def _prepare(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
             for side, text in of_sides.items():
                 _stage_transcript(stage / "ms98", id_, side, text)
         manifests = prepare_switchboard(stage / "LDC97S62", stage / "ms98", omit_silence=False, absolute_paths=True)
-    rule = functools.partial(normalise, rules=RULES, acronyms=read_acronyms(transcripts / DICTIONARY))
-    segments = map(_with_speaker(read_callers(audio)), manifests["supervisions"])
+    warn_of_unknown((f"{id_}-{side}" for id_ in lines for side in "AB"), callers, "swbd", ADVICE)
+    dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
+    rule = functools.partial(normalise, rules=RULES, acronyms=read_acronyms(dictionary))
+    segments = map(_with_speaker(callers), manifests["supervisions"])
     write_manifests(
         out,
         with_paths(manifests["recordings"], good),
@@ -112,13 +121,19 @@ def _prepare(audio: Path, transcripts: Path, out: Path, data: Data) -> None:
 
 
 def read_callers(release: Path) -> dict[str, str]:
-    """Conversation side (sw02001-A) -> caller, from the release's table of calls; empty where it has none."""
-    path = next(find_files(release, CALLERS), None)
-    if path is None:
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [[cell.strip(' "') for cell in row] for row in csv.reader(file, skipinitialspace=True)]
-    return {f"sw0{row[0]}-{row[1]}": f"swbd-{row[2]}" for row in rows if len(row) > 2 and row[1] in ("A", "B")}
+    """Conversation side (sw02001-A) -> caller, from the release's tables of calls; empty where it has none."""
+    for path in find_files(release, CALLERS):
+        rows = _read_table(path)
+        return {f"sw0{row[0]}-{row[1]}": f"swbd-{row[2]}" for row in rows if len(row) > 2 and row[1] in ("A", "B")}
+    for path in (path for name in CONVERSATIONS for path in find_files(release, name)):
+        rows = [row for row in _read_table(path) if len(row) > 3 and row[2].isdigit()]
+        return {f"sw0{row[0]}-{side}": f"swbd-{pin}" for row in rows for side, pin in zip("AB", row[2:4], strict=True)}
+    return {}
+
+
+def _read_table(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return [[cell.strip(' "') for cell in row] for row in csv.reader(file, skipinitialspace=True)]
 
 
 def read_acronyms(dictionary: Path) -> dict[str, str]:

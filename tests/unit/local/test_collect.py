@@ -67,7 +67,7 @@ def test_some_paths_without_the_others_are_an_error_that_names_these(releases: P
 
 def test_a_path_that_does_not_exist_is_named_with_its_key(releases: Path, tmp_path: Path) -> None:
     paths = swbd_paths(releases) | {"ldc97s62": str(tmp_path / "nowhere")}
-    message = r"paths.ldc97s62: .*nowhere does not exist, expected the folder of LDC97S62 \(Switchboard-1"
+    message = r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file of LDC97S62 \(Switch"
     with pytest.raises(AsrtoolError, match=message):
         collect_corpora(tmp_path / "c", SWBD, paths, fail)
     assert not (tmp_path / "c").exists()
@@ -133,3 +133,46 @@ def test_nothing_to_train_or_test_on_is_one_line(role: str, tmp_path: Path) -> N
     named = {"train": ("swbd",), "test": ("hub5",), role: ()}
     with pytest.raises(AsrtoolError, match=rf"data\.{role} is empty, expected at least one corpus; name it with --set"):
         collect_corpora(tmp_path, make_data(**named), {}, lambda *_: None)
+
+
+def test_discs_of_a_release_may_lie_in_several_places(releases: Path, tmp_path: Path) -> None:
+    write_sound(tmp_path / "elsewhere" / "swb1_d2" / "sw02003.sph")
+    discs = (str(releases / "LDC97S62" / "swb1_d1"), str(tmp_path / "elsewhere" / "swb1_d2"))
+    collect_corpora(tmp_path / "corpus", SWBD, {**swbd_paths(releases), "ldc97s62": discs}, fail)
+    found = [path.name for path in find_files(tmp_path / "corpus" / "LDC97S62", "swb1_d?/*.sph")]
+    assert found == ["sw02003.sph"]  # by the name that the disc has
+    assert len(list(find_files(tmp_path / "corpus" / "LDC97S62", "sw0*.sph"))) == 3
+
+
+def test_each_of_several_places_exists_and_one_of_them_holds_the_release(releases: Path, tmp_path: Path) -> None:
+    for discs, message in (
+        (("LDC97S62", "nowhere"), r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file"),
+        (("LDC2002S09", "LDC2002T43"), r"LDC2002S09 and .*LDC2002T43 hold no sw\[0-9\]\*.sph"),
+    ):
+        paths = {**swbd_paths(releases), "ldc97s62": tuple(str(releases / disc) for disc in discs)}
+        with pytest.raises(AsrtoolError, match=message):
+            collect_corpora(tmp_path / "c", SWBD, paths, fail)
+
+
+def test_own_data_are_in_one_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_sound(tmp_path / name / "x.sph")
+    both, data = (str(tmp_path / "a"), str(tmp_path / "b")), make_data(("own",), (), ("own",))
+    with pytest.raises(AsrtoolError, match=r"paths.own_train: 2 folders, expected one; join them first"):
+        collect_corpora(tmp_path / "c", data, {"own_train": both, "own_test": both[0]}, fail)
+
+
+def test_the_command_takes_a_list_of_places(releases: Path, tmp_path: Path) -> None:
+    paths = {**swbd_paths(releases), "ldc97s62": f"[{releases / 'LDC97S62'},{releases}]"}
+    settings = [f"--set=paths.{key}={path}" for key, path in paths.items()]
+    done = CliRunner().invoke(corpus, [str(tmp_path / "c"), "--set=data.train=swbd", "--set=data.test=hub5", *settings])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "c" / "LDC97S62").iterdir()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("name", ["DATA/SW02001.SPH", "Data/sw02001.Sph", "data/sw02001.sph"])
+def test_files_are_found_whatever_their_case(name: str, tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "Release" / name)
+    for pattern in ("data/sw*.sph", "DATA/*.sph", "sw[0-9]*.sph"):
+        assert list(find_files(tmp_path, pattern)) == [path]
+    assert not list(find_files(tmp_path, "data/x*.sph"))

@@ -103,10 +103,20 @@ def test_foreign_and_unintelligible_turns_are_left_out_on_purpose(corpus: Path) 
     assert sorted(dropped(out).values()) == ["empty", "foreign", "unintelligible"]
 
 
-def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path) -> None:
+def test_a_disc_in_upper_case_is_read_as_one_in_lower_case(corpus: Path) -> None:
+    expected = supervisions(prepare(corpus))
+    for path in sorted(corpus.rglob("*"), reverse=True):
+        if path.parent != corpus:
+            path.rename(path.with_name(path.name.upper()))
+    assert supervisions(prepare(corpus)) == expected
+
+
+def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
     for table in corpus.rglob("*_calldata.tbl"):
         table.unlink()
     assert supervisions(prepare(corpus))[0]["speaker"] == "fe_03_00001-A"
+    assert "fisher: THE SPEAKERS OF 4 OF 4 SIDES ARE NOT KNOWN" in caplog.text
+    assert "lack a *_calldata.tbl" in caplog.text
 
 
 def test_a_missing_release_is_named(tmp_path: Path) -> None:

@@ -52,6 +52,49 @@ def test_callers_of_the_table_are_speakers(release: Path) -> None:
     assert speakers["sw02002", 0] == "sw02002-A"
 
 
+CALLS = '2001, "A", 1011, "555", 1\n2001, "B", 1012, "556", 1\n2002, "A", 1011, "5", 1\n2002, "B", 1013, "5", 1\n'
+CONVERSATIONS = '2001, "Y", 1011, 1012, 301\n2002,"Y",1011,1013,302\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("CALL_CON_TAB.CSV", CALLS), ("conv_tab.csv", CONVERSATIONS), ("conv.tab", CONVERSATIONS)]
+)
+def test_tables_of_a_folder_of_documentation_say_who_speaks(
+    release: Path, name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = release / "LDC97S62_docs" / "tables" / name
+    table.parent.mkdir(parents=True)
+    table.write_text(text)
+    speakers = {(s["recording_id"], s["channel"]): s["speaker"] for s in supervisions(prepare(release))}
+    assert speakers == {
+        ("sw02001", 0): "swbd-1011",
+        ("sw02001", 1): "swbd-1012",
+        ("sw02002", 0): "swbd-1011",
+        ("sw02002", 1): "swbd-1013",
+    }
+    assert "SPEAKERS" not in caplog.text
+
+
+def test_unknown_speakers_are_a_warning_that_says_what_is_not_guaranteed_and_what_to_set(
+    release: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(release)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "swbd: THE SPEAKERS OF 4 OF 4 SIDES ARE NOT KNOWN" in warning
+    assert "NOT GUARANTEED THEN: that speakers of the held-out dev set are not in training" in warning
+    assert "Set paths.ldc97s62_docs to the folder" in warning
+
+
+def test_a_disc_in_upper_case_is_read_as_one_in_lower_case(release: Path) -> None:
+    """A file system may show ISO 9660 names as they are."""
+    expected = supervisions(prepare(release))
+    for path in sorted(release.rglob("*"), reverse=True):
+        if path.parent != release:
+            path.rename(path.with_name(path.name.upper()))
+    assert (release / "LDC97S62" / "SWB1_D1" / "DATA" / "SW02001.SPH").is_file()
+    assert supervisions(prepare(release)) == expected
+
+
 def test_a_recording_without_transcript_is_set_aside(release: Path) -> None:
     write_sound(release / "LDC97S62" / "swb1_d2" / "data" / "sw02005.sph")
     out = prepare(release)

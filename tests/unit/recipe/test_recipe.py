@@ -90,12 +90,14 @@ def test_paths_of_a_site_lie_under_the_configuration_and_under_set(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (recipe.folder / "conf" / "small.toml").write_text('[paths]\nan4 = ""\nldc97s62 = "swb"\nown_dev = ""\n')
-    (recipe.folder / "paths.toml").write_text('[paths]\nan4 = "/site/an4"\nldc97s62 = "/x"\nown_train = "data"\n')
+    (recipe.folder / "paths.toml").write_text(
+        '[paths]\nan4 = "/site/an4"\nldc97s62 = "/x"\nown_train = ["data", "/d"]\n'
+    )
     paths = load_settings(recipe, [], ["paths.own_test=some/test data", "paths.own_dev=/dev data"]).paths
     assert paths == {
         "an4": "",
         "ldc97s62": str(recipe.folder / "conf" / "swb"),  # relative to its file
-        "own_train": str(recipe.folder / "data"),
+        "own_train": (str(recipe.folder / "data"), "/d"),
         "own_dev": "/dev data",
         "own_test": str(tmp_path / "some/test data"),  # relative to the current directory
     }
