@@ -25,12 +25,12 @@ from asrtool.recipe.state import (
     Fingerprint,
     Run,
     changed_code,
-    digests_of_outputs,
     fingerprint,
     mark_finished,
     mark_started,
     read_marker,
     stage_state,
+    times_of_outputs,
 )
 
 VERSIONED = ("asrtool", "torch", "lhotse", "numpy", "sentencepiece", "kaldifst", "kaldi-decoder")
@@ -106,7 +106,7 @@ def _with_code_of(
     run: Run, title: str, stage: Stage, before: Mapping[str, Any] | None, made_of: Fingerprint
 ) -> Fingerprint:
     """`made_of` with the code of the marker `before` where the command left alone what that code had made."""
-    if not before or before.get("makes") != digests_of_outputs(run.work, stage):
+    if not before or before.get("times") != times_of_outputs(run.work, stage):
         return made_of
     if changed := changed_code(run, stage, before["code"]):
         logging.info("%s: left as it is, made by other code (%s changed); --force makes it again", title, changed)

@@ -19,6 +19,7 @@ from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, sel
 from asrtool.config_file import used_paths
 from asrtool.config_value import flatten
 from asrtool.files import write_text
+from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
@@ -89,7 +90,7 @@ OFF = State("off")
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """All that decides what a stage makes. Digests are of file names, sizes and modification times."""
+    """All that decides what a stage makes. Digests are of names and contents of files."""
 
     commands: list[str]
     settings: dict[str, Any]  # section.key -> value
@@ -113,6 +114,8 @@ def stage_state(run: Run, stage: Stage) -> State:
         return State("to do")
     if not marker["finished"]:
         return State("to do", "was interrupted")
+    if "times" not in marker:
+        return State("stale", "finished by an older asrtool, which kept no digests of contents")
     why = _what_changed(run, stage, marker)
     return State("stale", why) if why else DONE
 
@@ -127,7 +130,7 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
         return why
     needs = run.reads(stage)
     for path in needs:
-        if files_digest(run.work / path) != marker["needs"].get(path):
+        if needs_digest(run, stage, path) != marker["needs"].get(path):
             return f"{path} changed"
     for path in marker["needs"]:
         if path not in needs:
@@ -135,7 +138,7 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
     if changed := changed_code(run, stage, marker["code"]):
         return f"code changed: {changed}"
     for path in stage.makes:
-        if files_digest(run.work / path) != marker["makes"].get(path):
+        if contents_of(run.work).digest(path) != marker["makes"].get(path):
             return f"{path} changed since"
     return ""
 
@@ -164,7 +167,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
-        needs={path: files_digest(run.work / path) for path in run.reads(stage)},
+        needs={path: needs_digest(run, stage, path) for path in run.reads(stage)},
         code={name: [*_size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 
@@ -184,7 +187,12 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 
-def files_digest(path: Path) -> str:
+def needs_digest(run: Run, stage: Stage, path: str) -> str:
+    """Of what `stage` reads at `path`."""
+    return contents_of(run.work).digest(path, stage.reads_only)
+
+
+def times_digest(path: Path) -> str:
     """Digest of names, sizes and modification times of the files at or below `path`; links are followed."""
     digest = hashlib.sha256()
     for name, size_bytes, time_ns in sorted(_files(path)):
@@ -225,15 +233,20 @@ def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> 
     write_text(_marker_file(work, stage), json.dumps({**(before or {}), **STARTED}))
 
 
-def digests_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
-    """What `stage` makes -> digest."""
-    return {path: files_digest(work / path) for path in stage.makes}
+def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
+    """What `stage` makes -> digest of names, sizes and times, which says whether a command has written it."""
+    return {path: times_digest(work / path) for path in stage.makes}
 
 
 def mark_finished(work: Path, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
     """Record that `stage`, `made_of` this, is complete and took `seconds`."""
-    makes = digests_of_outputs(work, stage)
-    marker = {"finished": True, "seconds": round(seconds, 1), **asdict(made_of), "makes": makes}
+    marker = {
+        "finished": True,
+        "seconds": round(seconds, 1),
+        **asdict(made_of),
+        "makes": {path: contents_of(work).digest(path) for path in stage.makes},
+        "times": times_of_outputs(work, stage),
+    }
     write_text(_marker_file(work, stage), json.dumps(marker, indent=1))
 
 

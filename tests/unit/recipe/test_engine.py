@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.stage import Line, Stage
-from asrtool.recipe.state import Run, read_marker
+from asrtool.recipe.state import MARKERS, Run, read_marker
 
 ALL = range(3)
 
@@ -32,9 +32,13 @@ def with_settings(run: Run, *overrides: str) -> Run:
 
 
 def touch_later(path: Path) -> None:
-    """Give `path` another modification time, whatever the clock's resolution."""
-    time_ns = path.stat().st_mtime_ns + 1_000_000
+    """Make its times other ones; what it holds stays."""
+    time_ns = path.stat().st_mtime_ns + 2 * 10**9
     os.utime(path, ns=(time_ns, time_ns))
+
+
+def add_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
 
 
 def test_all_stages_run_once_and_then_are_done(toy_run: Run) -> None:
@@ -77,8 +81,27 @@ def test_a_changed_setting_makes_exactly_the_stages_that_declare_it_stale(toy_ru
 
 def test_a_changed_input_makes_a_stage_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
-    touch_later(toy_run.work / "b" / "all.txt")
+    add_byte(toy_run.work / "b" / "all.txt")
     assert states(toy_run) == ["done", "stale b changed since", "stale b changed"]
+
+
+def test_a_touched_input_makes_nothing_stale(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    for path in [path for path in toy_run.work.rglob("*") if path.is_file() and MARKERS not in path.parts]:
+        touch_later(path)
+    assert states(toy_run) == ["done"] * 3
+    assert run_stages(toy_run, ALL) == []
+
+
+def test_a_work_directory_of_an_older_asrtool_is_stale_and_says_why(toy_run: Run) -> None:
+    run_stages(toy_run, ALL)
+    for marker in (toy_run.work / MARKERS).glob("[a-z]*.json"):
+        content = json.loads(marker.read_text())
+        content.pop("times", None)
+        marker.write_text(json.dumps(content))
+    assert states(toy_run)[0] == "stale finished by an older asrtool, which kept no digests of contents"
+    assert run_stages(toy_run, ALL) == ["first", "second", "third"]
+    assert states(toy_run) == ["done"] * 3
 
 
 def test_an_input_behind_a_link_counts(toy_run: Run, tmp_path: Path) -> None:
@@ -87,7 +110,7 @@ def test_an_input_behind_a_link_counts(toy_run: Run, tmp_path: Path) -> None:
     (toy_run.work / "b").rename(outside)
     (toy_run.work / "b").symlink_to(outside)
     assert states(toy_run) == ["done"] * 3
-    touch_later(outside / "all.txt")
+    add_byte(outside / "all.txt")
     assert states(toy_run, range(2, 3)) == ["stale b changed"]
 
 
@@ -116,7 +139,8 @@ def test_after_an_upstream_run_the_files_decide_what_follows(toy_run: Run) -> No
     run_stages(toy_run, ALL)
     assert run_stages(toy_run, range(1), force=False) == []
     assert run_stages(toy_run, range(1), force=True) == ["first"]
-    # the file was written again, so its time is another
+    assert states(toy_run)[1:] == ["done", "done"]  # the file was written again, and holds the same
+    add_byte(toy_run.work / "a.txt")
     assert states(toy_run)[1:] == ["stale a.txt changed", "stale after second"]
 
 

@@ -1,0 +1,110 @@
+"""Digests of what files hold, cached by size, times and inode: a file is read again only where one of these changed.
+
+The cache is ``{work}/.stages/contents.json``. The time of the last change of an inode is among them, which no program
+can set back: a byte that is changed in place is noticed though size and modification time are as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+
+CACHE = ".stages/contents.json"
+YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
+BLOCK_BYTES = 2**20
+
+Stamp = list[int]  # size in bytes, modification and change time in ns, inode
+
+
+@functools.cache
+def contents_of(work: Path) -> Contents:
+    """The digests of a work directory; one object for each, whose cache file is read once."""
+    return Contents(work)
+
+
+class Contents:
+    """Digests of files and folders of the work directory `work`, or outside."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._cached: dict[str, tuple[Stamp, str]] = {}
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # a broken cache is none
+            found = json.loads((work / CACHE).read_text(encoding="utf-8"))
+            self._cached = {name: (list(stamp), str(digest)) for name, (stamp, digest) in found.items()}
+
+    def digest(self, path: str, only: Collection[str] = ()) -> str:
+        """Of the names and contents of the files at or below `path`, of those called one of `only` where that is given.
+
+        Links are followed, but one to a file of the work directory stands for the name of that file: what it holds
+        counts where it lies.
+        """
+        files = [file for file in _files(self._work / path) if not only or os.path.basename(file) in only]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            found = list(threads.map(self._of_file, files))
+        digest = hashlib.sha256()
+        for file, (_, _, of_file) in sorted(zip(files, found, strict=True)):
+            digest.update(f"{os.path.relpath(file, self._work / path)}\0{of_file}\n".encode(errors="surrogateescape"))
+        self._remember(path, found, complete=not only)
+        return digest.hexdigest()[:16]
+
+    def _of_file(self, file: str) -> tuple[str, Stamp | None, str]:
+        """Its name in the cache, its stamp where the cache may have it, its digest."""
+        name = os.path.relpath(file, self._work) if self._is_inside(os.path.abspath(file)) else os.path.abspath(file)
+        if os.path.islink(file) and self._is_inside(os.path.realpath(file)):
+            return name, None, f"link to {os.path.relpath(os.path.realpath(file), os.path.realpath(self._work))}"
+        try:
+            before = _stamp(file)
+            if (cached := self._cached.get(name)) and cached[0] == before:
+                return name, before, cached[1]
+            now_ns = time.time_ns()
+            of_file = _read_digest(file)
+            kept = before == _stamp(file) and max(before[1:3]) < now_ns - YOUNG_NS
+            return name, before if kept else None, of_file
+        except FileNotFoundError:  # a link to nowhere, or a file that is gone
+            return name, None, "nothing"
+
+    def _is_inside(self, path: str) -> bool:
+        return any(path.startswith(f"{base}/") for base in {os.path.abspath(self._work), os.path.realpath(self._work)})
+
+    def _remember(self, path: str, found: list[tuple[str, Stamp | None, str]], complete: bool) -> None:
+        """Write the cache where it changes; files below `path` that are gone leave it where `found` is `complete`."""
+        new = {name: (stamp, digest) for name, stamp, digest in found if stamp is not None}
+        there = {name for name, _, _ in found}
+        gone = [name for name in self._cached if complete and name.startswith(f"{path}/") and name not in there]
+        if not gone and all(self._cached.get(name) == entry for name, entry in new.items()):
+            return
+        self._cached.update(new)
+        for name in gone:
+            del self._cached[name]
+        with contextlib.suppress(AsrtoolError, OSError):  # where another person's work is only looked at
+            write_text(self._work / CACHE, json.dumps(self._cached))
+
+
+def _files(path: Path) -> Iterator[str]:
+    if path.is_file():
+        yield str(path)
+    for folder, _, names in os.walk(path, followlinks=True):
+        yield from (os.path.join(folder, name) for name in names)
+
+
+def _stamp(file: str) -> Stamp:
+    status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _read_digest(file: str) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as opened:
+        while block := opened.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

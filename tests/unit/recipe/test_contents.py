@@ -1,0 +1,126 @@
+"""Digests of contents: what is noticed, and what is read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from asrtool.recipe import contents
+from asrtool.recipe.contents import CACHE, Contents
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With two files, which are old enough to be cached."""
+    monkeypatch.setattr(contents, "YOUNG_NS", 0)
+    (tmp_path / "exp" / "a").mkdir(parents=True)
+    for name in ("one", "two"):
+        (tmp_path / "exp" / "a" / name).write_text(name)
+    time.sleep(0.02)  # two ticks of the clock of file systems
+    return tmp_path / "exp"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that were read."""
+    names: list[str] = []
+    real = contents._read_digest
+
+    def recording(file: str) -> str:
+        names.append(Path(file).name)
+        return real(file)
+
+    monkeypatch.setattr(contents, "_read_digest", recording)
+    return names
+
+
+def test_a_file_is_read_once_and_by_the_next_process_not_at_all(work: Path, read: list[str]) -> None:
+    digest = Contents(work).digest("a")
+    assert sorted(read) == ["one", "two"]
+    read.clear()
+    assert Contents(work).digest("a") == digest
+    assert read == []
+
+
+def test_a_touched_file_is_read_again_and_has_the_same_digest(work: Path, read: list[str]) -> None:
+    digest = Contents(work).digest("a")
+    read.clear()
+    (work / "a" / "two").touch()
+    assert Contents(work).digest("a") == digest
+    assert read == ["two"]
+
+
+def test_a_changed_byte_is_noticed_though_size_and_time_are_set_back(work: Path) -> None:
+    file, digest = work / "a" / "one", Contents(work).digest("a")
+    before = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(b"O")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = file.stat()
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+    assert Contents(work).digest("a") != digest
+
+
+def test_another_file_of_the_same_size_and_time_is_noticed(work: Path) -> None:
+    file, digest = work / "a" / "one", Contents(work).digest("a")
+    before = file.stat()
+    other = work / "a" / "other"
+    other.write_text("ONE")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(file)
+    assert Contents(work).digest("a") != digest
+
+
+def test_a_file_that_has_just_changed_is_not_cached(
+    work: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "YOUNG_NS", 10**12)
+    for _ in range(2):
+        Contents(work).digest("a")
+    assert sorted(read) == ["one", "one", "two", "two"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1]", '{"a/one": 3}', '{"a/one": [[3, 1, 1, 1], "x"]}'])
+def test_a_broken_or_outdated_cache_is_not_trusted(work: Path, damage: str) -> None:
+    digest = Contents(work).digest("a")
+    (work / CACHE).write_text(damage)
+    assert Contents(work).digest("a") == digest
+
+
+def test_names_count_and_files_that_are_gone_leave_the_cache(work: Path) -> None:
+    digest = Contents(work).digest("a")
+    (work / "a" / "two").rename(work / "a" / "three")
+    assert Contents(work).digest("a") != digest
+    assert sorted(json.loads((work / CACHE).read_text())) == ["a/one", "a/three"]
+
+
+def test_only_files_of_some_names_are_read_where_these_are_given(work: Path, read: list[str]) -> None:
+    digest = Contents(work).digest("a", only=("one",))
+    (work / "a" / "two").write_text("other")
+    assert Contents(work).digest("a", only=("one",)) == digest
+    assert read == ["one"]
+
+
+def test_a_link_to_a_file_of_the_work_directory_counts_by_its_name(work: Path) -> None:
+    (work / "b").mkdir()
+    (work / "b" / "link").symlink_to("../a/one")
+    digest = Contents(work).digest("b")
+    (work / "a" / "one").write_text("changed")
+    assert Contents(work).digest("b") == digest
+    (work / "b" / "link").unlink()
+    (work / "b" / "link").symlink_to("../a/two")
+    assert Contents(work).digest("b") != digest
+
+
+def test_a_link_to_a_file_outside_counts_by_what_it_holds(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("one")
+    (work / "link").symlink_to(tmp_path / "outside")
+    digest = Contents(work).digest("link")
+    (tmp_path / "outside").write_text("two")
+    assert Contents(work).digest("link") != digest
+    (tmp_path / "outside").unlink()
+    Contents(work).digest("link")
