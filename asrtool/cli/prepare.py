@@ -77,7 +77,7 @@ def split(manifests: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def kaldi(directory: Path, out: Path, config: Config) -> None:
-    """A Kaldi data DIRECTORY: wav.scp, text, utt2spk, and segments where it has them."""
+    """A Kaldi data DIRECTORY: wav.scp (pipes of sph2pipe too), text, utt2spk, and segments where it has them."""
     from local.layouts.kaldi import prepare_kaldi
 
     prepare_kaldi(directory, out, config.data, out.name)

@@ -1,12 +1,14 @@
 """A Kaldi data directory (wav.scp, text, utt2spk, segments) to manifests, through lhotse's load_kaldi_data_dir.
 
 lhotse reads a staged copy without the entries it would stop at. Recordings are named as in wav.scp and have one
-channel, so reco2file_and_channel is not needed.
+channel, but for the two sides that sph2pipe takes out of a file, which are the channels of one recording.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,29 +18,32 @@ from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.layouts.folder import usual_rate_hz
+from local.layouts.wav_scp import Entry, read_wav_scp
 from local.references import NO_RULES_GLM, format_reference
 from local.text_rules import normalise_plain
 from local.utterances import Sound, make_recording, normalise_all, staging, times_run, usable_audio
 
+SIDES = "reco2file_and_channel"
 Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
 
 
 def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    Relative paths in wav.scp are taken from the current directory, as Kaldi does, or else from `directory`. Raises
-    AsrtoolError for a missing file, a pipe in wav.scp, or when too much cannot be used.
+    Raises AsrtoolError for a missing file, for what read_wav_scp refuses, or when too much cannot be used.
     """
     drops: list[Drop] = []
-    files = _read_wav_scp(directory)
+    sides = _read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
+    entries = read_wav_scp(directory, _read_table(directory / "wav.scp"), sides)
     texts = _read_table(directory / "text", allow_empty=True)
     speakers = _read_table(directory / "utt2spk")
     segments = _read_segments(directory / "segments") if (directory / "segments").is_file() else None
     wanted = {recording for recording, _, _ in segments.values()} if segments is not None else texts.keys()
-    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in files if id_ not in wanted]
-    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - files.keys())]
-    files = {id_: path for id_, path in files.items() if id_ in wanted}
-    sounds = usable_audio(files, usual_rate_hz(files.values()), 1, out, drops)
+    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
+    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
+    entries = {id_: entry for id_, entry in entries.items() if id_ in wanted}
+    recordings = _usable_recordings(entries, out, drops)
+    sounds = {id_: recordings[entry.recording][0] for id_, entry in entries.items() if entry.recording in recordings}
     if segments is None:
         segments = {id_: (id_, "0", repr(sound.duration_s)) for id_, sound in sounds.items()}
     segments = _usable_segments(segments, sounds, texts, drops)
@@ -49,26 +54,30 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         rate_hz = next(iter(sounds.values())).sampling_rate_hz
         _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
     assert supervisions is not None, f"{directory} was staged with segments"
-    normalised = normalise_all(supervisions, normalise_plain, drops)
-    reference = format_reference(normalised, dict.fromkeys(sounds, label))
-    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(
-        out, recordings, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
+    placed = (
+        dataclasses.replace(s, recording_id=entries[s.recording_id].recording, channel=entries[s.recording_id].channel)
+        for s in supervisions
     )
+    normalised = normalise_all(placed, _normalise, drops)
+    reference = format_reference(normalised, dict.fromkeys(recordings, label))
+    whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
+    write_manifests(out, whole, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
 
 
-def _read_wav_scp(directory: Path) -> dict[str, Path]:
-    """Recording id -> audio file."""
-    files = {}
-    for id_, place in _read_table(directory / "wav.scp").items():
-        if place.endswith("|"):
-            raise AsrtoolError(
-                f"{directory / 'wav.scp'}: {id_} is a command, expected an audio file",
-                "run the commands once, for example with wav-copy, and name the files they write",
-            )
-        path = Path(place)
-        files[id_] = path if path.is_file() or path.is_absolute() else directory / path
-    return files
+def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
+    """Recording -> its file and number of channels."""
+    rate_hz = usual_rate_hz({entry.path for entry in entries.values()})
+    recordings = {}
+    for num_channels in (1, 2):
+        files = {entry.recording: entry.path for entry in entries.values() if entry.num_channels == num_channels}
+        for id_, sound in (usable_audio(files, rate_hz, num_channels, out, drops) if files else {}).items():
+            recordings[id_] = (sound, num_channels)
+    return recordings
+
+
+def _normalise(text: str) -> str:
+    """As a person's own text; the full stop of a letter before 's is none of its own (t._v.'s)."""
+    return normalise_plain(re.sub(r"(?<=[A-Za-z])\.(?='s)", "", text))
 
 
 def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:

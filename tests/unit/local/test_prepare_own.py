@@ -151,8 +151,8 @@ def test_faults_of_a_kaldi_directory_are_set_aside(kaldi: Path, tmp_path: Path) 
 
 
 def test_a_pipe_in_wav_scp_is_reported(kaldi: Path, tmp_path: Path) -> None:
-    (kaldi / "wav.scp").write_text("r1 sph2pipe -f wav x.sph |\n")
-    with pytest.raises(AsrtoolError, match=r"wav.scp: r1 is a command, expected an audio file; run the commands once"):
+    (kaldi / "wav.scp").write_text("r1 sox x.wav -t wav - |\n")
+    with pytest.raises(AsrtoolError, match=r"wav.scp, line 1: r1 is the command .*; run the commands once"):
         prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
 
 

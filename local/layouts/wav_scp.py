@@ -1,0 +1,98 @@
+"""wav.scp of a Kaldi data directory: audio files, and pipes of sph2pipe, which are recognised and never run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from asrtool.errors import AsrtoolError
+
+SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
+WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no sample but by choosing a channel
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an id of wav.scp stands for: an audio file of one channel, or one of the two of a file."""
+
+    path: Path
+    recording: str  # id of the whole file
+    channel: int = 0
+    num_channels: int = 1
+
+
+def parse_pipe(command: str) -> tuple[str, int | None] | None:
+    """File and channel (from 1, None for all) of ``sph2pipe -f wav -p -c 1 FILE |``; None for any other command."""
+    reader = shlex.shlex(command.rstrip().removesuffix("|"), posix=True, punctuation_chars=True)
+    reader.whitespace_split, reader.commenters = True, ""
+    try:
+        program, *words = list(reader)
+    except ValueError:  # an open quote, or nothing
+        return None
+    if PurePath(program).name != "sph2pipe":
+        return None
+    files, options, words = [], {}, words[::-1]
+    while words:
+        word = words.pop()
+        if word in WITH_VALUE and words:
+            options[word] = words.pop()
+        elif word not in ALONE:
+            files.append(word)
+    channel = options.get("-c")
+    if (
+        len(files) != 1
+        or files[0].startswith("-")
+        or set(files[0]) & set("|&;<>()$`*?")
+        or channel not in (None, "1", "2")
+    ):
+        return None
+    return files[0], int(channel) if channel else None
+
+
+def read_wav_scp(directory: Path, places: Mapping[str, str], sides: Mapping[str, str]) -> dict[str, Entry]:
+    """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel.
+
+    Relative paths are taken from the current directory, as Kaldi does, or else from `directory`. Raises AsrtoolError,
+    naming the line, for another pipe than of sph2pipe, and where the two files contradict each other.
+    """
+    entries: dict[str, Entry] = {}
+    paths: dict[str, Path] = {}
+    for number, (id_, place) in enumerate(places.items(), start=1):
+        where = f"{directory / 'wav.scp'}, line {number}: {id_}"
+        entry = _entry(directory, id_, place, sides.get(id_), where)
+        entries[id_] = entry
+        if paths.setdefault(entry.recording, entry.path) != entry.path:
+            raise AsrtoolError(
+                f"{where} is of the recording {entry.recording}, which is {paths[entry.recording]} in another line",
+                "correct reco2file_and_channel, which names the recording",
+            )
+    return entries
+
+
+def _entry(directory: Path, id_: str, place: str, side: str | None, where: str) -> Entry:
+    if not place.endswith("|"):
+        return Entry(_find(directory, place), id_)
+    piped = parse_pipe(place)
+    if piped is None:
+        raise AsrtoolError(
+            f"{where} is the command {place[:60]!r}, expected an audio file or sph2pipe with -f, -p and -c alone",
+            "run the commands once, for example with wav-copy, and name the files they write",
+        )
+    name, channel = piped
+    path = _find(directory, name)
+    if channel is None:
+        return Entry(path, id_)
+    recording, _, letter = (side or path.stem.lower()).partition(" ")
+    if letter and SIDES.get(letter.strip()) != channel - 1:
+        raise AsrtoolError(
+            f"{where} is channel {channel} of {name}, in reco2file_and_channel it is {letter.strip()}",
+            "correct one of the two files",
+        )
+    return Entry(path, recording, channel - 1, 2)
+
+
+def _find(directory: Path, name: str) -> Path:
+    path = Path(name)
+    return path if path.is_file() or path.is_absolute() else directory / path
