@@ -15,6 +15,7 @@ from typing import ClassVar
 from asrtool.corpus.settings import Data
 
 ROLES = ("train", "dev", "test")
+UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts some words: data.uncertain
 
 
 @dataclass(frozen=True)

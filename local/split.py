@@ -22,7 +22,7 @@ from asrtool.corpus.manifest import REPORT, Drop, read_manifests, write_manifest
 from asrtool.corpus.sets import DEV, FILE, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpus import Corpus
+from local.corpus import UNCERTAIN, Corpus
 from local.named import named_corpora, with_role
 from local.prepare import CORPORA
 from local.references import format_reference, reference_rules
@@ -169,9 +169,11 @@ def _write_train(out: Path, parts: Sequence[Part], drops: Sequence[Drop], data: 
     A corpus that has no text left has none, so that a language model can weigh those that have.
     """
     segments = [segment for part in parts for segment in part.segments]
-    repeated = duplicates(segments, data.max_duplicates)
-    dropped = {drop.id for drop in repeated}
-    kept = [segment for segment in segments if segment.id not in dropped]
+    doubted = [] if data.uncertain == "keep" else [s for s in segments if (s.custom or {}).get(UNCERTAIN)]
+    dropped = [Drop(s.id, "uncertain", s.text or "") for s in doubted]
+    certain = _without(segments, dropped)
+    dropped += duplicates(certain, data.max_duplicates)
+    kept = _without(certain, dropped)
     if not kept:
         raise AsrtoolError(
             f"{out.parent}: no training utterance is left beside the development set",
@@ -183,8 +185,13 @@ def _write_train(out: Path, parts: Sequence[Part], drops: Sequence[Drop], data: 
     texts = {f"sentences.{part.name}.txt": _sentences([*part.segments, *part.unfit]) for part in parts}
     of_all = {"sentences.txt": "".join(texts.values())}
     write_manifests(
-        out, recordings, kept, [*drops, *repeated], 1.0, of_all | {name: text for name, text in texts.items() if text}
+        out, recordings, kept, [*drops, *dropped], 1.0, of_all | {name: text for name, text in texts.items() if text}
     )
+
+
+def _without(segments: Iterable[SupervisionSegment], drops: Iterable[Drop]) -> list[SupervisionSegment]:
+    ids = {drop.id for drop in drops}
+    return [segment for segment in segments if segment.id not in ids]
 
 
 def _write_dev(out: Path, parts: Sequence[Part], glm: str) -> None:

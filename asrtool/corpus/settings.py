@@ -39,10 +39,12 @@ class Data:
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
+    uncertain: str = "keep"  # or drop: utterances with words that their transcriber doubts, (( )), are not trained on
     bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
     segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
 
     def __post_init__(self) -> None:
+        one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
 
 

@@ -11,16 +11,20 @@ import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from local.corpus import UNCERTAIN, Release
 from local.corpus import Corpus as Base
-from local.corpus import Release
 from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
 from local.text_rules import Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
+
+if TYPE_CHECKING:
+    from lhotse import SupervisionSegment
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
@@ -95,7 +99,7 @@ def _prepare(corpus: Path, out: Path, data: Data) -> None:
         manifests = prepare_fisher_english(
             stage, stage / "out", ["audio"], ["transcripts"], absolute_paths=True, num_jobs=1
         )
-        segments = list(manifests["supervisions"])
+        segments = [_with_doubt(segment) for segment in manifests["supervisions"]]
         recordings = with_paths(manifests["recordings"], good)
     rule = functools.partial(normalise, rules=RULES)
     write_manifests(out, recordings, normalise_all(segments, rule, drops), drops, data.bad_fraction, {})
@@ -142,6 +146,11 @@ def _well_formed(lines: list[str], id_: str, sound: Sound, drops: list[Drop]) ->
         elif line.strip() and not line.startswith("#"):
             drops.append(Drop(f"{id_}:{number}", "broken line", line))
     return kept
+
+
+def _with_doubt(segment: SupervisionSegment) -> SupervisionSegment:
+    """`segment` with the custom field UNCERTAIN where its transcriber doubts some words."""
+    return segment.with_custom(UNCERTAIN, True) if "((" in (segment.text or "") else segment
 
 
 def _stage(stage: Path, audio: dict[str, Sound], lines: dict[str, list[str]], speakers: dict[str, str]) -> None:

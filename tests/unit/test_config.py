@@ -100,7 +100,7 @@ OTHERS: dict[str, Any] = {
     "data.test": ["own"], "nnlm.precision": "bf16", "distributed.interface": "eth0", "train.init_model": "model.pt",
     "train.frozen": ["encoder.*"], "augment.codecs": ["gsm"], "augment.noise_dir": "noise",
     "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc", "model.attention.kernel_size": 17,
-    "model.lf-mmi.aligner": "k2-ctc", "model.lf-mmi.ngram_order": 3,
+    "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc", "model.lf-mmi.ngram_order": 3,
 }  # fmt: skip
 
 

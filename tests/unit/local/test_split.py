@@ -16,6 +16,7 @@ from small_releases import dropped, make_data, supervisions
 from asrtool.corpus.manifest import write_manifests
 from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.errors import AsrtoolError
+from local.corpus import UNCERTAIN
 from local.references import NO_RULES_GLM, format_reference, reference_rules
 from local.split import choose_conversations, duplicates, split_manifests
 
@@ -216,6 +217,23 @@ def test_the_text_of_training_is_all_that_its_conversations_say(tmp_path: Path) 
         "speaker in dev",
     }
     assert not {"blink", "tale"} & set((tmp_path / "dev" / "sentences.txt").read_text().split())
+
+
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_doubted_utterances_are_trained_on_or_not_and_their_text_stays(tmp_path: Path, choice: str) -> None:
+    segments = corpus({f"c{i:02}": (f"a{i}", f"b{i}") for i in range(12)})
+    marked = [s.with_custom(UNCERTAIN, True) if s.id.endswith("-3") else s for s in segments]
+    write(tmp_path / "corpora" / "fisher" / "train", marked)
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data(("fisher",), uncertain=choice, dev_minutes=1, max_duplicates=5))
+    train, dev = supervisions(tmp_path / "train"), supervisions(tmp_path / "dev")
+    assert sum(s["text"] == "sentence d" for s in train) == (5 if choice == "keep" else 0)
+    assert Counter(dropped(tmp_path / "train").values())["uncertain"] == (
+        0 if choice == "keep" else 24 - len(dev) // 10
+    )
+    assert {s["text"] for s in dev} >= {"sentence d"}
+    text = (tmp_path / "train" / "sentences.txt").read_text().splitlines()
+    assert text.count("sentence d") == 24 - len(dev) // 10
 
 
 def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
