@@ -111,6 +111,11 @@ def test_a_disc_in_upper_case_is_read_as_one_in_lower_case(corpus: Path) -> None
     assert supervisions(prepare(corpus)) == expected
 
 
+def test_turns_with_doubted_words_are_marked(corpus: Path) -> None:
+    marked = {s["text"]: s.get("custom", {}) for s in supervisions(prepare(corpus, Data()))}
+    assert marked == {"and i generally prefer t v": {"uncertain": True}, "[vocalized-noise] wor- yes": {}}
+
+
 def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
     for table in corpus.rglob("*_calldata.tbl"):
         table.unlink()
