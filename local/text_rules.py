@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Table = tuple[tuple[str, str], ...]
@@ -24,6 +24,9 @@ BACKCHANNELS = {
     **dict.fromkeys(("huh-uh", "huhuh", "uhuh"), "uh-uh"),
 }
 HYPHENATED = frozenset({"uh-huh", "uh-uh"})
+
+# A degree of which the first initial has two letters, as an initial for each letter.
+DOCTORATE = (r"^ph\._?d\.?('?s)?$", r"p._h._d.\1")
 
 # Sounds that NIST's mapping file joins to %HESITATION.
 HESITATIONS = frozenset(("ach", "ah", "eee", "eh", "er", "ew", "ha", "hee", "hm", "huh", "mm", "oof", "uh", "um"))
@@ -46,6 +49,7 @@ class Rules:
     line: Table = ()  # pattern anywhere in the line -> replacement
     word: Table = ()  # pattern in one word -> replacement
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
+    says: Callable[[str], str] | None = None  # the words of one with digits or symbols
 
 
 # A person's own text, after strip_punctuation.
@@ -96,7 +100,8 @@ def _normalise_word(word: str, rules: Rules, acronyms: Mapping[str, str]) -> lis
     word = _without_punctuation(word)
     if word in acronyms:
         return acronyms[word].split()
-    return [piece for part in split_acronym(word) for piece in _split_hyphens(part)]
+    said = rules.says(word).split() if rules.says else [word]
+    return [piece for each in said for part in split_acronym(each) for piece in _split_hyphens(part)]
 
 
 def _without_punctuation(word: str) -> str:

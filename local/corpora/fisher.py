@@ -20,7 +20,8 @@ from local.corpus import UNCERTAIN, Release
 from local.corpus import Corpus as Base
 from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
-from local.text_rules import Rules, normalise
+from local.spoken import say
+from local.text_rules import DOCTORATE, Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ RULES = Rules(
         (r"\(\(|\)\)", " "),
         (r"\[pause\]", " "),
     ),
+    word=(DOCTORATE,),
+    says=say,
     words={
         "[laugh]": "[laughter]",
         **dict.fromkeys(("[mn]", "[sigh]", "[lipsmack]", "[breath]", "[cough]", "[sneeze]"), "[vocalized-noise]"),

@@ -21,7 +21,8 @@ from local.corpus import Corpus as Base
 from local.corpus import Release
 from local.releases import find_files
 from local.speakers import warn_of_unknown
-from local.text_rules import Rules, normalise
+from local.spoken import say
+from local.text_rules import DOCTORATE, Rules, normalise
 from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
 
 if TYPE_CHECKING:
@@ -58,12 +59,15 @@ RULES = Rules(
         (r"^\[(.+-)/(.+)\]-?$", r"\1"),  # broken off: as said
         (r"^\[(.+)/(.+)\](-?)$", r"\2\3"),  # mispronounced: as meant
         (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
+        (r"^-?\[[^\[\]]+\]([^\[\]]+)\[[^\[\]]+\]-?$", r"-\1-"),  # -[a]b[out]-
         (r"^-?\[[^\[\]]+\]([^\[\]]+)$", r"-\1"),  # -[an]y; the first - is missing at times
         (r"^([^\[\]]+)\[[^\[\]]+\]-?$", r"\1-"),  # th[is]-; the last - is missing at times
         (r"([a-z])\[[^\[\]]+\]([a-z])", r"\1-\2"),  # ammu[n]it-
         (r"^\{(.+)\}$", r"\1"),  # coined
         (r"_\d+", ""),  # variant of pronunciation
+        DOCTORATE,
     ),
+    says=say,
 )
 
 
