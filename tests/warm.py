@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 # What a training imports: seconds of each process that does it for itself.
-IMPORTED = ["asrtool.train.loop", "asrtool.train.shards", "torch._dynamo", "torch.utils.tensorboard"]
+IMPORTED = ["asrtool.train.loop", "asrtool.train.shards", "matplotlib.figure", "scipy.signal"]
 
 
 def warm_context() -> ForkServerContext:

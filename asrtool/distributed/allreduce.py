@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 import torch
+import torch._dynamo  # DistributedDataParallel does when it is made, which is once learners are forked
 import torch.distributed as collectives
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from asrtool.train.eager import Eager
+
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # as in the paper
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(Eager):
     """Algorithm 2 there, with the identity as phi: of m and v, corrected for their beginning at 0,
 
         u = m / (sqrt(v) + epsilon) + weight_decay w

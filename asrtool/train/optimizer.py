@@ -9,6 +9,7 @@ import torch
 
 from asrtool.distributed.update import NamedParameters
 from asrtool.registry import check_returned
+from asrtool.train import eager
 from asrtool.train.lamb import Lamb
 from asrtool.train.settings import AdamW, Optimisation, Sgd
 from asrtool.train.settings import Lamb as LambSettings
@@ -28,14 +29,14 @@ def build_optimizer(named_parameters: NamedParameters, settings: Optimisation) -
 
 def adamw(named_parameters: NamedParameters, settings: AdamW, learning_rate: float) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2019)."""
-    return torch.optim.AdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
+    return eager.AdamW(decay_groups(named_parameters, settings.weight_decay), lr=learning_rate, **FUSED)
 
 
 def sgd(named_parameters: NamedParameters, settings: Sgd, learning_rate: float) -> torch.optim.Optimizer:
     """SGD with momentum."""
     groups = decay_groups(named_parameters, settings.weight_decay)
     momentum, nesterov = settings.momentum, settings.nesterov
-    return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
+    return eager.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, **FUSED)
 
 
 def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rate: float) -> torch.optim.Optimizer:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from asrtool.distributed.world import World
     from asrtool.train.loop import Training
 
-# What learners need that takes long to load. torch._dynamo is imported by an optimizer at its first step.
-PRELOADED = ("torch._dynamo", "asrtool.distributed.learner", "asrtool.train.loop", "asrtool.train.shards")
+# What learners need that takes long to load.
+PRELOADED = ("asrtool.distributed.learner", "asrtool.train.loop", "asrtool.train.shards")
 FINISHED = "%s: this training is finished"
 ENDED = "%s: this training is about to end, so no learner joins it any more"
 
@@ -106,6 +106,7 @@ def _launch(job: Job, num_learners: int) -> bool:
         sys.path.pop(0)  # a person's own `local` or `utils` in the current directory would be taken for ours
     for name in PRELOADED:
         importlib.import_module(name)
+    job.distributed.strategy.load()
     from asrtool.distributed.launch import launch_learners
 
     forget_assigned(job.out)

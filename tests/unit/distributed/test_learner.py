@@ -43,7 +43,7 @@ class Task(torch.nn.Linear):
         return super().forward(torch.ones(1, 2)).sum()
 
 with learner() as world:
-    AveragedGradients(Task(2, 2), world, torch.float32).start()  # imports torch._dynamo, as optimizers do
+    AveragedGradients(Task(2, 2), world, torch.float32).start()
 print(*sorted(path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")))
 """
 

@@ -27,6 +27,7 @@ from asrtool.distributed.world import World, init_collectives, join_learners, le
 from asrtool.settings import Choice
 from asrtool.train.checkpoint import Saved, State
 from asrtool.train.checkpointer import Checkpointer
+from asrtool.train.eager import SGD
 from asrtool.train.optimizer import set_learning_rate
 
 NUM_INPUTS, NUM_OUTPUTS, NUM_ROWS = 7, 3, 11
@@ -86,7 +87,7 @@ class NormalisedRegression(Regression):
 
 def make_optimizer(named_parameters: NamedParameters) -> torch.optim.Optimizer:
     parameters = [parameter for _, parameter in named_parameters]
-    return torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+    return SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
 
 
 class InLockStep:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
-from asrtool.train.optimizer import build_optimizer, set_learning_rate
+from asrtool.train.optimizer import FUSED, build_optimizer, decay_groups, set_learning_rate
 from asrtool.train.settings import Train
 
 
@@ -32,6 +33,38 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) ->
     for key, value in model.named_parameters():
         expected = before[key] * (1.0 if value.ndim == 1 else 1 - 0.1 * 0.5)
         torch.testing.assert_close(value.detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("adamw", {}, lambda groups: torch.optim.AdamW(groups, lr=0.02, **FUSED)),
+        ("sgd", {"momentum": 0.5}, lambda groups: torch.optim.SGD(groups, lr=0.02, momentum=0.5, **FUSED)),
+    ],
+)
+def test_optimizers_of_torch_take_its_steps_bit_for_bit_also_when_resumed(
+    name: str, settings: dict[str, Any], expected: Callable[..., torch.optim.Optimizer]
+) -> None:
+    def steps(make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]) -> list[torch.nn.Parameter]:
+        torch.manual_seed(5)
+        parameters = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(3))]
+        optimizer = make(parameters)
+        for step in range(6):
+            if step == 3:
+                saved = copy.deepcopy(optimizer.state_dict())
+                optimizer = make(parameters)
+                optimizer.load_state_dict(saved)
+            optimizer.zero_grad()
+            (parameters[0] @ parameters[1]).square().sum().backward()
+            optimizer.step()
+        assert all(parameter.is_leaf for parameter in parameters)
+        return parameters
+
+    choice = Choice.of("optimizer", name, weight_decay=0.1, **settings)
+    train = Train(optimizer=choice, peak_lr=0.02)
+    found = steps(lambda parameters: build_optimizer(list(zip("ab", parameters, strict=True)), train))
+    wanted = steps(lambda parameters: expected(decay_groups(list(zip("ab", parameters, strict=True)), 0.1)))
+    assert all(map(torch.equal, found, wanted))
 
 
 def numpy_lamb(weights: np.ndarray, gradients: list[np.ndarray], rates: list[float], decay: float) -> np.ndarray:
