@@ -32,12 +32,12 @@ NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PR
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Which of the patches of tests/mutants/patches.py no test notices.")
+    parser = argparse.ArgumentParser(description="Which of the patches of tests/mutants/patches no test notices.")
     parser.add_argument("--only", metavar="NAME", action="append", help="this patch alone; may be repeated")
     parser.add_argument("--jobs", type=int, default=2, help="patches tried at a time (default: 2)")
     options = parser.parse_args()
     if unknown := set(options.only or ()) - {patch.name for patch in PATCHES}:
-        parser.error(f"no patch {', '.join(sorted(unknown))} in tests/mutants/patches.py")
+        parser.error(f"no patch {', '.join(sorted(unknown))} in tests/mutants/patches")
     chosen = [patch for patch in PATCHES if not options.only or patch.name in options.only]
     try:
         for patch in chosen:

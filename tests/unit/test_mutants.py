@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants.patches import PATCHES, Patch
+from mutants.patches import BY_ROOM, PATCHES, Patch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,6 +20,14 @@ def test_a_patch_still_applies_and_leaves_python(patch: Patch) -> None:
 
 def test_no_two_patches_have_one_name() -> None:
     assert len({patch.name for patch in PATCHES}) == len(PATCHES)
+
+
+def test_a_patch_is_in_the_file_of_its_room() -> None:
+    """`asrtool.py` has those of modules in no room."""
+    for room, patches in BY_ROOM.items():
+        for patch in patches:
+            top, *folders, _ = Path(patch.file).parts
+            assert room == (folders[0] if top == "asrtool" and folders else top)
 
 
 @pytest.mark.parametrize(("text", "num"), [("", 0), ("a b a", 2)])

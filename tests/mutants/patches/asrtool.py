@@ -1,0 +1,14 @@
+"""Slips in the modules of asrtool that are in no room."""
+
+from . import Patch
+
+PATCHES = (
+    # Decoding
+    Patch(
+        "own-class-without-its-base",
+        "asrtool/registry.py",
+        "fits = not base or",
+        "fits = True or",
+        ("tests/unit/test_registry.py",),
+    ),
+)

@@ -1,0 +1,130 @@
+"""Slips in asrtool/corpus."""
+
+from . import Patch
+
+TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
+TEST_READER = "tests/unit/corpus/test_reader.py"
+
+PATCHES = (
+    # Data
+    Patch(
+        "batch-longer-than-its-limit",
+        "asrtool/corpus/batches.py",
+        "size, longest = 1, length",
+        "size, longest = 1, 0",
+        ("tests/unit/corpus/test_batches.py",),
+    ),
+    Patch(
+        "error-of-a-process-swallowed",
+        "asrtool/corpus/decoders.py",
+        "return error or np.split(",
+        "return np.split(",
+        (TEST_DECODERS,),
+    ),
+    Patch(
+        "all-utterances-to-the-first-process",
+        "asrtool/corpus/decoders.py",
+        "busy = self._decoders[: len(items)]",
+        "busy = self._decoders[:1]",
+        (TEST_DECODERS,),
+    ),
+    Patch(
+        "nothing-kept-of-a-set-that-fits",
+        "asrtool/corpus/reader.py",
+        "if self._keeps:",
+        "if not self._keeps:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "shard-of-another-index-taken",
+        "asrtool/corpus/reader.py",
+        "!= list(zip(shard.ids, shard.num_frames, strict=True)):",
+        "!= list(zip(shard.ids, shard.num_frames, strict=True)) and not shard.ids:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "archive-that-is-cut-off-taken",
+        "asrtool/corpus/shard.py",
+        "if found < expected:",
+        "if found > expected:",
+        (TEST_READER,),
+    ),
+    Patch(
+        "array-of-the-utterance-behind",
+        "asrtool/corpus/shard.py",
+        "self._places = members[::2]",
+        "self._places = [*members[2::2], members[0]]",
+        (TEST_READER,),
+    ),
+    # Decoding
+    Patch(
+        "features-of-any-width",
+        "asrtool/corpus/extract.py",
+        "feats_TF.ndim != 2 or feats_TF.shape[1] != features.num_features",
+        "feats_TF.ndim != 2",
+        ("tests/unit/corpus/test_features.py",),
+    ),
+    Patch(
+        "spectrogram-with-pre-emphasis",
+        "asrtool/corpus/spectrogram.py",
+        "preemph_coeff=0.0,",
+        "preemph_coeff=0.97,",
+        ("tests/unit/corpus/test_spectrogram.py",),
+    ),
+    Patch(
+        "audio-changed-alike-in-each-epoch",
+        "asrtool/corpus/augmented.py",
+        "(self._seed, copy.epoch, copy.position, STREAM)",
+        "(self._seed, 0, copy.position, STREAM)",
+        ("tests/unit/corpus/test_augmented.py",),
+    ),
+    Patch(
+        "noise-louder-where-it-is-to-be-softer",
+        "asrtool/corpus/augment.py",
+        "mixer.add_to_mix(noise_S[None], snr_db)",
+        "mixer.add_to_mix(noise_S[None], -snr_db)",
+        ("tests/unit/corpus/test_augment.py",),
+    ),
+    Patch(
+        "direct-sound-sought-above-zero",
+        "asrtool/corpus/augment.py",
+        "int(np.abs(room).argmax())",
+        "int(room.argmax())",
+        ("tests/unit/corpus/test_augment.py",),
+    ),
+    Patch(
+        "tempo-without-search-for-the-best-place",
+        "asrtool/corpus/tempo.py",
+        "return first + int(np.argmax(like / norm))",
+        "return wanted",
+        ("tests/unit/corpus/test_tempo.py",),
+    ),
+    Patch(
+        "vectors-of-all-that-speak",
+        "asrtool/corpus/speaker_vectors.py",
+        "history = histories[speaker]",
+        'history = histories["*"]',
+        ("tests/unit/corpus/test_speaker_vectors.py",),
+    ),
+    Patch(
+        "a-speaker-is-never-forgotten",
+        "asrtool/corpus/speaker_vectors.py",
+        ">= HISTORY_FRAMES:",
+        ">= 10**9:",
+        ("tests/unit/corpus/test_speaker_vectors.py",),
+    ),
+    Patch(
+        "posterior-of-a-speaker-without-its-prior",
+        "asrtool/corpus/ivector.py",
+        "precision_RR = np.eye(self.size) +",
+        "precision_RR = 1e-6 * np.eye(self.size) +",
+        ("tests/unit/corpus/test_ivector.py",),
+    ),
+    Patch(
+        "second-moment-of-w-without-its-covariance",
+        "asrtool/corpus/ivector.py",
+        "second_URR += mean_UR[:, :, None] * mean_UR[:, None, :]",
+        "second_URR = mean_UR[:, :, None] * mean_UR[:, None, :]",
+        ("tests/unit/corpus/test_ivector.py",),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Slips in asrtool/decode."""
+
+from . import Patch
+
+PREFIX_BEAM = "asrtool/decode/prefix_beam.py"
+TEST_PREFIX_BEAM = "tests/unit/decode/test_prefix_beam.py"
+
+PATCHES = (
+    # Decoding
+    Patch(
+        "repeat-without-a-blank-is-two",
+        PREFIX_BEAM,
+        "spoken = ratio * (prefix.blank if token == prefix.token else total)",
+        "spoken = ratio * total",
+        (TEST_PREFIX_BEAM,),
+    ),
+    Patch(
+        "transducer-beam-forgets-alignments",
+        "asrtool/decode/transducer.py",
+        "after[child] = float(np.logaddexp(before, score + log_prob))",
+        "after[child] = max(before, score + log_prob)",
+        ("tests/unit/decode/test_transducer_search.py",),
+    ),
+    Patch(
+        "sentence-ends-for-nothing",
+        "asrtool/decode/prefix_tree.py",
+        '(last + self.lm.step(state, "</s>")[0])',
+        "last",
+        (TEST_PREFIX_BEAM,),
+    ),
+    Patch(
+        "parse-without-penalty",
+        "asrtool/decode/word_parse.py",
+        "total = score + log_prob - word_penalty",
+        "total = score + log_prob",
+        ("tests/unit/decode/test_word_parse.py",),
+    ),
+    Patch(
+        "segments-at-the-place-of-another-utterance",
+        "asrtool/decode/targets.py",
+        "positions.append((scored.position, scored.utterance.id))",
+        "positions.append((len(positions), scored.utterance.id))",
+        ("tests/unit/train/test_frame_targets.py::test_every_utterance_is_aligned_by_its_own_scores",),
+    ),
+    Patch(
+        "graph-of-another-tree-is-searched",
+        "asrtool/decode/resources.py",
+        "if not tree.is_same(Tree.load(folder)):",
+        "if not tree.is_same(tree):",
+        ("tests/unit/decode/test_hybrid_decode.py",),
+    ),
+    Patch(
+        "attention-beam-ends-with-the-first-end",
+        "asrtool/decode/attention.py",
+        "if totals[order[0]] + gain * (more + 1) <= best:",
+        "if best > -np.inf:",
+        ("tests/unit/decode/test_attention_search.py",),
+    ),
+    Patch(
+        "attention-beam-ends-without-the-reward-of-words",
+        "asrtool/decode/attention.py",
+        "if totals[order[0]] + gain * (more + 1) <= best:",
+        "if totals[order[0]] <= best:",
+        ("tests/unit/decode/test_attention_search.py",),
+    ),
+    Patch(
+        "attention-beam-keeps-the-states-of-others",
+        "asrtool/decode/attention.py",
+        "self.state = self.state.take(kept // self.num)",
+        "self.state = self.state.take(kept % len(self.last_B))",
+        ("tests/unit/decode/test_attention_search.py",),
+    ),
+    Patch(
+        "beginning-by-ctc-repeats-without-a-blank",
+        "asrtool/decode/ctc_prefix.py",
+        "np.where(repeats_BK1, state.blank_BT[:, None], both_BT[:, None])",
+        "np.broadcast_to(both_BT[:, None], (*tokens_BK.shape, both_BT.shape[1]))",
+        ("tests/unit/decode/test_ctc_prefix.py",),
+    ),
+    Patch(
+        "searches-with-all-threads",
+        "asrtool/decode/parallel.py",
+        """    threadpool_limits(1, "blas")
+""",
+        "",
+        ("tests/unit/decode/test_parallel.py",),
+    ),
+    Patch(
+        "vectors-of-any-extractor",
+        "asrtool/decode/forward.py",
+        'if extractor_digest(directory.parent) != acoustic.info.get("speaker_vectors", ""):',
+        "if False:",
+        ("tests/unit/train/test_training_with_speakers.py",),
+    ),
+)

@@ -1,0 +1,840 @@
+"""Slips in asrtool/distributed."""
+
+from . import Patch
+
+VIEW = "asrtool/distributed/view.py"
+GOSSIP = "asrtool/distributed/gossip.py"
+SWAP = "asrtool/distributed/swap.py"
+TRANSFER = "asrtool/distributed/transfer.py"
+QUEUE = "asrtool/distributed/work_queue.py"
+WINDOWS = "asrtool/distributed/windows.py"
+MEMBERS = "asrtool/distributed/members.py"
+LEFTOVERS = "asrtool/distributed/leftovers.py"
+SUPERVISOR = "asrtool/distributed/supervisor.py"
+FORKED = "asrtool/distributed/forked.py"
+HEARTBEAT = "asrtool/distributed/heartbeat.py"
+BMUF = "asrtool/distributed/bmuf.py"
+SERVER = "asrtool/distributed/parameter_server.py"
+REPLICA = "asrtool/distributed/replica.py"
+TEST_FINETUNE = "tests/unit/train/test_finetune.py"
+TEST_VIEW = "tests/unit/distributed/test_view.py"
+TEST_SERVER = "tests/unit/distributed/test_parameter_server.py"
+TEST_HOGWILD = "tests/unit/distributed/test_hogwild.py"
+TEST_QUEUE = "tests/unit/distributed/test_work_queue.py"
+TEST_WINDOWS = "tests/unit/distributed/test_windows.py"
+TEST_EQUATIONS = "tests/unit/train/test_learners.py::test_a_strategy_in_lock_step_is_its_equation"
+TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_JOINING = "tests/unit/distributed/test_joining.py"
+TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
+TEST_OWN_STRATEGY = "tests/unit/train/test_own_strategy.py"
+TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
+TEST_TRANSFERS = "tests/unit/train/test_transfers.py"
+TEST_MEMBERS = "tests/unit/distributed/test_members.py"
+TEST_LEFTOVERS = "tests/unit/distributed/test_leftovers.py"
+TEST_START = "tests/unit/distributed/test_start.py"
+TEST_SUPERVISOR = "tests/unit/distributed/test_supervisor.py"
+TEST_SILENT = "tests/unit/train/test_node_survival.py::test_others_train_without_a_learner_that_is_silent"
+TEST_SWAP = "tests/unit/distributed/test_swap.py"
+TEST_FLAT = "tests/unit/distributed/test_flat.py"
+TEST_GOSSIP = "tests/unit/distributed/test_gossip.py"
+
+PATCHES = (
+    # Learners that join
+    Patch(
+        "joins-with-weights-of-its-own",
+        GOSSIP,
+        "fetch(address, self.weights_P, ",
+        "fetch(address, self.weights_P.clone(), ",
+        (TEST_JOINING,),
+    ),
+    Patch(
+        "ring-without-those-that-joined",
+        "asrtool/distributed/members.py",
+        "            self.live += (rank,)\n",
+        "            self.live += (rank,) if rank == self._rank else ()\n",
+        (TEST_JOINING,),
+    ),
+    Patch(
+        "cut-without-the-part-of-one-that-joined",
+        "asrtool/distributed/members.py",
+        "self.joined.get(rank, 0) < cut)",
+        "self.joined.get(rank, 0) == 0 < cut)",
+        (TEST_JOINING, TEST_PARTS),
+    ),
+    # Learners that are lost
+    Patch(
+        "leftovers-assigned-to-all",
+        LEFTOVERS,
+        'compare_set(key, "", rank).decode() == rank',
+        'compare_set(key, "", rank).decode() != ""',
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "batches-of-lost-learners-not-assigned",
+        MEMBERS,
+        "        self.again += itertools.chain(*(loss.left for loss in losses))\n",
+        "",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "loss-counts-for-every-report",
+        MEMBERS,
+        "lambda: losses[0].rank in self.losses or self.closed",
+        "lambda: self.closed",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "training-ends-with-one-that-is-lost",
+        MEMBERS,
+        "lambda: self.live != live or self.closed",
+        "lambda: self.closed",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "loss-after-the-end-counts",
+        MEMBERS,
+        "lambda: losses[0].rank in self.losses or self.closed",
+        "lambda: losses[0].rank in self.losses",
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "leftovers-claimed-by-round", LEFTOVERS, 'f"again/{self._num_claimed}"', 'f"again/{left[0]}"', (TEST_LEFTOVERS,)
+    ),
+    Patch(
+        "nobody-looks-for-missing-batches",
+        LEFTOVERS,
+        "[] if STOPPED in states else self.find_missing()",
+        "[]",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "training-ends-while-some-are-assigned-again",
+        LEFTOVERS,
+        "if not states <= {STOPPED, str(len(self.members.again))}:",
+        'if "" in states:',
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "learner-0-alone-ends-a-training",
+        LEFTOVERS,
+        "if self.world.rank != live[0]:",
+        "if self.world.rank != 0:",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "others-of-a-node-get-other-batches",
+        "asrtool/distributed/sync_group.py",
+        "        if self.member:\n            return",
+        "        if self.member and False:\n            return",
+        (TEST_LEFTOVERS,),
+    ),
+    # Losses and joins through the command
+    Patch(
+        "silent-learner-ends-its-watcher",
+        HEARTBEAT,
+        'report_lost(out, self.next, f"has given',
+        'self._give_up(f"has given',
+        (TEST_SILENT,),
+    ),
+    # What lost learners have left
+    Patch(
+        "groups-share-what-each-finds",
+        "asrtool/distributed/sync_group.py",
+        'f"group{self.number}/{next(self._counts)}"',
+        'f"group/{next(self._counts)}"',
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "one-left-batch-a-step-of-a-group",
+        LEFTOVERS,
+        "lambda: self._claim(group.size)",
+        "lambda: self._claim(1)",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "one-that-stops-takes-what-is-left",
+        LEFTOVERS,
+        "self._look(0 if stopped else group.size)",
+        "self._look(group.size)",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch(
+        "rest-of-a-group-does-not-see-the-end",
+        LEFTOVERS,
+        "                self.members.look(self.world.store)  # what",
+        "                pass  # what",
+        (TEST_LEFTOVERS,),
+    ),
+    Patch("idle-before-all-is-trained", LEFTOVERS, "elif self.is_idle():", "else:", (TEST_LEFTOVERS,)),
+    Patch(
+        "assigned-again-after-the-end",
+        MEMBERS,
+        '{"again": left}, lambda: self.closed',
+        '{"again": left}, lambda: False',
+        (TEST_MEMBERS,),
+    ),
+    Patch(
+        "locks-of-others-not-seen",
+        SUPERVISOR,
+        "    except BlockingIOError:\n        return True",
+        "    except BlockingIOError:\n        return False",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "supervisor-of-a-lost-learner-always-content",
+        SUPERVISOR,
+        "code = 0 if final.exists() else code",
+        "code = 0",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "learner-that-was-stopped-is-lost",
+        SUPERVISOR,
+        "crashed = code < 0 and -code not in STOPS",
+        "crashed = code < 0",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "word-of-an-earlier-learner-counts",
+        SUPERVISOR,
+        "    forget_lost(out, rank)\n    launcher = os.getppid()",
+        "    launcher = os.getppid()",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "lost-learner-is-asked-to-stop",
+        SUPERVISOR,
+        "time.sleep(POLL_S)\n    _send(child, signal.SIGKILL)",
+        "time.sleep(POLL_S)\n    _send(child, signal.SIGTERM)",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "learners-forked-beside-threads-of-python",
+        FORKED,
+        "if not found and (num := _count_native()):",
+        "found = []\n    if num := _count_native():",
+        (f"{TEST_START}::test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused",),
+    ),
+    Patch(
+        "learners-forked-beside-threads-of-openmp",
+        FORKED,
+        "    return _count_others()\n\n\ndef",
+        "    return 0\n\n\ndef",
+        (f"{TEST_START}::test_a_launcher_with_threads_that_a_fork_does_not_copy_is_refused",),
+    ),
+    Patch(
+        "threads-counted-that-end-at-a-fork",
+        FORKED,
+        """    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+""",
+        "",
+        (f"{TEST_START}::test_threads_that_a_library_ends_at_a_fork_are_no_reason_to_refuse",),
+    ),
+    Patch(
+        "learner-keeps-pipes-of-others-open",
+        FORKED,
+        "for other in (writing, *(learner.pipe for learner in learners)):",
+        "for other in (writing,):",
+        (TEST_START,),
+    ),
+    Patch(
+        "rest-of-a-node-not-ended",
+        SUPERVISOR,
+        "        if code < 0:\n            report_node(out, rank, node)\n",
+        "",
+        (TEST_SUPERVISOR,),
+    ),
+    Patch(
+        "node-lost-while-one-of-it-trains",
+        HEARTBEAT,
+        "if num_killed >= NUM_KILLED:",
+        "if num_silent >= NUM_KILLED:",
+        ("tests/unit/distributed/test_heartbeat.py",),
+    ),
+    Patch(
+        "sub-groups-as-before-a-loss",
+        "asrtool/distributed/world.py",
+        "            self._regroup(part, groups)\n",
+        "            pass\n",
+        ("tests/unit/train/test_regroup.py",),
+    ),
+    Patch(
+        "lost-exchange-never-ends",
+        "asrtool/distributed/exchange.py",
+        "if learner == self.asked and not self.idle.is_set():",
+        "if learner != self.asked and not self.idle.is_set():",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    Patch(
+        "late-answer-in-the-next-exchange",
+        "asrtool/distributed/exchange.py",
+        "                self.message = self._new_message()\n",
+        "",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    Patch(
+        "messages-closed-twice",
+        "asrtool/distributed/message.py",
+        '            os.close(self.file)\n            self.path = ""',
+        "            os.close(self.file)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "last-learner-exchanges-with-itself",
+        GOSSIP,
+        "self.exchanger is None or partner == self.world.rank",
+        "self.exchanger is None",
+        ("tests/unit/distributed/test_gossip.py",),
+    ),
+    Patch(
+        "another-file-taken-for-messages",
+        "asrtool/distributed/message.py",
+        "if _identified(file) != path:",
+        "if not _identified(file):",
+        ("tests/unit/distributed/test_view.py",),
+    ),
+    # Who exchanges with whom
+    Patch(
+        "ring-frozen-at-step-0",
+        GOSSIP,
+        "self.partner(len(live), self.num_steps, self.seed, live.index(self.world.rank))",
+        "self.partner(len(live), 0, self.seed, live.index(self.world.rank))",
+        (TEST_EQUATIONS,),
+    ),
+    Patch(
+        "partners-of-a-node-by-number-of-the-node",
+        "asrtool/distributed/world.py",
+        "return self.in_whole[learner] if self.whole else learner",
+        "return learner",
+        (f"{TEST_ASYNCHRONOUS}::test_on_a_gpu_the_mean_moves_by_the_updates_alone_and_each_batch_is_trained_once",),
+    ),
+    Patch(
+        "random-ring-is-the-fixed-one",
+        "asrtool/distributed/adpsgd.py",
+        "return _on_ring(context, random_ring)",
+        "return _on_ring(context, fixed_ring)",
+        (TEST_EQUATIONS,),
+    ),
+    Patch(
+        "random-ring-without-the-step",
+        "asrtool/distributed/topology.py",
+        "default_rng((seed, step))",
+        "default_rng(seed)",
+        ("tests/unit/distributed/test_topology.py",),
+    ),
+    Patch(
+        "update-of-an-active-learner-waits-for-no-answer",
+        "asrtool/distributed/pairs.py",
+        "        self.swap.drain()\n",
+        "",
+        ("tests/unit/distributed/test_pairs.py",),
+    ),
+    Patch(
+        "pairs-by-the-weight-of-a-ring",
+        "asrtool/distributed/pairs.py",
+        "    weight = PAIR_WEIGHT\n",
+        "",
+        ("tests/unit/distributed/test_pairs.py",),
+    ),
+    Patch(
+        "active-learners-all-draw-the-same",
+        "asrtool/distributed/topology.py",
+        "default_rng((seed, step, learner))",
+        "default_rng((seed, step))",
+        ("tests/unit/distributed/test_topology.py",),
+    ),
+    Patch(
+        "gossip-with-itself",
+        GOSSIP,
+        "dict(enumerate(self.world.gather(self.exchanger.address)))",
+        "dict.fromkeys(range(self.world.size), self.exchanger.address)",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    Patch(
+        "mean-of-delay-by-one-begins-when-awaited",
+        "asrtool/distributed/delay_by_one.py",
+        """        self.beside.begin()
+
+    def finish(self) -> None:
+        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
+        if self.under_way:
+""",
+        """
+    def finish(self) -> None:
+        \"\"\"Raises RuntimeError where another learner is lost.\"\"\"
+        if self.under_way:
+            self.beside.begin()
+""",
+        ("tests/unit/distributed/test_delay_by_one.py",),
+    ),
+    # Batch and rate of all learners
+    Patch(
+        "rate-of-the-learners-that-training-began-with",
+        "asrtool/distributed/settings.py",
+        "self.global_batch_s * num_learners / begun_with / self.reference_batch_s",
+        "self.global_batch_s / self.reference_batch_s",
+        (TEST_LARGE_BATCHES,),
+    ),
+    # The gossip view
+    Patch(
+        "pull-away",
+        VIEW,
+        "self._add(pulls, message.float(), -1)",
+        "self._add(pulls, message.float(), +1)",
+        (TEST_VIEW,),
+    ),
+    Patch("answer-without-pull", VIEW, "                self._add(pulls, message.float(), 1)\n", "", (TEST_VIEW,)),
+    Patch(
+        "answer-pulls-by-what-is-not-rounded",
+        VIEW,
+        "self._add(pulls, message.float(), 1)",
+        "self._add(pulls, pull, 1)",
+        (TEST_VIEW,),
+    ),
+    Patch("answer-compares-what-is-not-rounded", VIEW, "own.to(message.dtype)", "own", (TEST_VIEW,)),
+    Patch(
+        "answer-without-what-was-pulled-before",
+        VIEW,
+        "weights + pulls if self.num_pulls else weights",
+        "weights",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "snapshot-without-what-was-pulled-before",
+        VIEW,
+        "out.copy_(weights + pulls)",
+        "out.copy_(weights)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "pull-in-the-place-of-those-before",
+        VIEW,
+        "            pulls.add_(pull, alpha=sign)",
+        "            torch.mul(pull, sign, out=pulls)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "pull-added-to-what-is-read-no-more",
+        VIEW,
+        "            torch.mul(pull, sign, out=pulls)",
+        "            pulls.add_(pull, alpha=sign)",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "pulls-added-at-every-update",
+        VIEW,
+        "num_pulls, self.num_pulls = self.num_pulls, 0",
+        "num_pulls = self.num_pulls",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "exchange-with-weights-half-changed",
+        "asrtool/distributed/replica.py",
+        "        with self.mixing.changing():\n            norm = self.update.step()\n",
+        "        norm = self.update.step()\n",
+        (TEST_GOSSIP,),
+    ),
+    Patch(
+        "exchange-with-a-slice-half-changed",
+        "asrtool/distributed/hierarchical.py",
+        "        return self.outer.changing()\n",
+        "        return super().changing()\n",
+        (TEST_GOSSIP,),
+    ),
+    Patch(
+        "staleness-of-all-steps-before-on-a-gpu",
+        "asrtool/distributed/swap.py",
+        "num_pulls, self.num_pulls = self.num_pulls, 0",
+        "num_pulls = self.num_pulls",
+        (TEST_SWAP,),
+    ),
+    Patch("not-refused-across-a-cut", VIEW, "if cut != self.cut:", "if cut > self.cut:", (TEST_VIEW,)),
+    Patch(
+        "exchange-under-way-not-recorded",
+        VIEW,
+        "                recorded.values_P.sub_(message_P)\n",
+        "                pass\n",
+        (TEST_VIEW,),
+    ),
+    Patch(
+        "settled-while-an-exchange-is-under-way",
+        VIEW,
+        "if self._asked_at is None:",
+        "if not self._open:",
+        (TEST_VIEW,),
+    ),
+    # The work queue
+    Patch(
+        "cut-one-round-late",
+        QUEUE,
+        "divmod(store.add(COUNTER, CUT), CUT)",
+        "divmod(store.add(COUNTER, CUT) + 1, CUT)",
+        (TEST_QUEUE,),
+    ),
+    Patch(
+        "all-learners-leave-the-last-rounds",
+        QUEUE,
+        "self.world.store.add(NUM_DONE, 1) < num_groups",
+        "self.world.store.add(NUM_DONE, 1) <= num_groups",
+        (TEST_QUEUE,),
+    ),
+    Patch("slow-learner-holds-all-up", QUEUE, "if self._would_be_last():", "if False:", (TEST_QUEUE,)),
+    Patch(
+        "who-leaves-the-last-rounds-was-stopped",
+        QUEUE,
+        "self.stopped = number == NONE and not self._is_done",
+        "self.stopped = number == NONE",
+        (TEST_QUEUE,),
+    ),
+    Patch(
+        "long-object-cut-off",
+        "asrtool/distributed/objects.py",
+        "beyond = max(ends) - ROOM\n",
+        "beyond = ends[0] - ROOM\n",
+        ("tests/unit/train/test_objects.py",),
+    ),
+    Patch(
+        "end-ignored", QUEUE, "if value == DONE or value >= END:", "if value == DONE or value == END:", (TEST_QUEUE,)
+    ),
+    Patch(
+        "ranks-of-a-group-swapped",
+        QUEUE,
+        "place, group_size = self.world.rank % size,",
+        "place, group_size = size - 1 - self.world.rank % size,",
+        (TEST_QUEUE,),
+    ),
+    Patch(
+        "group-begins-at-its-member",
+        QUEUE,
+        "batches[place // group_size * group_size :]",
+        "batches[place:]",
+        (TEST_QUEUE,),
+    ),
+    Patch(
+        "windows-of-the-epoch-before",
+        QUEUE,
+        "if self._claims is None or self._claims.epoch != found.epoch:",
+        "if self._claims is None:",
+        (TEST_QUEUE,),
+    ),
+    # Windows
+    Patch("claims-meet-too-late", WINDOWS, "> len(slots):", "> len(slots) + 1:", (TEST_WINDOWS,)),
+    Patch("help-where-all-help", WINDOWS, "num / (1 + num_learners)", "num", (TEST_WINDOWS,)),
+    # Strategies
+    Patch(
+        "gradients-summed",
+        "asrtool/distributed/allreduce.py",
+        "        gradients /= self.world.size\n",
+        "",
+        (f"{TEST_EQUATIONS}[allreduce]",),
+    ),
+    Patch(
+        "mean-is-a-sum",
+        "asrtool/distributed/world.py",
+        "            values_P /= self.size\n",
+        "",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "slices-not-gathered",
+        "asrtool/distributed/hierarchical.py",
+        "        mixed = self.clock.mark()\n        self.gather_slices()\n",
+        "        mixed = self.clock.mark()\n",
+        (f"{TEST_EQUATIONS}[h-adpsgd]",),
+    ),
+    Patch(
+        "bmuf-without-momentum",
+        BMUF,
+        "self.momentum_W.mul_(self.momentum).add_(change_W, alpha=self.rate)",
+        "torch.mul(change_W, self.rate, out=self.momentum_W)",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "pulls-added-twice",
+        "asrtool/distributed/swap.py",
+        "            self.weights_P += self.pulls_P\n        self.pending = False",
+        "            self.weights_P += self.pulls_P",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "no-follow-before-the-copy-of-a-trip",
+        SWAP,
+        "        self.stream.follow()\n        self.orders.put(neighbour)",
+        "        self.orders.put(neighbour)",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-the-copy-of-a-record",
+        SWAP,
+        "            self.stream.follow()\n            self.stream.copy(self.own_P, self.weights_P)",
+        "            self.stream.copy(self.own_P, self.weights_P)",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-pulls-are-replaced",
+        SWAP,
+        "        self.stream.follow()\n        self._collect()",
+        "        self._collect()",
+        (TEST_SWAP,),
+    ),
+    Patch(
+        "no-follow-before-work-beside",
+        TRANSFER,
+        "        self.stream.follow()\n        self.stream.run(self.work)",
+        "        self.stream.run(self.work)",
+        (f"{TEST_FLAT}::test_one_learner_on_a_gpu_trains_as_on_the_host[adpsgd-d1]",),
+    ),
+    Patch(
+        "no-join-after-work-beside",
+        TRANSFER,
+        "        self.stream.join()",
+        "        pass",
+        (f"{TEST_FLAT}::test_one_learner_on_a_gpu_trains_as_on_the_host[adpsgd-d1]",),
+    ),
+    Patch(
+        "answers-of-servers-not-counted",
+        "asrtool/distributed/synchronous_server.py",
+        "self.gradients_P.nbytes + self._num_answered()",
+        "self.gradients_P.nbytes",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "bytes-of-shared-weights-counted",
+        "asrtool/distributed/hogwild.py",
+        "StepCost(staleness=",
+        "StepCost(num_bytes=self.flat.weights_P.nbytes, staleness=",
+        ("tests/unit/distributed/test_hogwild.py::test_nothing_is_sent_or_copied",),
+    ),
+    Patch(
+        "passive-learner-without-trips",
+        GOSSIP,
+        "            self.swap.begin(None)\n",
+        "",
+        (f"{TEST_GOSSIP}::test_of_a_pair_each_sends_its_weights_once_and_both_copy_theirs",),
+    ),
+    Patch(
+        "ready-before-the-trip-ends",
+        "asrtool/distributed/swap.py",
+        "        with self.copying:\n            self._collect()\n",
+        "        with self.copying:\n            self._collect()\n            self.ready.set()\n",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "publishing-forgets-pulls",
+        VIEW,
+        "self.weights_P += out_P.copy_(self.pulls_P)",
+        "out_P.copy_(self.pulls_P)",
+        ("tests/unit/distributed/test_swap.py",),
+    ),
+    Patch(
+        "bf16-rounds-the-weights",
+        "asrtool/distributed/world.py",
+        "            values_P -= base_P\n            self.mean(values_P, message_type)\n            values_P += base_P",
+        "            self.mean(values_P, message_type)",
+        (f"{TEST_TRANSFERS}::test_what_no_learner_changes_keeps_its_bits_with_messages_of_bf16",),
+    ),
+    Patch(
+        "nesterov-without-looking-ahead",
+        BMUF,
+        ".add_(self.momentum_W, alpha=self.momentum)\n",
+        ".add_(self.momentum_W, alpha=self.rate)\n",
+        (f"{TEST_EQUATIONS}[bmuf with nesterov]",),
+    ),
+    Patch(
+        "bmuf-keeps-its-first-weights",
+        BMUF,
+        "        self.previous_P.copy_(self.weights_P)\n\n    def _beyond",
+        "\n    def _beyond",
+        (f"{TEST_EQUATIONS}[bmuf]",),
+    ),
+    Patch(
+        "server-steps-twice",
+        "asrtool/distributed/server.py",
+        "        self.optimizer.step()\n",
+        "        self.optimizer.step()\n        self.optimizer.step()\n",
+        ("tests/unit/distributed/test_parameter_server.py",),
+    ),
+    Patch(
+        "server-counts-its-own-step-as-stale",
+        SERVER,
+        "staleness = self._receive() - 1",
+        "staleness = self._receive()",
+        ("tests/unit/distributed/test_parameter_server.py",),
+    ),
+    Patch(
+        "a-gradient-from-before-a-cut-that-comes-late-is-not-recorded",
+        SERVER,
+        "            if self.passed[rank] < cut:\n",
+        "            if False:\n",
+        (f"{TEST_SERVER}::test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "a-gradient-from-behind-a-cut-is-recorded",
+        SERVER,
+        "            if self.passed[rank] < cut:\n",
+        "            if self.passed[rank] <= cut:\n",
+        (f"{TEST_SERVER}::test_what_is_recorded_at_a_cut_is_all_gradients_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "a-step-from-before-a-cut-is-not-recorded",
+        "asrtool/distributed/hogwild.py",
+        "in (self.shared.weights_P, *records):",
+        "in (self.shared.weights_P,):",
+        (f"{TEST_HOGWILD}::test_what_is_recorded_at_a_cut_has_all_steps_from_before_it_and_none_from_behind",),
+    ),
+    Patch(
+        "weights-recorded-in-the-middle-of-a-step",
+        "asrtool/distributed/hogwild.py",
+        "        with self.shared.step() as records:\n",
+        "        with self.shared.step() as records:\n            pass\n        if True:\n",
+        (f"{TEST_HOGWILD}::test_nothing_is_recorded_while_a_learner_steps",),
+    ),
+    Patch(
+        "bytes-of-servers-not-counted",
+        "asrtool/distributed/served.py",
+        "return self.num_answered - before",
+        "return 0",
+        (TEST_SERVER,),
+    ),
+    Patch(
+        "gradients-added-as-they-come",
+        "asrtool/distributed/synchronous_server.py",
+        "self.waiting.pop(self.num_added, None)",
+        "self.waiting.pop(next(iter(self.waiting), None), None)",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "clipped-by-the-norm-of-a-part",
+        "asrtool/distributed/synchronous_server.py",
+        "        norm = torch.linalg.vector_norm(norms)\n",
+        "        norm = torch.linalg.vector_norm(norms[:2])\n",
+        ("tests/unit/distributed/test_synchronous_server.py",),
+    ),
+    Patch(
+        "drift-without-updates",
+        REPLICA,
+        "(mean_S - before_S - updates_S)",
+        "(mean_S - before_S)",
+        ("tests/unit/distributed/test_strategy.py",),
+    ),
+    # Training
+    Patch(
+        "buffers-of-a-node-summed-in-their-place",
+        "asrtool/distributed/hierarchical.py",
+        "mean_B = self.buffers_B.clone()",
+        "mean_B = self.buffers_B",
+        (
+            "tests/unit/distributed/test_gossip.py::test_others_never_read_the_buffers_of_a_node_as_a_sum_on_the_way_to_their_mean",
+        ),
+    ),
+    Patch(
+        "children-ignored-while-threads-are-counted",
+        "asrtool/distributed/forked.py",
+        "    _check_threads()\n    learners: list[Forked] = []\n",
+        "    learners: list[Forked] = []\n    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    _check_threads()\n",
+        ("tests/unit/distributed/test_start.py",),
+    ),
+    Patch(
+        "a-slow-learner-leaves-before-the-last-epoch",
+        "asrtool/distributed/work_queue.py",
+        "or len({found.epoch for found in left if found}) > 1",
+        "",
+        ("tests/unit/distributed/test_work_queue.py",),
+    ),
+    Patch(
+        "the-end-of-an-epoch-in-steps-of-one-group",
+        "asrtool/distributed/work_queue.py",
+        "self.plan.round(number + num_steps * num_groups)",
+        "self.plan.round(number + num_steps)",
+        ("tests/unit/distributed/test_work_queue.py",),
+    ),
+    # Data
+    Patch(
+        "gradients-multiplied-by-one",
+        "asrtool/distributed/update.py",
+        "    if factor != 1:\n",
+        "    if gradients:\n",
+        ("tests/unit/distributed/test_update.py",),
+    ),
+    Patch(
+        "distance-from-the-mean-not-squared",
+        "asrtool/distributed/replica.py",
+        "self._distance() ** 2",
+        "self._distance()",
+        ("tests/unit/distributed/test_strategy.py",),
+    ),
+    # Decoding
+    Patch(
+        "own-strategy-that-says-nothing-survives",
+        "asrtool/distributed/settings.py",
+        "getattr(self.strategy.settings, what, False)",
+        "getattr(self.strategy.settings, what, True)",
+        (f"{TEST_OWN_STRATEGY}::test_one_that_says_nothing_can_do_nothing",),
+    ),
+    Patch(
+        "ring-looked-at-in-one-step",
+        "asrtool/distributed/topology.py",
+        "for step in range(CHECKED_STEPS):",
+        "for step in range(1):",
+        ("tests/unit/distributed/test_topology.py",),
+    ),
+    Patch(
+        "frozen-weights-trained",
+        "asrtool/distributed/update.py",
+        "for name, parameter in model.named_parameters() if parameter.requires_grad]",
+        "for name, parameter in model.named_parameters()]",
+        (f"{TEST_FINETUNE}::test_frozen_layers_keep_their_bits_under_every_strategy_and_the_others_learn",),
+    ),
+    Patch(
+        "overflow-keeps-the-scale",
+        "asrtool/distributed/loss_scale.py",
+        "self.value, self.num_good = max(self.value / 2, LEAST), 0",
+        "self.num_good = 0",
+        ("tests/unit/distributed/test_loss_scale.py",),
+    ),
+    Patch(
+        "loss-scale-not-resumed",
+        "asrtool/distributed/strategy.py",
+        "self.update.loss_scale.load_state(learner",
+        "dict(learner",
+        ("tests/unit/train/test_half_precision.py::test_the_scale_is_continued_when_training_is_resumed",),
+    ),
+    Patch(
+        "servers-get-scaled-gradients",
+        "asrtool/distributed/synchronous_server.py",
+        "self.gradients_P /= self.update.loss_scale.value",
+        "pass",
+        ("tests/unit/train/test_half_precision.py::test_all_strategies_of_the_same_weights_find_the_same_in_fp16",),
+    ),
+    Patch(
+        "gradients-clipped-before-they-are-unscaled",
+        "asrtool/distributed/update.py",
+        "torch.stack(torch._foreach_norm(gradients))) / scale",
+        "torch.stack(torch._foreach_norm(gradients)))",
+        ("tests/unit/distributed/test_loss_scale.py",),
+    ),
+    Patch(
+        "ema-that-holds-on-to-the-first-weights",
+        "asrtool/distributed/ema.py",
+        "decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))",
+        "decay = self.decay",
+        ("tests/unit/train/test_ema.py::test_it_is_its_equation_and_leaves_what_is_frozen",),
+    ),
+    Patch(
+        "ema-of-one-learner-stands-for-all",
+        "asrtool/distributed/ema.py",
+        "            world.mean(self.mean_P)\n",
+        "            pass\n",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "ema-of-one-part-stands-for-all",
+        "asrtool/distributed/ema.py",
+        "for own, of_weights in whole:",
+        "for own, of_weights in whole[:1] * len(whole):",
+        ("tests/unit/train/test_ema.py",),
+    ),
+)

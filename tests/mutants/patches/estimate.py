@@ -1,0 +1,29 @@
+"""Slips in asrtool/estimate."""
+
+from . import Patch
+
+PATCHES = (
+    # Decoding
+    Patch(
+        "estimate-of-one-speed",
+        "asrtool/estimate/needs.py",
+        """    values = hours * copies * 3600""",
+        """    values = hours * 3600""",
+        ("tests/unit/estimate/test_estimate.py",),
+    ),
+    Patch(
+        "operations-of-dropped-weights-are-not-counted",
+        "asrtool/estimate/probe.py",
+        """    model.eval()  # layers that drop weights do not go through the module
+""",
+        "",
+        ("tests/unit/estimate/test_estimate.py",),
+    ),
+    Patch(
+        "weights-counted-as-kept",
+        "asrtool/estimate/probe.py",
+        " if place not in weights)",
+        " if place in weights)",
+        ("tests/unit/estimate/test_estimate.py",),
+    ),
+)

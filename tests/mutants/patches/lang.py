@@ -1,0 +1,34 @@
+"""Slips in asrtool/lang."""
+
+from . import Patch
+
+KNESER_NEY = "asrtool/lang/kneser_ney.py"
+NGRAM = "asrtool/lang/ngram.py"
+TEST_KNESER_NEY = "tests/unit/lang/test_kneser_ney.py"
+TEST_NGRAM_LM = "tests/unit/lang/test_ngram_lm.py"
+
+PATCHES = (
+    # Language models
+    Patch("discount-without-plus-one", KNESER_NEY, "float(j - (j + 1) * y", "float(j - j * y", (TEST_KNESER_NEY,)),
+    Patch(
+        "continuations-behind-the-begin",
+        KNESER_NEY,
+        "np.where(from_bos, seen, tally(longer.suffix, start, start + len(seen), self._block))",
+        "tally(longer.suffix, start, start + len(seen), self._block)",
+        (TEST_KNESER_NEY,),
+    ),
+    Patch(
+        "back-off-weight-dropped",
+        NGRAM,
+        "            log10_prob += self._model.log10_backoff[state]\n",
+        "",
+        (TEST_NGRAM_LM,),
+    ),
+    Patch(
+        "state-without-its-weight",
+        NGRAM,
+        "distinct = self.log10_backoff != 0",
+        "distinct = np.zeros(len(self.parent), dtype=bool)",
+        (TEST_NGRAM_LM,),
+    ),
+)

@@ -1,0 +1,27 @@
+"""Slips in asrtool/score."""
+
+from . import Patch
+
+GLM = "asrtool/score/glm.py"
+FILTER = "asrtool/score/filter.py"
+TEST_COMPILED = "tests/unit/score/test_compiled.py"
+
+PATCHES = (
+    # Scoring
+    Patch(
+        "substitution-costs-a-gap",
+        "asrtool/score/align.py",
+        "_EXACT = _Costs(0, 1, 2, 3, 4, 0)",
+        "_EXACT = _Costs(0, 1, 2, 3, 3, 0)",
+        ("tests/unit/score/test_align.py",),
+    ),
+    Patch("rule-behind-another-not-applied", GLM, "if start >= done:", "if start > done:", (TEST_COMPILED,)),
+    Patch(
+        "last-rule-wins",
+        GLM,
+        "fitting.setdefault(position + len(rule.left), rule)",
+        "fitting[position + len(rule.left)] = rule",
+        (TEST_COMPILED,),
+    ),
+    Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_COMPILED,)),
+)

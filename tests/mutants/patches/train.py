@@ -1,0 +1,713 @@
+"""Slips in asrtool/train."""
+
+from . import Patch
+
+TESTIMONY = "asrtool/train/testimony.py"
+PLAN = "asrtool/train/plan.py"
+LEDGER = "asrtool/train/ledger.py"
+ASSEMBLY = "asrtool/train/assembly.py"
+RUN = "asrtool/train/run.py"
+LOOP = "asrtool/train/loop.py"
+CUTS = "asrtool/train/cuts.py"
+CHECKPOINT = "asrtool/train/checkpoint.py"
+TEST_LAST_EVALUATION = "tests/unit/train/test_learners.py::test_after_sigterm_in_the_last_evaluation_that_alone_is_left"
+TEST_FINETUNE = "tests/unit/train/test_finetune.py"
+TEST_ASYNCHRONOUS = "tests/unit/train/test_asynchronous.py"
+TEST_PARTS = "tests/unit/train/test_parts_of_joined.py"
+TEST_LARGE_BATCHES = "tests/unit/train/test_large_batches.py"
+TEST_PRELOAD = "tests/unit/train/test_preload.py"
+TEST_TESTIMONY = "tests/unit/train/test_testimony.py"
+TEST_ASSEMBLY = "tests/unit/train/test_assembly.py"
+TEST_PLAN = "tests/unit/train/test_plan.py"
+TEST_COLUMNS = "tests/unit/train/test_columns.py"
+TEST_LEDGER = "tests/unit/train/test_ledger.py"
+TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
+TEST_ASSIGNED = "tests/unit/train/test_assigned.py"
+TEST_JOIN = "tests/unit/train/test_join.py"
+TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_left_train_what_another_had_left"
+TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
+
+PATCHES = (
+    # Learners that join
+    Patch(
+        "part-of-one-that-joined-meanwhile-left-out",
+        ASSEMBLY,
+        "if there and ranks == self._with_part(number):",
+        "if there:",
+        (TEST_PARTS,),
+    ),
+    Patch(
+        "batch-trained-behind-the-cut-counts-before-it",
+        ASSEMBLY,
+        "if members and members.joined.get(rank, 0) < cut:",
+        "if members:",
+        (TEST_PARTS,),
+    ),
+    Patch(
+        "cut-looked-for-before-the-weights",
+        "asrtool/train/joining.py",
+        """    neighbour = strategy.adopt()
+    if neighbour is None and (newest := load_newest(checkpointer.directory)):
+        model.load_state_dict(newest[0]["weights"])
+    cut = cuts.join()
+""",
+        """    cut = cuts.join()
+    neighbour = strategy.adopt()
+    if neighbour is None and (newest := load_newest(checkpointer.directory)):
+        model.load_state_dict(newest[0]["weights"])
+""",
+        (TEST_PARTS,),
+    ),
+    Patch(
+        "seen-before-its-view-is-behind-its-cut",
+        "asrtool/train/joining.py",
+        "    strategy.join(cut)\n    joined = world.members.join(world.store, world.rank, cut)\n",
+        "    joined = world.members.join(world.store, world.rank, cut)\n    strategy.join(cut)\n",
+        (TEST_PARTS,),
+    ),
+    # Losses and joins through the command
+    Patch(
+        "supervisor-knows-no-node",
+        RUN,
+        "job.out / FINAL, node_of(rank, _node_size(job.distributed)))",
+        "job.out / FINAL)",
+        (TEST_LOST_NODE,),
+    ),
+    Patch(
+        "loss-of-single-learners-of-a-node",
+        RUN,
+        "Survival(job.out, examine_lost, _node_size(distributed))",
+        "Survival(job.out, examine_lost)",
+        (TEST_LOST_NODE,),
+    ),
+    Patch(
+        "joins-with-a-plan-of-its-own",
+        "asrtool/train/joining.py",
+        'state_of(begin["state"])',
+        'state_of({**begin["state"], "epoch": begin["state"]["epoch"] + 1})',
+        (TEST_JOIN,),
+    ),
+    Patch(
+        "joined-not-in-the-summary",
+        RUN,
+        "list(members.joined) if members else []",
+        "[]",
+        (TEST_JOIN,),
+    ),
+    # What lost learners have left
+    Patch(
+        "what-a-lost-learner-wrote-later-stays",
+        "asrtool/train/records.py",
+        "os.truncate(path, min(loss.record_bytes, path.stat().st_size))",
+        "pass",
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
+        "batch-with-a-line-is-left",
+        "asrtool/train/assigned.py",
+        " if (epoch, batch) not in trained]",
+        "]",
+        (TEST_ASSIGNED,),
+    ),
+    Patch(
+        "what-was-given-to-a-cut-without-a-checkpoint-in-no-ledger",
+        ASSEMBLY,
+        "{rank: one.record_bytes for rank, one in self.trained.items()} if self.skipped else None",
+        "None",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "records-of-the-learner-in-the-place-of-this-one",
+        CUTS,
+        "result.behind.get(self.world.rank, 0)",
+        "result.behind.get(self.world.place, 0)",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "unevaluated-checkpoints-of-the-first-before-forgotten",
+        "asrtool/train/snapshots.py",
+        "        self.assembler.submit(self.assembly.evaluate_left)\n",
+        "",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "cuts-of-the-first-before-stay-open",
+        "asrtool/train/snapshots.py",
+        'self.world.store.compare_set(f"cut/{number}", "", str(NONE))',
+        "pass",
+        (TEST_TAKE_OVER,),
+    ),
+    Patch(
+        "learners-import-for-themselves",
+        RUN,
+        '"asrtool.train.loop", "asrtool.train.sh',
+        '"asrtool.train.sh',
+        (TEST_PRELOAD,),
+    ),
+    Patch(
+        "optimizer-loads-the-compiler",
+        "asrtool/train/eager.py",
+        "add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)",
+        "add_param_group = torch.optim.Optimizer.add_param_group",
+        (TEST_PRELOAD,),
+    ),
+    Patch(
+        "steps-are-in-the-graph",
+        "asrtool/train/eager.py",
+        "step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))",
+        "step = inspect.unwrap(torch.optim.SGD.step)",
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch("strategy-loaded-by-each-learner", RUN, "    job.distributed.strategy.load()\n", "", (TEST_PRELOAD,)),
+    Patch("current-directory-searched", RUN, "        sys.path.pop(0)  # a", "        pass  # a", (TEST_PRELOAD,)),
+    Patch(
+        "step-before-a-cut-left-out",
+        TESTIMONY,
+        'line["step"] > last_step',
+        'line["step"] >= last_step',
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
+        "what-a-lost-learner-wrote-later-counts",
+        TESTIMONY,
+        "loss.record_bytes if loss else None",
+        "None",
+        (TEST_TESTIMONY,),
+    ),
+    Patch(
+        "records-of-before-count",
+        TESTIMONY,
+        "begin.record_bytes[rank] if rank < len(begin.record_bytes) else 0",
+        "0",
+        (TEST_TESTIMONY,),
+    ),
+    Patch("mean-over-those-that-began", ASSEMBLY, "scale = self.size / len(ranks)", "scale = 1.0", (TEST_ASSEMBLY,)),
+    Patch(
+        "distance-without-the-weights-of-learners",
+        ASSEMBLY,
+        "square += weight * float(",
+        "square += float(",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "statistics-of-learners-of-servers-forgotten",
+        ASSEMBLY,
+        '        average_statistics(self.twin, [part["learner"] for part in parts])\n',
+        "",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch("counters-become-the-smallest", ASSEMBLY, ".amax(0)", ".amin(0)", (TEST_ASSEMBLY,)),
+    Patch("drift-over-a-loss", ASSEMBLY, "if now != self.before:", "if not ranks:", (TEST_ASSEMBLY,)),
+    Patch(
+        "checkpoint-waits-for-a-lost-learner",
+        ASSEMBLY,
+        "        return members.at(number)\n",
+        "        return range(self.world.size)\n",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "checkpoint-without-what-lost-learners-trained",
+        ASSEMBLY,
+        "        self._add_lost(cut.state.step, cut.number)\n",
+        "",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "batches-of-cuts-not-made-forgotten",
+        ASSEMBLY,
+        'self._recorded(rank, part["record_bytes"]) if self.skipped else part["trained"]',
+        'part["trained"]',
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "checkpoints-of-the-first-before-forgotten",
+        ASSEMBLY,
+        "        self.saved, self.unevaluated = list(newest.saved), list(newest.unevaluated)\n",
+        "",
+        (TEST_ASSEMBLY,),
+    ),
+    Patch(
+        "lost-learner-counts-behind-the-cut",
+        "asrtool/train/testimony.py",
+        'if line["step"] > last_step:',
+        'if line["step"] > last_step + 3:',
+        ("tests/unit/train/test_testimony.py",),
+    ),
+    # Batch and rate of all learners
+    Patch(
+        "scaled-warm-up-from-nothing",
+        "asrtool/train/schedule.py",
+        "settings.peak_lr * (1 + (factor - 1) * fraction / warmup_fraction)",
+        "settings.peak_lr * factor * fraction / warmup_fraction",
+        (TEST_LARGE_BATCHES,),
+    ),
+    Patch(
+        "batch-by-the-learners-of-now",
+        "asrtool/train/run.py",
+        "job.build(num_begun)",
+        "job.build(world.size)",
+        (TEST_LARGE_BATCHES,),
+    ),
+    # The work queue
+    Patch(
+        "part-repeats-the-ledger-of-the-one-before",
+        CUTS,
+        "            self.reached.trained = []\n",
+        "",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    Patch(
+        "samples-of-the-rounds-not-of-the-batches",
+        ASSEMBLY,
+        "            samples=self.resumed.samples + sum(one.samples for one in of_all),\n",
+        "",
+        (TEST_ASYNCHRONOUS,),
+    ),
+    # The plan
+    Patch(
+        "place-counts-from-the-epoch",
+        PLAN,
+        "self.before.step + slot - self.begin",
+        "self.before.step + slot",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "place-behind-the-batch",
+        PLAN,
+        "range(self.before.batch, batch))",
+        "range(self.before.batch, batch + 1))",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "last-rounds-overlap",
+        PLAN,
+        "-(-(known - part.begin) // self._size)",
+        "(known - part.begin) // self._size",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "last-batches-lost",
+        PLAN,
+        "if slot < known:",
+        "if slot + self._size <= known:",
+        (TEST_PLAN,),
+    ),
+    Patch(
+        "untrained-batches-are-numbered-anew",
+        PLAN,
+        "begin.step + len(left), begin.source)",
+        "begin.step, begin.source)",
+        (TEST_PLAN,),
+    ),
+    # The ledger
+    Patch(
+        "ended-epochs-count-as-trained",
+        LEDGER,
+        "            self._extend(ended.batch + behind.number - ended.number)\n",
+        "",
+        (TEST_LEDGER,),
+    ),
+    Patch(
+        "trained-twice-unnoticed",
+        LEDGER,
+        "== end - first, f",
+        "<= end - first, f",
+        (TEST_LEDGER,),
+    ),
+    # Strategies
+    Patch(
+        "drift-of-a-snapshot-without-updates",
+        ASSEMBLY,
+        "(mean_S - before_S.cpu() - updates_S)",
+        "(mean_S - before_S.cpu())",
+        (f"{TEST_ASYNCHRONOUS}::test_the_mean_moves_by_the_updates_alone",),
+    ),
+    # Training
+    Patch(
+        "learning-rate-by-batches",
+        LOOP,
+        "self.rates.after(after.samples, dev_losses)",
+        "self.rates.after(after.step, dev_losses)",
+        ("tests/unit/train/test_loop.py::test_three_steps_equal_those_written_by_hand",),
+    ),
+    Patch(
+        "checkpoints-by-time-count",
+        "asrtool/train/pace.py",
+        "self.by_steps.append(steps_due)",
+        "self.by_steps.append(True)",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "a-checkpoint-right-before-that-of-the-epoch",
+        "asrtool/train/pace.py",
+        "if ends_within(self._every_steps // SHORTLY):",
+        "if ends_within(0):",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "exchanges-while-another-evaluates-what-is-left",
+        CUTS,
+        "        if left:\n            self.world.barrier()",
+        "        if not left:\n            self.world.barrier()",
+        ("tests/unit/train/test_cuts.py",),
+    ),
+    Patch(
+        "checkpoints-by-time-count-where-all-step-together",
+        CUTS,
+        "keep = self._keep if by_steps else self.save",
+        "keep = self._keep",
+        ("tests/unit/train/test_pace.py",),
+    ),
+    Patch(
+        "dev-loss-of-own-weights",
+        CUTS,
+        "        with self.strategy.consensus():\n            return self.evaluation.together(self.model)\n",
+        "        return self.evaluation.together(self.model)\n",
+        ("tests/unit/train/test_dev_loss.py",),
+    ),
+    Patch(
+        "dev-loss-of-the-weights-of-learner-0",
+        ASSEMBLY,
+        "losses = self.evaluate(model)",
+        "losses = self.evaluate(self.strategy.model)",
+        ("tests/unit/train/test_dev_loss.py",),
+    ),
+    Patch(
+        "parts-of-the-newest-removed",
+        CHECKPOINT,
+        "sorted(kept)[-NUM_RESUMABLE:]",
+        "sorted(kept)[:NUM_RESUMABLE]",
+        (TEST_CHECKPOINT,),
+    ),
+    Patch(
+        "parts-of-the-next-removed",
+        CHECKPOINT,
+        "if step not in resumable and step <= newest:",
+        "if step not in resumable:",
+        (TEST_CHECKPOINT,),
+    ),
+    Patch(
+        "average-of-one-too-few",
+        "asrtool/train/average.py",
+        "saved[-num:]",
+        "saved[-num + 1 :]",
+        ("tests/unit/train/test_average.py",),
+    ),
+    Patch(
+        "no-warm-up",
+        "asrtool/train/schedule.py",
+        "return peak_lr * fraction / warmup_fraction",
+        "return peak_lr",
+        ("tests/unit/train/test_schedule.py",),
+    ),
+    Patch(
+        "time-masks-end-at-their-width",
+        "asrtool/train/specaugment.py",
+        "feats_TF[start : start + width] = 0",
+        "feats_TF[start:width] = 0",
+        ("tests/unit/train/test_specaugment.py",),
+    ),
+    # Data
+    Patch(
+        "columns-of-another-tokenizer",
+        "asrtool/train/inputs.py",
+        'of_all = ("tokenizer/", "targets/")',
+        'of_all = ("targets/",)',
+        (TEST_COLUMNS,),
+    ),
+    Patch(
+        "token-of-17-bits-in-16",
+        "asrtool/train/columns.py",
+        "tokens.max() < 2**16",
+        "tokens.max() <= 2**16",
+        (f"{TEST_COLUMNS}::test_tokens_are_of_16_bits_where_these_are_enough",),
+    ),
+    Patch(
+        "columns-built-by-two-at-once",
+        "asrtool/train/columns.py",
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "fcntl.flock(file, fcntl.LOCK_SH)",
+        (TEST_COLUMNS,),
+    ),
+    Patch(
+        "checkpoint-written-after-the-evaluation",
+        "asrtool/train/cuts.py",
+        "        self._keep(Saved(self.state.step, None))\n        losses = self._evaluate()\n",
+        "        losses = self._evaluate()\n        self._keep(Saved(self.state.step, None))\n",
+        ("tests/unit/train/test_loop.py",),
+    ),
+    Patch(
+        "evaluated-when-resumed-and-forgotten",
+        "asrtool/train/cuts.py",
+        "                self.snapshots.keep(self.state)\n",
+        "                self.snapshots.check()\n",
+        (TEST_LAST_EVALUATION,),
+    ),
+    Patch(
+        "optimizers-behind-the-last-step",
+        "asrtool/train/cuts.py",
+        "has_parts=not is_over",
+        "has_parts=True",
+        (TEST_LAST_EVALUATION,),
+    ),
+    Patch(
+        "best-without-the-last-epoch",
+        "asrtool/train/average.py",
+        "    if not final.exists():\n",
+        "    if newest:\n",
+        ("tests/unit/train/test_average.py",),
+    ),
+    Patch(
+        "writer-as-urgent-as-the-training",
+        "asrtool/train/background.py",
+        "os.getpriority(os.PRIO_PROCESS, thread) + NICE",
+        "os.getpriority(os.PRIO_PROCESS, thread)",
+        ("tests/unit/train/test_background.py",),
+    ),
+    Patch(
+        "all-get-the-optimizer-of-the-first",
+        "asrtool/train/checkpointer.py",
+        "place = self.world.rank % len(ranks)",
+        "place = 0",
+        (
+            "tests/unit/train/test_learners.py::test_with_another_number_of_learners_each_has_the_optimizer_of_one_before",
+        ),
+    ),
+    # Decoding
+    Patch(
+        "lamb-without-correction-for-its-beginning",
+        "asrtool/train/lamb.py",
+        '(square / (1 - BETA_2 ** state["step"])).sqrt_()',
+        "square.sqrt()",
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch(
+        "lamb-steps-a-copy-of-the-weights",
+        "asrtool/train/lamb.py",
+        "weights.sub_(change",
+        "weights.data = weights.sub(change",
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch(
+        "lamb-as-far-in-all-tensors",
+        "asrtool/train/lamb.py",
+        'group["lr"] * fraction',
+        'group["lr"]',
+        ("tests/unit/train/test_optimizer.py",),
+    ),
+    Patch(
+        "outputs-of-other-tokens-kept",
+        "asrtool/train/finetune.py",
+        'if found.get("tokenizer") != info["tokenizer"]:',
+        'if found["num_tokens"] != info["num_tokens"]:',
+        (f"{TEST_FINETUNE}::test_of_other_tokens_it_takes_the_encoder_alone",),
+    ),
+    Patch(
+        "gradients-of-pieces-averaged-each",
+        "asrtool/train/pieces.py",
+        "is_last = number == len(pieces)",
+        "is_last = number == 1",
+        ("tests/unit/train/test_pieces.py::test_learners_train_in_pieces_under_every_strategy",),
+    ),
+    Patch(
+        "probe-not-averaged",
+        "asrtool/train/pieces.py",
+        "        self._add(strategy, [None], divisor, before_others)\n        return computed",
+        "        return computed",
+        ("tests/unit/train/test_pieces.py::test_a_learner_whose_memory_runs_out_does_not_stop_the_others",),
+    ),
+    Patch(
+        "dropout-drawn-anew-after-a-failure",
+        "asrtool/train/pieces.py",
+        "        seed_torch(batch.torch_seed)\n",
+        "",
+        ("tests/unit/train/test_pieces.py::test_dropout_of_a_batch_that_is_computed_again_is_the_same",),
+    ),
+    Patch(
+        "gradients-of-a-failure-kept",
+        "asrtool/train/pieces.py",
+        "        strategy.optimizer.zero_grad(set_to_none=True)\n",
+        "",
+        ("tests/unit/train/test_pieces.py::test_what_a_failure_has_added_is_dropped",),
+    ),
+    Patch(
+        "targets-of-a-piece-from-the-beginning-of-its-utterance",
+        "asrtool/train/frame_targets.py",
+        "batch.targets_NU[n, at // self.subsampling :]",
+        "batch.targets_NU[n]",
+        (
+            "tests/unit/train/test_frame_targets.py::test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order",
+        ),
+    ),
+    Patch(
+        "noise-on-frozen-weights",
+        "asrtool/train/loss.py",
+        "                if weight.requires_grad\n",
+        "",
+        ("tests/unit/train/test_weight_noise.py",),
+    ),
+    Patch(
+        "noise-without-its-deviation",
+        "asrtool/train/loss.py",
+        "weight + self.weight_noise * torch.randn_like(weight)",
+        "weight + torch.randn_like(weight)",
+        ("tests/unit/train/test_weight_noise.py",),
+    ),
+    Patch(
+        "ema-of-a-learner-begins-again-from-the-mean",
+        "asrtool/train/beginning.py",
+        "        strategy.load_ema(learner, shared or {})\n",
+        "",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "ema-is-not-what-is-evaluated",
+        "asrtool/train/cuts.py",
+        "return self.evaluation.together(ema.model)",
+        "return self.evaluation.together(self.model)",
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "model-file-of-weights-without-ema",
+        "asrtool/train/checkpoint.py",
+        '(content.get("ema") or content)["weights"]',
+        'content["weights"]',
+        ("tests/unit/train/test_ema.py",),
+    ),
+    Patch(
+        "sequence-noise-of-noise",
+        "asrtool/train/sequence_noise.py",
+        "clean_NTF = feats_NTF.copy()",
+        "clean_NTF = feats_NTF",
+        ("tests/unit/train/test_sequence_noise.py",),
+    ),
+    Patch(
+        "sequence-noise-in-another-scale",
+        "asrtool/train/sequence_noise.py",
+        "np.logaddexp(clean_NTF[n, :num] * std_F, noise_TF) / std_F",
+        "np.logaddexp(clean_NTF[n, :num], noise_TF)",
+        ("tests/unit/train/test_sequence_noise.py",),
+    ),
+    Patch(
+        "weights-of-a-stage-stay-on-the-first-device",
+        "asrtool/train/pipeline.py",
+        "{name: move(values, stage.device) for name, values in state.items()}",
+        "dict(state)",
+        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
+    ),
+    Patch(
+        "statistics-of-a-stage-stay-on-its-device",
+        "asrtool/train/pipeline.py",
+        "buffer.copy_(move(moved[name], self.stages[0].device))",
+        "pass",
+        ("tests/unit/train/test_pipeline.py::test_each_stage_computes_with_what_is_on_its_device",),
+    ),
+    Patch(
+        "a-stage-begins-behind-the-one-before",
+        "asrtool/train/pipeline.py",
+        "zip(iter(inbox.get, None), batches, strict=False)",
+        "zip(list(iter(inbox.get, None)), batches, strict=False)",
+        ("tests/unit/train/test_pipeline.py::test_stages_compute_at_the_same_time",),
+    ),
+    Patch(
+        "dropout-by-the-number-of-stages",
+        "asrtool/train/pipeline.py",
+        "(batch.torch_seed, number, 1 + index)",
+        "(batch.torch_seed, number, 1 + index - stage.parts[0][0])",
+        (
+            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
+        ),
+    ),
+    Patch(
+        "a-failed-stage-leaves-the-next-one-waiting",
+        "asrtool/train/pipeline.py",
+        "        finally:\n            outbox.put(None)",
+        "        finally:\n            pass",
+        ("tests/unit/train/test_pipeline.py::test_what_a_stage_raises_ends_the_batch",),
+    ),
+    Patch(
+        "dev-changed-as-training-is",
+        "asrtool/train/train.py",
+        "targets=whole, augment=None)",
+        "targets=whole)",
+        ("tests/unit/train/test_changed_audio.py::test_dev_is_never_changed",),
+    ),
+    Patch(
+        "leaves-of-another-tempo-where-they-were",
+        "asrtool/train/frame_targets.py",
+        "np.array([1.0, num_frames / num_aligned])",
+        "np.array([1.0, 1.0])",
+        ("tests/unit/train/test_changed_audio.py",),
+    ),
+    Patch(
+        "sequence-training-with-an-output-layer-of-its-own",
+        "asrtool/train/finetune.py",
+        'getattr(registry.settings_class("objective", objective), "parameters_of", objective)',
+        "objective",
+        ("tests/unit/train/test_chain.py",),
+    ),
+    Patch(
+        "masks-on-speaker-vectors",
+        "asrtool/train/batch.py",
+        "inputs_NT=batch.inputs_NT[:, :, :num_bins]",
+        "inputs_NT=batch.inputs_NT",
+        ("tests/unit/train/test_specaugment.py",),
+    ),
+    Patch(
+        "objective-draws-while-stages-do",
+        "asrtool/train/pipeline.py",
+        "            seed_device(stage.device, (batch.torch_seed, number, 0))\n",
+        "",
+        (
+            "tests/unit/train/test_pipeline.py::test_dropout_is_the_same_for_any_number_of_stages_and_other_for_each_micro_batch_and_layer",
+        ),
+    ),
+    Patch(
+        "plateau-that-never-falls-twice",
+        "asrtool/train/schedule.py",
+        "num_since, num_falls = 0, num_falls + 1",
+        "num_falls = num_falls + 1",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-loss-of-the-same-height-is-a-lower-one",
+        "asrtool/train/dev_losses.py",
+        "if loss < lowest:",
+        "if loss <= lowest:",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-loss-is-published-twice",
+        "asrtool/train/dev_losses.py",
+        """            self._look(FAR)
+            if epochs not in dict(self.found):
+                self._store""",
+        """            self._look(FAR)
+            if epochs:
+                self._store""",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "losses-on-dev-of-a-lost-learner-unknown-to-the-next",
+        "asrtool/train/assembly.py",
+        "        self.dev_losses.known(FAR)\n",
+        "",
+        ("tests/unit/train/test_dev_losses.py",),
+    ),
+    Patch(
+        "a-training-that-ended-early-resumes",
+        "asrtool/train/loop.py",
+        "        self.cuts.look_for_the_end()\n",
+        "",
+        (
+            "tests/unit/train/test_early_stop.py::test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes",
+        ),
+    ),
+    Patch(
+        "losses-on-dev-are-forgotten-by-checkpoints",
+        "asrtool/train/cuts.py",
+        "        self.state.dev_losses = list(self.dev_losses.found)\n",
+        "",
+        ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
+    ),
+)
