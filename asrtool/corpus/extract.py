@@ -152,7 +152,7 @@ def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
     """The error for audio at another sampling rate than the features are made at."""
     return AsrtoolError(
         f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}",
-        f"convert the audio, or set features.sampling_rate_hz={found_hz} if all recordings have that rate",
+        f"convert the audio, set features.resample=true, or features.sampling_rate_hz={found_hz} if all have that rate",
     )
 
 

@@ -79,14 +79,16 @@ def compute_features(manifests: Path, out: Path, features: Features, extractor: 
 def read_sources(directory: Path, features: Features) -> list[Source]:
     """The recordings of a manifest folder that have supervisions, in the order of the manifest.
 
-    Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features`, and a channel
-    that is neither 0 nor 1, and an utterance without text or speaker.
+    Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features` unless these
+    resample, a channel that is neither 0 nor 1, and an utterance without text or speaker.
     """
     recordings, supervisions = read_manifests(directory)
     sources: dict[str, Source] = {}
     for recording in recordings:
         if recording.sampling_rate != features.sampling_rate_hz:
-            raise wrong_rate(f"{directory}: recording {recording.id}", recording.sampling_rate, features)
+            if not features.resample:
+                raise wrong_rate(f"{directory}: recording {recording.id}", recording.sampling_rate, features)
+            recording = recording.resample(features.sampling_rate_hz)
         sources[recording.id] = Source(recording, [])
     for segment in supervisions:
         if segment.channel not in (0, 1):

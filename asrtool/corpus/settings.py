@@ -78,6 +78,7 @@ class Features:
 
     type: Choice = choice("features", "fbank")  # what a frame holds
     sampling_rate_hz: int = 8000  # of all audio
+    resample: bool = False  # audio of another rate is resampled when it is read; otherwise it is an error
     frame_shift_ms: float = 10.0  # from one frame to the next
     frame_length_ms: float = 25.0  # window of a frame
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set

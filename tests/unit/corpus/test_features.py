@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
-from lhotse import CutSet, Fbank, FbankConfig
+from lhotse import CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
 
 from asrtool.cli.features import features as features_command
 from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
 from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
-from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.manifest import read_manifests, write_manifests
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
@@ -361,3 +361,41 @@ def test_features_of_another_shape_than_their_settings_say_are_refused(
     with pytest.raises(AsrtoolError) as caught:
         compute_features(corpus / "manifests", tmp_path / "features", settings)
     assert f"{name} gave an array of shape {shape}, expected (frames, 7), the num_features of its" in str(caught.value)
+
+
+def loudest(corpus: Path, tone_hz: int, recorded_hz: int, wanted_hz: int) -> tuple[float, float]:
+    """Frequency and log power of the loudest bin of the spectrum that is made of a tone."""
+    spectrum = Features(
+        type=Choice.of("features", "spectrogram"), sampling_rate_hz=wanted_hz, resample=True, speeds=(1.0,), num_jobs=1
+    )
+    root = corpus / f"{tone_hz}-{recorded_hz}-{wanted_hz}"
+    (root / "audio").mkdir(parents=True)
+    times = np.arange(2 * recorded_hz) / recorded_hz
+    soundfile.write(root / "audio" / "r.wav", 0.3 * np.sin(2 * np.pi * tone_hz * times), recorded_hz)
+    for name in ("train", "dev", "test"):
+        recording = Recording.from_file(root / "audio" / "r.wav", recording_id=f"r{name}")
+        segment = SupervisionSegment(f"u{name}", f"r{name}", 0.5, 1.0, 0, "hello", speaker="s")
+        write_manifests(root / "m" / name, [recording], [segment], [], 0.0, {})
+    write_sets(root / "m", Sets((EvaluationSet("test", "Test", {}),)))
+    compute_features(root / "m", root / "f", spectrum)
+    reader = FeatureReader(root / "f" / "train", "none")
+    assert len(reader.index) == 1
+    assert abs(reader.index[0].num_frames - 100) <= 2
+    mean = reader.read(0)[10:-10].mean(0)
+    return float(mean.argmax() * wanted_hz / 2 / (len(mean) - 1)), float(mean.max())
+
+
+@pytest.mark.parametrize(
+    ("tone_hz", "recorded_hz", "wanted_hz"), [(1000, 16000, 8000), (1000, 8000, 16000), (3000, 48000, 16000)]
+)
+def test_a_tone_keeps_its_frequency_at_another_sampling_rate(
+    tone_hz: int, recorded_hz: int, wanted_hz: int, tmp_path: Path
+) -> None:
+    found_hz, _ = loudest(tmp_path, tone_hz, recorded_hz, wanted_hz)
+    assert found_hz == pytest.approx(tone_hz, abs=41)
+
+
+def test_a_tone_that_a_lower_rate_cannot_hold_is_not_heard_as_another(tmp_path: Path) -> None:
+    _, kept = loudest(tmp_path, 1000, 16000, 8000)
+    _, lost = loudest(tmp_path, 6000, 16000, 8000)
+    assert lost < kept - 9.2  # 40 dB

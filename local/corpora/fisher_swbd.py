@@ -1,0 +1,31 @@
+"""Fisher and Switchboard-1 as one corpus, as Kaldi's recipe of that name has them."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+from asrtool.corpus.manifest import read_manifests, write_manifests
+from asrtool.corpus.settings import Data
+from local.corpora.fisher import Corpus as Fisher
+from local.corpora.swbd import Corpus as Swbd
+from local.corpus import Corpus as Base
+
+
+class Corpus(Base):
+    """The 2,000 hours; data.train = ["swbd", "fisher"] is the same, with a text each, which lm.mix can weigh."""
+
+    name = "fisher_swbd"
+    title = "Fisher and Switchboard-1"
+    releases = (*Fisher.releases, *Swbd.releases)
+    roles = ("train",)
+    in_mini = True
+    train_hours = Fisher.train_hours + Swbd.train_hours
+
+    def prepare(self, corpus: Path, out: Path, data: Data) -> None:
+        """Write `out`/train, and the manifests of both below `out`/parts."""
+        folders = [out / "parts" / name for name in (Fisher.name, Swbd.name)]
+        for part, folder in zip((Fisher(), Swbd()), folders, strict=True):
+            part.prepare(corpus, folder, data)
+        recordings, segments = zip(*(read_manifests(folder / "train") for folder in folders), strict=True)
+        write_manifests(out / "train", list(chain(*recordings)), list(chain(*segments)), [], data.bad_fraction, {})

@@ -1,0 +1,78 @@
+"""Sets of published corpora, as lhotse's preparers read them, to manifests."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.corpus import Release
+from local.references import NO_RULES_GLM, format_reference
+from local.text_rules import normalise_plain
+from local.utterances import normalise_all, staging
+
+if TYPE_CHECKING:
+    from lhotse import Recording, SupervisionSegment
+
+
+@dataclass(frozen=True)
+class Part:
+    """A published part of a corpus, such as test-other, and the role that it belongs to."""
+
+    name: str
+    role: str
+    recordings: Sequence[Recording]
+    supervisions: Sequence[SupervisionSegment]
+
+
+def part(name: str, role: str, manifests: Mapping[str, Any]) -> Part:
+    """Of the dictionary that a preparer of lhotse returns for it. Files behind links of a stage get their own names."""
+    recordings = [
+        dataclasses.replace(
+            r, sources=[dataclasses.replace(source, source=os.path.realpath(source.source)) for source in r.sources]
+        )
+        for r in manifests["recordings"]
+    ]
+    return Part(name, role, recordings, list(manifests["supervisions"]))
+
+
+@contextlib.contextmanager
+def reading(release: Release, folder: Path) -> Iterator[Path]:
+    """A temporary folder while lhotse reads `release`; whatever it stops at is one line."""
+    from lhotse.audio.utils import AudioLoadingError
+
+    try:
+        # lhotse draws its progress bars on standard error, be that a terminal or a log.
+        with staging() as stage, contextlib.redirect_stderr(io.StringIO()):
+            yield stage
+    except (AudioLoadingError, AssertionError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise AsrtoolError(
+            f"{folder}: lhotse cannot read {release.title}: {type(error).__name__}: {reason}",
+            f"compare the folder with the layout in docs/guide/corpora.md, and check paths.{release.key}",
+        ) from error
+
+
+def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[str]) -> None:
+    """Write `out`/ROLE for each role of `parts`; segments of a reference are labelled by their part.
+
+    Raises AsrtoolError when too much of a part cannot be used.
+    """
+    for role in roles:
+        chosen = [item for item in parts if item.role == role]
+        if not chosen:
+            continue
+        drops: list[Drop] = []
+        segments = normalise_all((s for item in chosen for s in item.supervisions), normalise_plain, drops)
+        label_of = {r.id: item.name for item in chosen for r in item.recordings}
+        recordings = [r for item in chosen for r in item.recordings]
+        texts = {"ref.stm": format_reference(segments, label_of), "ref.glm": NO_RULES_GLM}
+        write_manifests(out / role, recordings, segments, drops, data.bad_fraction, texts)

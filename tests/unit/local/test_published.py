@@ -1,0 +1,217 @@
+"""Published corpora in small trees of their layouts: what lhotse reads becomes manifests with normalised text."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_swbd
+
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.collect import collect_corpora
+from local.corpora.commonvoice import Corpus as CommonVoice
+from local.corpora.fisher import Corpus as Fisher
+from local.corpora.fisher_swbd import Corpus as FisherSwbd
+from local.corpora.librispeech import Corpus as LibriSpeech
+from local.corpora.mls import Corpus as Mls
+from local.corpora.peoples_speech import Corpus as PeoplesSpeech
+from local.corpora.swbd import Corpus as Swbd
+from local.corpora.tedlium import Corpus as TedLium
+from local.corpus import Corpus
+from utils.sphere import write_sphere
+
+LENIENT = Data(bad_fraction=0.9)
+RATE_HZ = 16000
+
+
+def sound(path: Path, duration_s: float = 1.0, rate_hz: int = RATE_HZ) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.random.default_rng(1).integers(-500, 500, int(duration_s * rate_hz)).astype(np.int16)
+    if path.suffix == ".sph":
+        write_sphere(path, samples[:, None], rate_hz, "pcm")
+    elif path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
+        pytest.skip("this libsndfile writes no MP3")
+    else:
+        soundfile.write(path, samples, rate_hz)
+    return path
+
+
+def text(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def write_librispeech(root: Path) -> None:
+    for name, speaker in (("train-clean-5", 19), ("dev-clean-2", 84), ("test-clean", 61), ("test-other", 367)):
+        chapter = root / "LibriSpeech" / name / f"{speaker}" / "198"
+        lines = []
+        for number, words in enumerate(("NORTHANGER ABBEY", "THIS LITTLE WORK WASN'T FINISHED")):
+            sound(chapter / f"{speaker}-198-{number:04d}.flac")
+            lines.append(f"{speaker}-198-{number:04d} {words}\n")
+        text(chapter / f"{speaker}-198.trans.txt", "".join(lines))
+
+
+def write_mls(root: Path) -> None:
+    folder = root / "mls_english"
+    text(
+        folder / "metainfo.txt",
+        " SPEAKER   |   GENDER   | PARTITION\n 4800 | M | train\n 12 | F | dev\n 13 | F | test\n",
+    )
+    text(root / "mls_polish" / "metainfo.txt", "another language that is not read")
+    for name, speaker in (("train", 4800), ("dev", 12), ("test", 13)):
+        sound(folder / name / "audio" / f"{speaker}" / "10003" / f"{speaker}_10003_000000.flac")
+        text(folder / name / "transcripts.txt", f"{speaker}_10003_000000\toh my dear you must see him\n")
+
+
+def write_commonvoice(root: Path) -> None:
+    folder = root / "cv-corpus-13.0" / "en"
+    columns = [
+        "client_id",
+        "path",
+        "sentence",
+        "up_votes",
+        "down_votes",
+        "age",
+        "gender",
+        "accents",
+        "variant",
+        "locale",
+        "segment",
+    ]
+    for name in ("train", "dev", "test"):
+        sound(folder / "clips" / f"common_voice_en_{name}.mp3", 1.0, 48000)
+        row = (
+            f"speaker{name}",
+            f"common_voice_en_{name}.mp3",
+            'She said, "It\u2019s fine."',
+            "2",
+            "0",
+            "",
+            "",
+            "",
+            "",
+            "en",
+            "",
+        )
+        text(folder / f"{name}.tsv", "\t".join(columns) + "\n" + "\t".join(row) + "\n")
+
+
+def write_peoples_speech(root: Path) -> None:
+    for place, session in (("train/clean", "a talk"), ("validation/validation", "council"), ("test/test", "radio")):
+        names = [f"{session.replace(' ', '')}_{number}.flac" for number in range(2)]
+        for name in names:
+            sound(root / place / "x" / name)
+        data = {
+            "duration_ms": [1000, 1000],
+            "label": ["yes we can", "room 42"],
+            "name": [f"x/{name}" for name in names],
+        }
+        text(root / f"{place}.json", json.dumps({"identifier": session, "training_data": data}) + "\n")
+
+
+def write_tedlium(root: Path) -> None:
+    for name in ("train", "dev", "test"):
+        folder = root / "TEDLIUM_release-3" / "legacy" / name
+        sound(folder / "sph" / f"Talk_{name}.sph", 4.0)
+        turns = (
+            "{0} 1 {0} 0.00 1.50 <o,f0,male> they 're <unk> {{NOISE}} fine\n"
+            "{0} 1 {0} 1.5 2.0 <o,f0,male> ignore_time_segment_in_scoring\n"
+        )
+        text(folder / "stm" / f"Talk_{name}.stm", turns.format(f"Talk_{name}"))
+
+
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the processes of lhotse's preparer, which take seconds to start."""
+    monkeypatch.setattr(
+        "lhotse.recipes.commonvoice.ProcessPoolExecutor", lambda max_workers, **_: ThreadPoolExecutor(max_workers)
+    )
+
+
+WRITERS = {
+    LibriSpeech: write_librispeech,
+    Mls: write_mls,
+    CommonVoice: write_commonvoice,
+    PeoplesSpeech: write_peoples_speech,
+    TedLium: write_tedlium,
+}
+
+
+def prepare(kind: type[Corpus], tmp_path: Path, data: Data = LENIENT) -> Path:
+    corpus = kind()
+    write = WRITERS[kind]  # type: ignore[type-abstract]
+    write(tmp_path / "site")
+    named = make_data((corpus.name,), (corpus.name,), (corpus.name,))
+    collect_corpora(
+        tmp_path / "corpus", named, {corpus.name: str(tmp_path / "site")}, lambda *_: pytest.fail("no mini")
+    )
+    corpus.prepare(tmp_path / "corpus", tmp_path / "out", data)
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "expected"),
+    [
+        (LibriSpeech, "train", ["19: northanger abbey", "19: this little work wasn't finished"]),
+        (Mls, "train", ["4800: oh my dear you must see him"]),
+        (CommonVoice, "test", ["speakertest: she said it's fine"]),
+        (PeoplesSpeech, "train", ["a_talk: yes we can"]),
+        (TedLium, "dev", ["Talk_dev: they're fine"]),
+    ],
+)
+def test_each_set_has_speakers_and_normalised_text(
+    kind: type[Corpus], role: str, expected: list[str], tmp_path: Path
+) -> None:
+    out = prepare(kind, tmp_path)
+    assert [f"{s['speaker']}: {s['text']}" for s in supervisions(out / role)] == expected
+    for each in ("train", "dev", "test"):
+        assert supervisions(out / each)
+        assert (out / each / "ref.stm").is_file()
+        for recording in read_jsonl(out / each / "recordings.jsonl.gz"):
+            source = Path(recording["sources"][0]["source"])
+            assert source.is_file()  # not a link of a folder that is gone
+            assert source.is_relative_to(tmp_path / "site")
+
+
+def test_parts_of_a_test_set_are_scored_apart(tmp_path: Path) -> None:
+    reference = (prepare(LibriSpeech, tmp_path) / "test" / "ref.stm").read_text()
+    assert "<O,test-clean>" in reference
+    assert "<O,test-other>" in reference
+    assert [label for label, _ in LibriSpeech.labels] == ["test-clean", "test-other"]
+
+
+def test_only_the_parts_that_are_there_are_read(tmp_path: Path) -> None:
+    write_librispeech(tmp_path / "librispeech")
+    (tmp_path / "librispeech" / "LibriSpeech" / "test-clean").rename(tmp_path / "elsewhere")
+    LibriSpeech().prepare(tmp_path, tmp_path / "out", Data())
+    assert "test-clean" not in (tmp_path / "out" / "test" / "ref.stm").read_text()
+
+
+def test_numbers_in_digits_and_unknown_speakers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    out = prepare(PeoplesSpeech, tmp_path)
+    assert list(dropped(out / "train").values()) == ["unknown characters"]
+    assert "peoples_speech: THE SPEAKERS OF 3 OF 3 SIDES ARE NOT KNOWN" in caplog.text
+
+
+def test_what_lhotse_stops_at_is_one_line_with_the_key(tmp_path: Path) -> None:
+    write_tedlium(tmp_path / "tedlium")
+    next((tmp_path / "tedlium").rglob("train/sph/*.sph")).unlink()
+    with pytest.raises(
+        AsrtoolError, match=r"cannot read TED-LIUM 3 .*: AssertionError: .*check paths.tedlium"
+    ) as caught:
+        TedLium().prepare(tmp_path, tmp_path / "out", Data())
+    assert "\n" not in str(caught.value)
+
+
+def test_fisher_and_switchboard_are_both_of_their_manifests(tmp_path: Path) -> None:
+    corpus = write_fisher(write_swbd(tmp_path / "site"))
+    for each in (FisherSwbd(), Fisher(), Swbd()):
+        each.prepare(corpus, tmp_path / each.name, Data())
+    both, fisher, swbd = (supervisions(tmp_path / name / "train") for name in ("fisher_swbd", "fisher", "swbd"))
+    assert both == fisher + swbd
