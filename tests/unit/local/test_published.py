@@ -36,6 +36,8 @@ def sound(path: Path, duration_s: float = 1.0, rate_hz: int = RATE_HZ) -> Path:
         write_sphere(path, samples[:, None], rate_hz, "pcm")
     elif path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
         pytest.skip("this libsndfile writes no MP3")
+    elif path.suffix == ".opus":
+        soundfile.write(path, samples, rate_hz, format="OGG", subtype="OPUS")
     else:
         soundfile.write(path, samples, rate_hz)
     return path
@@ -57,16 +59,14 @@ def write_librispeech(root: Path) -> None:
         text(chapter / f"{speaker}-198.trans.txt", "".join(lines))
 
 
-def write_mls(root: Path) -> None:
-    folder = root / "mls_english"
-    text(
-        folder / "metainfo.txt",
-        " SPEAKER   |   GENDER   | PARTITION\n 4800 | M | train\n 12 | F | dev\n 13 | F | test\n",
-    )
+def write_mls(root: Path, suffix: str = ".flac") -> None:
+    folder = root / ("mls_english" if suffix == ".flac" else "mls_english_opus")
+    text(folder / "metainfo.txt", " SPEAKER | GENDER\n 4800 | M | train\n 12 | F | dev\n 13 | F | test\n")
     text(root / "mls_polish" / "metainfo.txt", "another language that is not read")
     for name, speaker in (("train", 4800), ("dev", 12), ("test", 13)):
-        sound(folder / name / "audio" / f"{speaker}" / "10003" / f"{speaker}_10003_000000.flac")
-        text(folder / name / "transcripts.txt", f"{speaker}_10003_000000\toh my dear you must see him\n")
+        id_ = f"{speaker}_10003_000000"
+        sound(folder / name / "audio" / f"{speaker}" / "10003" / f"{id_}{suffix}")
+        text(folder / name / "transcripts.txt", f"{id_}\toh my dear you must see him\n")
 
 
 def write_commonvoice(root: Path) -> None:
@@ -215,3 +215,14 @@ def test_fisher_and_switchboard_are_both_of_their_manifests(tmp_path: Path) -> N
         each.prepare(corpus, tmp_path / each.name, Data())
     both, fisher, swbd = (supervisions(tmp_path / name / "train") for name in ("fisher_swbd", "fisher", "swbd"))
     assert both == fisher + swbd
+
+
+def test_mls_in_opus_is_read_as_that_in_flac(tmp_path: Path) -> None:
+    if "OPUS" not in soundfile.available_subtypes("OGG"):
+        pytest.skip("this libsndfile writes no Opus")
+    found = []
+    for suffix in (".flac", ".opus"):
+        write_mls(tmp_path / suffix / "mls", suffix)
+        Mls().prepare(tmp_path / suffix, tmp_path / suffix / "out", Data())
+        found.append(supervisions(tmp_path / suffix / "out" / "train"))
+    assert found[0] == found[1]
