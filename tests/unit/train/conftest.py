@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from command import Start, starting, write_config
+from learners import MANY_BATCHES, Learners
 from toy_task import NUM_TOKENS, SETTINGS, TOY_CONFIG, last_weights, make_texts, write_set
 
 from asrtool.config_file import load_config
@@ -61,6 +62,22 @@ def toy_config(tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
     path.write_text(TOY_CONFIG, encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def small_batches_config(tmp_path: Path) -> Path:
+    """The same with batches of two utterances, so that each of four learners has some."""
+    path = tmp_path / "small.toml"
+    path.write_text(MANY_BATCHES, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    """Four, for all tests of a file."""
+    started = Learners(4)
+    yield started
+    started.close()
 
 
 @pytest.fixture(autouse=True)

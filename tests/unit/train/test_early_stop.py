@@ -136,7 +136,7 @@ def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", [4])
+@pytest.mark.parametrize("seed", [3, 4])
 def test_killed_at_random_moments_it_ends_at_the_same_epoch_in_the_same_bits(
     toy: Path, toy_config: Path, tmp_path: Path, seed: int
 ) -> None:
@@ -188,20 +188,6 @@ def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes
     assert batches_trained(out) == batches_trained(tmp_path / "undisturbed")
 
 
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(4)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def small_batches_config(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(MANY_BATCHES)
-    return path
-
-
 def train(
     toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops_in: int | None = None
 ) -> list[tuple[int, float]]:
@@ -250,7 +236,7 @@ def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losse
         assert rates[1:] == rates[:1] * 3
 
 
-@pytest.mark.parametrize("name", ["allreduce", "bmuf", "adpsgd-random", "hogwild"])
+@pytest.mark.parametrize("name", [*LOCKSTEP, "adpsgd-random", "ps-async", "hogwild"])
 def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
     learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
 ) -> None:

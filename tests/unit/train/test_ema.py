@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from learners import MANY_BATCHES, Learners
+from learners import Learners
 from test_learners import LOCKSTEP, MANY, named
 from test_learners import train as train_here
 from torch import Tensor, nn
@@ -41,19 +41,9 @@ OFTEN = ("train.save_every_steps=2", "train.keep_last=100")
 Weights = dict[str, Tensor]
 
 
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(4)
-    yield started
-    started.close()
-
-
 @pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    """As ever, with small batches."""
-    path = tmp_path / "toy.toml"
-    path.write_text(MANY_BATCHES)
-    return path
+def toy_config(small_batches_config: Path) -> Path:
+    return small_batches_config
 
 
 def decay_of(number: int) -> float:

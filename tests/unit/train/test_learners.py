@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,19 +49,9 @@ AHEAD = 6  # batches that others ask for at most before a learner is stopped, le
 PLAIN = ("model.lstm.dropout=0", "specaugment.num_freq_masks=0", "specaugment.num_time_masks=0")
 
 
-@pytest.fixture(scope="module")
-def learners() -> Iterator[Learners]:
-    started = Learners(NUM_LEARNERS)
-    yield started
-    started.close()
-
-
 @pytest.fixture
-def toy_config(tmp_path: Path) -> Path:
-    """As ever, with small batches."""
-    path = tmp_path / "toy.toml"
-    path.write_text(MANY_BATCHES)
-    return path
+def toy_config(small_batches_config: Path) -> Path:
+    return small_batches_config
 
 
 @pytest.mark.parametrize("name", equations.RULES)
