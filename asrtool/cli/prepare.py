@@ -72,6 +72,16 @@ def split(manifests: Path, config: Config) -> None:
     split_manifests(manifests, config.data)
 
 
+@prepare.command("same-audio")
+@click.argument("manifests", type=EXISTING)
+@settings_options
+def same_audio(manifests: Path, config: Config) -> None:
+    """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv."""
+    from local.same_audio import check_same_audio
+
+    check_same_audio(manifests, config.data, config.features.num_jobs)
+
+
 @prepare.command()
 @click.argument("directory", type=EXISTING)
 @click.argument("out", type=FOLDER)

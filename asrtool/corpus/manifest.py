@@ -107,6 +107,11 @@ def format_drops(drops: Iterable[Drop]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def read_drops(path: Path) -> list[Drop]:
+    """The drops of a dropped.tsv."""
+    return [Drop(*line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+
+
 def count(
     recordings: Sequence[Recording], supervisions: Sequence[SupervisionSegment], drops: Sequence[Drop]
 ) -> dict[str, Any]:

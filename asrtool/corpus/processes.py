@@ -1,11 +1,21 @@
-"""Processes that read and write features: how they are started."""
+"""Processes that read audio and write features: how they are started."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any
+
+from asrtool.errors import AsrtoolError
+
+MapJobs = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def process_context(preload: str) -> ForkServerContext | SpawnContext:
@@ -18,6 +28,27 @@ def process_context(preload: str) -> ForkServerContext | SpawnContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([preload])
     return context
+
+
+@contextmanager
+def process_map(num_jobs: int, module: str, setting: str) -> Iterator[MapJobs]:
+    """Yield a `map` of functions of `module` over `num_jobs` processes, in order; one job runs in this process.
+
+    Raises AsrtoolError when one of them is killed; the hint names the `setting` to lower.
+    """
+    if num_jobs == 1:
+        yield map
+        return
+    # Ctrl-C reaches every process of a terminal; this one alone answers it.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    executor = ProcessPoolExecutor(num_jobs, process_context(module), initializer=signal.signal, initargs=ignore)
+    try:
+        yield executor.map
+    except BrokenProcessPool as error:
+        what = "a process that reads audio was killed, perhaps for want of memory"
+        raise AsrtoolError(what, f"lower {setting} and run again") from error
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _has_room_for_a_server() -> bool:

@@ -41,11 +41,13 @@ class Data:
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
     uncertain: str = "keep"  # or drop: utterances with words that their transcriber doubts, (( )), are not trained on
     bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
+    same_audio: str = "ignore"  # of one sound in two utterances: ignore, report, or drop from training what is scored
     segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
 
     def __post_init__(self) -> None:
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
+        one_of("data.same_audio", self.same_audio, ("ignore", "report", "drop"))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ PREPARE = Stage(
     run=(
         Line("asrtool prepare all {work}/corpus {work}/manifests --config {config}"),
         Line("asrtool prepare split {work}/manifests --config {config}"),
+        Line("asrtool prepare same-audio {work}/manifests --config {config}"),
     ),
     settings=("data",),
 )

@@ -57,8 +57,8 @@ def test_a_new_work_directory_has_everything_to_do(recipe: str, tmp_path: Path) 
 def test_a_dry_run_shows_the_lines_of_a_stage(tmp_path: Path) -> None:
     words = ["--dry-run", "--stage", "prepare", "--stop-stage", "1", "--work", str(tmp_path / "exp")]
     lines = run(*words).output.splitlines()
-    assert [line.split()[2] for line in lines[1:]] == ["all", "split"]
-    words = ["prepare", "split", f"{tmp_path}/exp/manifests"]
+    assert [line.split()[2] for line in lines[1:]] == ["all", "split", "same-audio"]
+    words = ["prepare", "same-audio", f"{tmp_path}/exp/manifests"]
     assert lines[-1] == shlex.join(["asrtool", *words, "--config", f"{tmp_path}/exp/config/prepare.toml"])
     assert not (tmp_path / "exp").exists()
 

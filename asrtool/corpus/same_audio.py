@@ -1,0 +1,153 @@
+"""Utterances that are one sound, in two sets or within one, whatever their text says.
+
+Candidates come of fingerprints, and are then compared. Three passes, each of which is shared among processes: triplets
+of all utterances, which become one index; a search of it by each; a comparison of what was found.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from lhotse import Recording, SupervisionSegment
+from lhotse.audio import audio_backend
+from scipy.signal import resample_poly
+
+from asrtool.corpus.extract import UNREADABLE
+from asrtool.corpus.fingerprint import (
+    RATE_HZ,
+    Alignment,
+    FingerprintIndex,
+    Triplets,
+    find_queries,
+    find_triplets,
+    log_spectrogram,
+)
+from asrtool.corpus.likeness import likeness
+from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.processes import process_map
+from asrtool.log import progress
+
+LEAST_S = 1.0  # what is shorter has too few peaks to be known again
+SAME = 0.75  # correlation from which on two utterances are one sound
+WHOLE_INDEX_HOURS = 50.0  # of training speech, beyond which it is thinned: some 8 MB an hour
+PAIRS = 200  # compared at once by a process
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """An utterance of a set."""
+
+    of_set: str
+    recording: Recording
+    segment: SupervisionSegment
+
+
+@dataclass(frozen=True)
+class SameAudio:
+    """Two utterances that are one sound."""
+
+    one: Spoken
+    other: Spoken
+    likeness: float  # correlation of their spectrograms
+    speed: float  # of `one`, where that of `other` is 1
+
+
+def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list[SameAudio]:
+    """All pairs in the folders `manifests`/SET; `one` is of the later set, or the later utterance of one set.
+
+    Of the last set, to train on, fewer fingerprints are kept the larger it is, so that memory is bounded: of more than
+    WHOLE_INDEX_HOURS, altered copies within it may be missed. Utterances of less than LEAST_S are not looked at, nor
+    are those whose audio cannot be read. Raises AsrtoolError for a missing or corrupt manifest.
+    """
+    utterances = [spoken for name in sets for spoken in _utterances(manifests / name, name)]
+    train_hours = sum(s.segment.duration for s in utterances if s.of_set == sets[-1]) / 3600
+    one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
+    recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
+    firsts = [0, *itertools.accumulate(map(len, recordings))]
+    with tempfile.TemporaryDirectory() as folder, process_map(num_jobs, __name__, "features.num_jobs") as map_jobs:
+        keep = functools.partial(_triplets, one_in=one_in)
+        indexed = _logged(map_jobs(keep, recordings), "fingerprints", len(recordings))
+        FingerprintIndex.of(list(itertools.chain.from_iterable(indexed))).save(Path(folder))
+        search = functools.partial(_search, folder=folder)
+        found = _logged(map_jobs(search, zip(firsts, recordings, strict=False)), "search", len(recordings))
+        pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(found)]
+        chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
+        return list(itertools.chain.from_iterable(_logged(map_jobs(_compare, chunks), "comparison", len(chunks))))
+
+
+def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+    return progress(results, f"same audio: {what}", total=total, unit="part")
+
+
+def _utterances(folder: Path, name: str) -> Iterator[Spoken]:
+    recordings, segments = read_manifests(folder)
+    by_id = {recording.id: recording for recording in recordings}
+    yield from (Spoken(name, by_id[segment.recording_id], segment) for segment in segments)
+
+
+def _triplets(utterances: Sequence[Spoken], one_in: dict[str, int]) -> list[Triplets]:
+    """Of the utterances of one recording."""
+    return [find_triplets(samples_S).thinned(one_in.get(utterances[0].of_set, 1)) for samples_S in _samples(utterances)]
+
+
+def _search(numbered: tuple[int, Sequence[Spoken]], folder: str) -> list[tuple[int, Alignment]]:
+    """Numbers of utterances of a recording, the first of which is given, with how they lie in earlier ones."""
+    first, utterances = numbered
+    index = _open(folder)
+    return [
+        (i, alignment)
+        for i, samples_S in enumerate(_samples(utterances), start=first)
+        for alignment in index.alignments(find_queries(samples_S), before=i)
+    ]
+
+
+def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudio]:
+    """Those that are one sound."""
+    found = []
+    for one, other, alignment in pairs:
+        spectrograms = [log_spectrogram(next(iter(_samples([spoken])))) for spoken in (one, other)]
+        alike = likeness(spectrograms[0], spectrograms[1], alignment)
+        if alike >= SAME:
+            found.append(SameAudio(one, other, alike, 2**alignment.time_scale))
+    return found
+
+
+@functools.lru_cache(1)
+def _open(folder: str) -> FingerprintIndex:
+    return FingerprintIndex.load(Path(folder))
+
+
+def _samples(utterances: Sequence[Spoken]) -> Iterator[np.ndarray]:
+    """Float32 samples of RATE_HZ of utterances of one recording; none of what cannot be read or is too short."""
+    recording = utterances[0].recording
+    begin_s = min(spoken.segment.start for spoken in utterances)
+    end_s = max(spoken.segment.end for spoken in utterances)
+    try:
+        with audio_backend("LibsndfileBackend"):
+            audio = recording.load_audio(offset=begin_s, duration=end_s - begin_s)
+    except UNREADABLE:  # computing the features will report it
+        yield from (np.zeros(0, dtype=np.float32) for _ in utterances)
+        return
+    for spoken in utterances:
+        segment = spoken.segment
+        row_S = audio[recording.channel_ids.index(segment.channel)]
+        begin, end = (round((s - begin_s) * recording.sampling_rate) for s in (segment.start, segment.end))
+        long_enough = segment.duration >= LEAST_S
+        yield _resampled(row_S[begin : end if long_enough else begin], recording.sampling_rate)
+
+
+def _resampled(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
+    if rate_hz == RATE_HZ or not len(samples_S):
+        return samples_S
+    common = math.gcd(rate_hz, RATE_HZ)
+    return np.asarray(resample_poly(samples_S, RATE_HZ // common, rate_hz // common), dtype=np.float32)

@@ -1,0 +1,194 @@
+"""Utterances that are one sound are found through a change of speed, gain and codec, and no others."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from lhotse import AudioSource, Recording, SupervisionSegment
+from scipy.signal import lfilter, resample_poly
+
+from asrtool.corpus.fingerprint import (
+    RATE_HZ,
+    Alignment,
+    FingerprintIndex,
+    find_peaks,
+    find_queries,
+    find_triplets,
+    log_spectrogram,
+)
+from asrtool.corpus.likeness import likeness
+from asrtool.corpus.manifest import write_manifests
+from asrtool.corpus.same_audio import SameAudio, find_same_audio
+
+
+def speech(seed: int, seconds: float = 4.0) -> np.ndarray:
+    """Like a voice: pulses of a pitch that moves, through resonances that change ten times a second; some noise."""
+    random = np.random.default_rng(seed)
+    num = int(seconds * RATE_HZ)
+    pitch_hz = np.interp(np.arange(num), np.linspace(0, num, 9), random.uniform(90, 240, 9))
+    pulses = np.diff(np.floor(np.cumsum(pitch_hz) / RATE_HZ), prepend=0) + 0.02 * random.normal(size=num)
+    parts = []
+    for part in np.array_split(pulses, int(10 * seconds)):
+        for centre_hz in random.uniform([250, 900, 2000], [850, 1900, 3200]):
+            pole = 0.97 * np.exp(2j * np.pi * centre_hz / RATE_HZ)
+            part = lfilter([1.0], np.poly([pole, pole.conj()]).real, part)
+        parts.append(part * random.choice([0.05, 0.3, 1.0]))
+    samples = np.concatenate(parts)
+    return (0.3 * samples / np.abs(samples).max()).astype(np.float32)
+
+
+def at_speed(samples: np.ndarray, speed: Fraction) -> np.ndarray:
+    return np.asarray(resample_poly(samples, speed.denominator, speed.numerator), dtype=np.float32)
+
+
+def through(samples: np.ndarray, format_: str, subtype: str | None = None) -> np.ndarray:
+    """Through a codec of libsndfile."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE_HZ, format=format_, subtype=subtype)
+    file.seek(0)
+    return np.asarray(soundfile.read(file, dtype="float32")[0])
+
+
+CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the same": lambda x: x,
+    "quieter": lambda x: x * np.float32(0.1),
+    "faster": lambda x: at_speed(x, Fraction(11, 10)),
+    "slower": lambda x: at_speed(x, Fraction(93, 100)),
+    "GSM": lambda x: through(x, "WAV", "GSM610"),
+    "slower, quieter and mu-law": lambda x: through(at_speed(x, Fraction(19, 20)) * np.float32(0.4), "WAV", "ULAW"),
+    "faster and GSM": lambda x: through(at_speed(x, Fraction(108, 100)), "WAV", "GSM610"),
+    "cut at both ends": lambda x: x[2000:-3000],
+    "within more": lambda x: np.concatenate([speech(99, 1.0), x, speech(98, 2.0)]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_is_found_among_others(change: str) -> None:
+    others = [speech(seed) for seed in range(12)]
+    index = FingerprintIndex.of([find_triplets(samples) for samples in others])
+    copy = CHANGES[change](others[7])
+    found = index.alignments(find_queries(copy), before=12)
+    spectrogram = log_spectrogram(copy)
+    alike = {a.other: likeness(spectrogram, log_spectrogram(others[a.other]), a) for a in found}
+    assert alike.pop(7) > 0.8
+    assert all(value < 0.7 for value in alike.values())
+
+
+@pytest.mark.parametrize(("num", "denominator"), [(9, 10), (11, 10)])
+def test_the_alignment_says_the_speed_and_where_the_copy_begins(num: int, denominator: int) -> None:
+    original = speech(3, 6.0)
+    copy = at_speed(original, Fraction(num, denominator))[8000:]
+    index = FingerprintIndex.of([find_triplets(speech(5)), find_triplets(original)])
+    best = index.alignments(find_queries(copy), before=2)[0]
+    assert best.other == 1
+    speed = num / denominator
+    np.testing.assert_allclose([2**best.time_scale, 2**best.frequency_scale], [speed, 1 / speed], rtol=0.02)
+    np.testing.assert_allclose(best.offset_s, speed, atol=0.05)  # the second that was cut off lasted so long before
+
+
+def test_a_query_looks_into_cells_that_a_small_change_leads_to() -> None:
+    """At another speed and through a codec, many ratios are in the next cell."""
+    index = FingerprintIndex.of([find_triplets(speech(6))])
+    copy = CHANGES["faster and GSM"](speech(6))
+    near, exact = (index.alignments(find(copy), before=1)[0].votes for find in (find_queries, find_triplets))
+    assert near > 1.5 * exact
+
+
+def test_peaks_are_where_the_sinusoids_are() -> None:
+    """Bursts of known frequency and time, which lie between bins and between frames."""
+    times_s, pitches_hz = np.array([0.503, 1.111, 1.702]), np.array([441.0, 1234.0, 2777.0])
+    t = np.arange(int(2.2 * RATE_HZ)) / RATE_HZ
+    bursts = [
+        np.exp(-(((t - s) / 0.03) ** 2)) * np.sin(2 * np.pi * hz * t) for s, hz in zip(times_s, pitches_hz, strict=True)
+    ]
+    seconds_P, octaves_P = find_peaks(np.sum(bursts, axis=0).astype(np.float32))
+    np.testing.assert_allclose(seconds_P + 0.032, times_s, atol=0.004)  # a frame is named by its beginning
+    np.testing.assert_allclose(2**octaves_P, pitches_hz, rtol=0.01)
+
+
+@pytest.mark.parametrize("num_samples", [0, 100, 512, 700])
+def test_of_next_to_nothing_there_are_no_triplets(num_samples: int) -> None:
+    samples = speech(1)[:num_samples]
+    assert len(find_triplets(samples)) == len(find_queries(samples)) == 0
+    assert FingerprintIndex.of([find_triplets(speech(1))]).alignments(find_queries(samples), before=1) == []
+
+
+def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
+    one = log_spectrogram(speech(1))
+    assert likeness(one, one, Alignment(0, 9, 0.0, 0.0, 0.0)) == pytest.approx(1.0)
+    assert likeness(one[60:], one, Alignment(0, 9, 0.0, 0.0, 60 * 128 / RATE_HZ)) == pytest.approx(1.0)
+    assert likeness(one, one, Alignment(0, 9, 0.0, 0.0, 0.3)) < 0.7
+    assert likeness(one, one, Alignment(0, 9, 0.0, 0.0, 3.0)) == 0.0  # a quarter of it overlaps
+    assert likeness(one, log_spectrogram(speech(2)), Alignment(0, 9, 0.0, 0.0, 0.0)) < 0.6
+
+
+def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:
+    whole = find_triplets(speech(4, 20.0))
+    thin = whole.thinned(4)
+    assert 0.15 < len(thin) / len(whole) < 0.35
+    kept = set(thin.cells_H.tolist())
+    assert sum(cell in kept for cell in whole.cells_H.tolist()) == len(thin)
+    index = FingerprintIndex.of([find_triplets(speech(8)).thinned(4), thin])
+    assert index.alignments(find_queries(speech(4, 20.0)), before=2)[0].other == 1
+
+
+def write_set(folder: Path, name: str, utterances: Sequence[np.ndarray], rate_hz: int = RATE_HZ) -> None:
+    """One recording with all utterances, half a second apart, on its second channel; a noise is on the first."""
+    audio, segments = [np.zeros(rate_hz // 2, dtype=np.float32)], []
+    for number, samples in enumerate(utterances):
+        start = sum(map(len, audio)) / rate_hz
+        segments.append(
+            SupervisionSegment(
+                f"{name}-{number}", name, start, len(samples) / rate_hz, 1, f"text {number}", speaker="s"
+            )
+        )
+        audio += [samples, np.zeros(rate_hz // 2, dtype=np.float32)]
+    side = np.concatenate(audio)
+    noise = 0.01 * np.random.default_rng(len(name)).normal(size=len(side))
+    path = folder / f"{name}.wav"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.stack([noise, side], axis=1), rate_hz)
+    source = AudioSource("file", [0, 1], str(path))
+    recording = Recording(name, [source], rate_hz, len(side), len(side) / rate_hz)
+    write_manifests(folder / name, [recording], segments, [], 1.0, {})
+
+
+def names(found: Sequence[SameAudio]) -> set[tuple[str, str]]:
+    return {(pair.one.segment.id, pair.other.segment.id) for pair in found}
+
+
+def test_pairs_in_two_sets_and_within_one_are_found(tmp_path: Path) -> None:
+    """Planted: 2 of 12 of test in train, changed, and one twice within train; at 16,000 Hz."""
+    test = [speech(seed) for seed in range(12)]
+    train = [speech(seed) for seed in range(20, 32)]
+    train[3] = at_speed(test[5], Fraction(21, 20)) * np.float32(0.5)
+    train[8] = through(test[9], "WAV", "GSM610")
+    train[11] = train[0]
+    train[6] = np.concatenate([test[2][:10000], train[6][10000:]])  # the same only to begin with
+    write_set(tmp_path, "test", [resample_poly(x, 2, 1) for x in test], 16000)
+    write_set(tmp_path, "train", [resample_poly(x, 2, 1) for x in train], 16000)
+    found = find_same_audio(tmp_path, ["test", "train"], num_jobs=1)
+    assert names(found) == {("train-3", "test-5"), ("train-8", "test-9"), ("train-11", "train-0")}
+    speeds = {pair.one.segment.id: pair.speed for pair in found}
+    assert speeds["train-3"] == pytest.approx(1.05, abs=0.02)
+
+
+def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
+    for name, seeds in (("dev", (1, 2)), ("test", (3, 4)), ("train", (2, 5, 3))):
+        write_set(tmp_path, name, [speech(seed) for seed in seeds])
+    sets = ["dev", "test", "train"]
+    one, two = (find_same_audio(tmp_path, sets, num_jobs) for num_jobs in (1, 2))
+    assert names(one) == names(two) == {("train-0", "dev-1"), ("train-2", "test-0")}
+
+
+def test_audio_that_cannot_be_read_is_left_to_the_features(tmp_path: Path) -> None:
+    write_set(tmp_path, "test", [speech(1)])
+    write_set(tmp_path, "train", [speech(1)])
+    (tmp_path / "test.wav").write_bytes(b"no sound")
+    assert find_same_audio(tmp_path, ["test", "train"], num_jobs=1) == []

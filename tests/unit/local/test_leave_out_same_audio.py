@@ -1,0 +1,86 @@
+"""What a set to be scored has too is reported, and left out of training with its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import soundfile
+from lhotse import AudioSource, Recording, SupervisionSegment
+from small_releases import make_data
+
+from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from local.same_audio import check_same_audio
+
+
+@pytest.fixture
+def manifests(tmp_path: Path, mini_corpus: Path) -> Path:
+    """Pieces of a recording; training has those of dev and hub5, changed, one of its own twice."""
+    sound, rate = soundfile.read(next(iter(sorted(mini_corpus.rglob("*.sph")))), dtype="float32", always_2d=True)
+    parts = [sound[k * rate * 8 : (k + 1) * rate * 8, :1] for k in range(4)]
+    plans = {
+        "dev": [parts[0]],
+        "hub5": [parts[1]],
+        "train": [parts[2], parts[1] * 0.3, parts[3], parts[0][rate:], parts[2]],
+    }
+    for name, sounds in plans.items():
+        recordings, segments = [], []
+        for number, samples in enumerate(sounds):
+            path = tmp_path / f"{name}{number}.wav"
+            soundfile.write(path, samples, rate)
+            seconds = len(samples) / rate
+            recordings.append(Recording(path.stem, [AudioSource("file", [0], str(path))], rate, len(samples), seconds))
+            custom = {"corpus": "swbd" if number < 3 else "fisher"}
+            segments.append(
+                SupervisionSegment(path.stem, path.stem, 0.0, seconds, 0, f"words {number}", speaker="s", custom=custom)
+            )
+        texts = {"sentences.txt": "words 3\nwords 1\nwords 3\nwords 2\nwords 0\nwords 1\n"}
+        texts |= {
+            "sentences.swbd.txt": "words 1\nwords 3\nwords 2\nwords 0\nwords 1\n",
+            "sentences.fisher.txt": "words 3\n",
+        }
+        write_manifests(tmp_path / name, recordings, segments, [Drop("x", "too long", "30 s")], 1.0, texts)
+    write_sets(tmp_path, Sets((EvaluationSet("hub5"),)))
+    return tmp_path
+
+
+def found(manifests: Path) -> set[tuple[str, ...]]:
+    lines = (manifests / "same_audio.tsv").read_text(encoding="utf-8").splitlines()
+    return {tuple(line.split("\t")[:4]) for line in lines[1:]}
+
+
+WITHIN = ("train4", "train", "train0", "train")
+LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev")}
+
+
+def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = {path: path.read_bytes() for path in sorted(manifests.rglob("*")) if path.is_file()}
+    check_same_audio(manifests, make_data(same_audio="report"), num_jobs=1)
+    assert found(manifests) == {*LEAKED, WITHIN}
+    assert "1 pairs of utterances of train and hub5 are one sound" in caplog.text
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
+    check_same_audio(manifests, make_data(same_audio="drop"), num_jobs=1)
+    assert found(manifests) == {*LEAKED, WITHIN}
+    train = manifests / "train"
+    assert [s.id for s in read_manifests(train)[1]] == ["train0", "train2", "train4"]
+    drops = [Drop("train1", "same audio in hub5", "hub50"), Drop("train3", "same audio in dev", "dev0")]
+    assert sorted(read_drops(train / "dropped.tsv"), key=str) == sorted(
+        [Drop("x", "too long", "30 s"), *drops], key=str
+    )
+    assert read_report(train)["dropped"] == {"same audio in dev": 1, "same audio in hub5": 1, "too long": 1}
+    texts = {path.name: path.read_text(encoding="utf-8").split("\n")[:-1] for path in train.glob("sentences*.txt")}
+    assert texts == {  # one of two that say the same
+        "sentences.txt": ["words 3", "words 2", "words 0", "words 1"],
+        "sentences.swbd.txt": ["words 3", "words 2", "words 0", "words 1"],
+    }
+
+
+def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> None:
+    (manifests / "same_audio.tsv").write_text("old", encoding="utf-8")
+    (manifests / "hub50.wav").unlink()
+    check_same_audio(manifests, make_data(same_audio="ignore"), num_jobs=1)
+    assert not (manifests / "same_audio.tsv").exists()
