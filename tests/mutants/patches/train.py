@@ -151,13 +151,6 @@ PATCHES = (
         "add_param_group = torch.optim.Optimizer.add_param_group",
         (TEST_PRELOAD,),
     ),
-    Patch(
-        "steps-are-in-the-graph",
-        "asrtool/train/eager.py",
-        "step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))",
-        "step = inspect.unwrap(torch.optim.SGD.step)",
-        ("tests/unit/train/test_optimizer.py",),
-    ),
     Patch("strategy-loaded-by-each-learner", RUN, "    job.distributed.strategy.load()\n", "", (TEST_PRELOAD,)),
     Patch("current-directory-searched", RUN, "        sys.path.pop(0)  # a", "        pass  # a", (TEST_PRELOAD,)),
     Patch(
