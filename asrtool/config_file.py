@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,14 @@ def known_paths(data: Data) -> dict[str, str]:
     return {key: release.title for key, release in known_releases(data).items()}
 
 
-def used_paths(data: Data) -> list[str]:
-    """The keys in [paths] of what the corpora of `data` are read from; AsrtoolError for a role that one lacks."""
+def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
+    """The keys in [paths] of what the corpora of `data` and of lm.extra_text are read from.
+
+    Raises AsrtoolError for a role that one lacks.
+    """
     from local.named import named_corpora
 
-    return [release.key for item in named_corpora(data) for release in item.releases]
+    return [release.key for item in named_corpora(data, extra_text) for release in item.releases]
 
 
 def _paths(given: Given, data: Data) -> dict[str, Place]:

@@ -17,14 +17,18 @@ MakeMini = Callable[[Path, list[str]], None]
 UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files
 
 
-def collect_corpora(out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini) -> None:
-    """Make `out` hold one entry for each release that the corpora of `data` need; `paths` says where they lie, by key.
+def collect_corpora(
+    out: Path, data: Data, paths: Mapping[str, Place], make_mini: MakeMini, extra_text: Sequence[str] = ()
+) -> None:
+    """Make `out` hold one entry for each release that the corpora of `data` need, and those of which text is read.
+
+    `paths` says where they lie, by key, `extra_text` is lm.extra_text.
 
     A release in several places is a folder of numbered ones. What is in tar files is unpacked beside `out`. When none
     of them has a path, `make_mini` is called with `out` and the names of the corpora.
     Raises AsrtoolError naming the key, the path and what was expected there.
     """
-    named = named_corpora(data)
+    named = named_corpora(data, extra_text)
     releases = {release.key: release for item in named for release in item.releases}
     places = {release.key: _listed(paths.get(release.key, "")) for release in releases.values()}
     missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]

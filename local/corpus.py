@@ -8,13 +8,16 @@ holds one imports lhotse and torch inside its functions only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
 
 ROLES = ("train", "dev", "test")
+TEXT = "text"  # the role of a corpus of which the transcripts alone are read, for lm.extra_text
 UNCERTAIN = "uncertain"  # custom field of an utterance whose transcriber doubts some words: data.uncertain
 
 
@@ -69,3 +72,12 @@ class Corpus(ABC):
         asrtool.corpus.manifest.write_manifests writes such a folder. A test set has ``ref.stm`` and ``ref.glm`` too.
         Raises AsrtoolError when a file is missing or too much cannot be used (data.bad_fraction).
         """
+
+    def texts(self, corpus: Path) -> tuple[Iterable[str], Callable[[str], str]]:
+        """Its transcripts as they are, an utterance a line, and the rule that normalises one, without its audio.
+
+        For corpora that lm.extra_text can name; Release.roles says with TEXT which releases that takes.
+        Raises AsrtoolError where that is not known.
+        """
+        known = "name a file of its sentences instead"
+        raise AsrtoolError(f"lm.extra_text names {self.name}, whose transcripts are not read alone", known)

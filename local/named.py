@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asrtool import registry
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpus import ROLES, Corpus, Release
+from local.corpus import ROLES, TEXT, Corpus, Release
 
 RESERVED = ("train", "dev", "corpora")  # folders of manifests that are of no corpus
 
@@ -26,8 +27,8 @@ class Named:
         return [release for release in self.corpus.releases if set(release.roles) & set(self.roles)]
 
 
-def named_corpora(data: Data) -> list[Named]:
-    """The corpora of `data`, each once, in the order in which they are named.
+def named_corpora(data: Data, extra_text: Sequence[str] = ()) -> list[Named]:
+    """The corpora of `data`, each once, in the order in which they are named; of those of `extra_text` the transcripts.
 
     Raises AsrtoolError where nothing is named to train or to test on, for a role that a corpus has no set for, and for
     names that cannot be those of folders.
@@ -43,6 +44,8 @@ def named_corpora(data: Data) -> list[Named]:
     for role in ROLES:
         for choice in getattr(data, role):
             roles.setdefault(choice.name, []).append(role)
+    for corpus in extra_corpora(extra_text):
+        roles.setdefault(corpus.name, []).append(TEXT)
     named = [Named(open_corpus(name), tuple(of_name)) for name, of_name in roles.items()]
     names = [item.corpus.name for item in named]
     for item in named:
@@ -50,6 +53,12 @@ def named_corpora(data: Data) -> list[Named]:
         if names.count(item.corpus.name) > 1:
             raise AsrtoolError(f"two corpora of data are called {item.corpus.name}", "rename one of the classes' names")
     return named
+
+
+def extra_corpora(extra_text: Sequence[str]) -> list[Corpus]:
+    """The corpora among the texts `extra_text`; the others are files."""
+    known = registry.names("corpus")
+    return [open_corpus(name) for name in dict.fromkeys(extra_text) if name in known]
 
 
 def with_role(data: Data, role: str) -> list[Corpus]:
@@ -80,7 +89,7 @@ def known_releases(data: Data) -> dict[str, Release]:
 
 def _check_roles(item: Named) -> None:
     for role in item.roles:
-        if role not in item.corpus.roles:
+        if role not in (*item.corpus.roles, TEXT):
             raise AsrtoolError(
                 f"data.{role} names {item.corpus.name}, which has no {role} set but {', '.join(item.corpus.roles)}",
                 f"name another corpus in data.{role}",

@@ -17,7 +17,8 @@ from asrtool.config import Config
 def corpus(out: Path, config: Config) -> None:
     """Link the configured corpora under OUT, or make the mini corpus there.
 
-    The corpora are those that data.train, data.dev and data.test name; [paths] says where their releases lie.
+    The corpora are those that data.train, data.dev and data.test name, and lm.extra_text for their transcripts; [paths]
+    says where their releases lie.
     """
     from local.collect import collect_corpora
 
@@ -28,4 +29,4 @@ def corpus(out: Path, config: Config) -> None:
         logging.info("no path is configured: making the mini corpus, %g h of SYNTHETIC speech, under %s", hours, folder)
         make_corpus(folder, config.mini, names)
 
-    collect_corpora(out, config.data, config.paths, make_mini)
+    collect_corpora(out, config.data, config.paths, make_mini, config.lm.extra_text)

@@ -23,6 +23,9 @@ from asrtool.config import Config
 )
 @click.argument("more_texts", nargs=-1, type=click.Path(path_type=Path), metavar="")
 @click.option(
+    "--extra", type=click.Path(path_type=Path), metavar="FOLDER", help="What `asrtool prepare text` wrote: more texts."
+)
+@click.option(
     "--heldout",
     "held_out",
     type=click.Path(path_type=Path),
@@ -44,6 +47,7 @@ from asrtool.config import Config
 def lm(
     texts: tuple[Path, ...],
     more_texts: tuple[Path, ...],
+    extra: Path | None,
     held_out: Path | None,
     words: Path | None,
     arpa: Path,
@@ -58,6 +62,8 @@ def lm(
     Example: asrtool lm --order 4 --text swbd.txt fisher.txt --heldout dev.txt --words exp/lang/words.txt --arpa G.arpa
     """
     from asrtool.lang.lm import build_lm
+    from asrtool.lang.text import extra_files
 
+    further = extra_files(extra, config.lm.extra_text) if extra else []
     settings = dataclasses.replace(config.lm, order=order or config.lm.order)
-    build_lm([*texts, *more_texts], arpa, settings, words, held_out)
+    build_lm([*texts, *more_texts, *further], arpa, settings, words, held_out)

@@ -83,6 +83,17 @@ def same_audio(manifests: Path, config: Config) -> None:
 
 
 @prepare.command()
+@click.argument("corpus", type=EXISTING)
+@click.argument("out", type=FOLDER)
+@settings_options
+def text(corpus: Path, out: Path, config: Config) -> None:
+    """The texts of lm.extra_text, normalised, to OUT: transcripts of corpora, whose releases CORPUS has, and files."""
+    from local.extra_text import write_extra_texts
+
+    write_extra_texts(corpus, out, config.lm.extra_text)
+
+
+@prepare.command()
 @click.argument("directory", type=EXISTING)
 @click.argument("out", type=FOLDER)
 @settings_options

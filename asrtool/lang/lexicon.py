@@ -20,14 +20,14 @@ from asrtool.lang.tokenizer import Tokenizer
 Pronunciation = tuple[str, tuple[str, ...]]  # word, tokens
 
 
-def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int) -> None:
-    """Write lexicon and symbol tables for the words of `sentences` to the folder `out`.
+def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int, further: Sequence[Path] = ()) -> None:
+    """Write lexicon and symbol tables for the words of `sentences` and of the texts `further` to the folder `out`.
 
     Keeps the `max_words` most frequent words, 0 keeps all. A word without a tokenization is left out and
     logged. Raises AsrtoolError when the text or the tokenizer cannot be read, or no word can be tokenized.
     """
     tokens = Tokenizer.load(tokenizer)
-    counts = Counter(word for words in read_sentences(sentences) for word in words)
+    counts = Counter(word for text in (sentences, *further) for words in read_sentences(text) for word in words)
     for symbol in RESERVED:
         if symbol in counts:
             raise AsrtoolError(f"{sentences}: holds {symbol}, which stands for no word", "remove it from the text")

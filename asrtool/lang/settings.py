@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from asrtool.settings import at_least, between, one_of, used_by_rescore
 
@@ -37,6 +37,9 @@ class Lang:
 class Lm:
     """Word n-gram."""
 
+    reads: ClassVar[tuple[str, ...]] = ("extra_text",)  # keys that name what a stage reads
+
+    extra_text: tuple[str, ...] = ()  # more text: corpora, whose transcripts are read, and files of sentences
     order: int = 3  # words of the longest n-gram
     min_counts: tuple[int, ...] = (1,)  # an n-gram seen less often is left out: by order, the last for all above
     mix: bool = True  # one model a text, mixed; false takes all texts as one
@@ -57,8 +60,11 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """Only rescoring uses the large model."""
+        """Only rescoring uses the large model, and the text of a training corpus is there."""
         used_by_rescore("lm.large", self.large, config)
+        for corpus in config.data.train:
+            if corpus.name in self.extra_text:
+                raise ValueError(f"lm.extra_text and data.train both name {corpus.name}, expected one of them")
 
 
 @dataclass(frozen=True)

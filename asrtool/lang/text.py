@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -46,6 +47,12 @@ def _read_lines(path: Path) -> Iterator[str]:
         raise AsrtoolError(f"{path}:{number}: not UTF-8 text, {error.reason}", "convert the file to UTF-8") from error
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "give one sentence a line") from error
+
+
+def extra_files(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Where the texts `names` of ``lm.extra_text`` lie in `folder`, one file each."""
+    stems = (re.sub(r"[^\w-]+", "_", Path(name).stem) for name in names)
+    return [folder / f"{number}.{stem}.txt" for number, stem in enumerate(stems, 1)]
 
 
 def read_table(path: Path, made_by: str) -> Iterator[tuple[int, list[str]]]:

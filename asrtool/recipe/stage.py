@@ -31,7 +31,7 @@ class Stage:
     resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
     optional: bool = False  # on only where a component that the settings choose needs it
     aside: bool = False  # takes a letter behind the number of the stage before it, so that the others keep theirs
-    when: str = ""  # a true/false setting, section.key: where it is false the stage is off, and so is what it makes
+    when: str = ""  # a setting, section.key: where it is false or empty the stage is off, and so is what it makes
 
 
 def number_stages(stages: Sequence[Stage]) -> list[str]:

@@ -13,7 +13,7 @@ CORPUS = Stage(
     why="Later stages find every corpus at the same place, whether it is linked or made.",
     makes=("corpus",),
     run=(Line("asrtool corpus {work}/corpus --config {config}"),),
-    settings=("paths", "mini", "data.train", "data.dev", "data.test"),
+    settings=("paths", "mini", "data.train", "data.dev", "data.test", "lm.extra_text"),
 )
 
 PREPARE = Stage(
@@ -83,7 +83,18 @@ CHAIN = (
     trained_aside("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign"),
 )
 
+TEXT = Stage(
+    name="text",
+    why="A language model learns from more text than the training conversations have.",
+    needs=("corpus",),
+    makes=("text",),
+    run=(Line("asrtool prepare text {work}/corpus {work}/text --config {config}"),),
+    settings=("lm.extra_text",),
+    when="lm.extra_text",
+)
+
 COMMON = (
+    TEXT,
     Stage(
         name="features",
         why="Filterbanks are computed once and read many times, in sequence.",
@@ -103,20 +114,26 @@ COMMON = (
     Stage(
         name="lang",
         why="Graph search needs each word as tokens.",
-        needs=("manifests/train/sentences.txt", "tokenizer"),
+        needs=("manifests/train/sentences.txt", "text", "tokenizer"),
         makes=("lang",),
-        run=(Line("asrtool lang {work}/manifests/train/sentences.txt {work}/tokenizer {work}/lang --config {config}"),),
-        settings=("lang",),
+        run=(
+            Line(
+                "asrtool lang {work}/manifests/train/sentences.txt {work}/tokenizer {work}/lang --extra {work}/text"
+                " --config {config}"
+            ),
+        ),
+        settings=("lang", "lm.extra_text"),
         optional=True,
     ),
     Stage(
         name="lm",
         why="An n-gram over words scores likely sentences above unlikely ones.",
-        needs=("manifests/train", "manifests/dev/sentences.txt", "lang/words.txt"),
+        needs=("manifests/train", "manifests/dev/sentences.txt", "text", "lang/words.txt"),
         makes=("lm",),
         run=(
             Line(
-                "asrtool lm --text {work}/manifests/train --heldout {work}/manifests/dev/sentences.txt"
+                "asrtool lm --text {work}/manifests/train --extra {work}/text"
+                " --heldout {work}/manifests/dev/sentences.txt"
                 " --words {work}/lang/words.txt --arpa {work}/lm/G.arpa --config {config}"
             ),
         ),

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from asrtool import registry
 from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, select
 from asrtool.config_file import used_paths
 from asrtool.config_value import flatten
@@ -63,9 +64,15 @@ class Run:
 
     def reads(self, stage: Stage) -> list[str]:
         """What `stage` needs, and the files and folders that its settings name, which no stage makes."""
-        sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
-        named = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
-        return [*self.needs(stage), *(str(Path(path).absolute()) for path in named if path)]
+        named: list[str] = []
+        for section, _, chosen in (name.partition(".") for name in stage.settings):
+            for key in getattr(getattr(self.config, section), "reads", ()):
+                if not chosen or key == chosen:
+                    value = getattr(getattr(self.config, section), key)
+                    named += [value] if isinstance(value, str) else value
+        corpora = registry.names("corpus")  # of which the settings give a name, not a place
+        files = [str(Path(path).absolute()) for path in named if path and path not in corpora]
+        return [*self.needs(stage), *files]
 
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"
@@ -183,7 +190,7 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     settings = flatten(select(config, stage.settings))
     if "paths" not in stage.settings:
         return settings
-    used = {f"paths.{key}" for key in used_paths(config.data)}
+    used = {f"paths.{key}" for key in used_paths(config.data, config.lm.extra_text)}
     return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 

@@ -9,14 +9,14 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpus import UNCERTAIN, Release
+from local.corpus import ROLES, TEXT, UNCERTAIN, Release
 from local.corpus import Corpus as Base
 from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
@@ -35,8 +35,8 @@ AUDIO = (
     Release("LDC2005S13", "Fisher part 2 audio", ("fe_03_*.sph",)),
 )
 TRANSCRIPTS = (
-    Release("LDC2004T19", "Fisher part 1 transcripts", (TURNS,)),
-    Release("LDC2005T19", "Fisher part 2 transcripts", (TURNS,)),
+    Release("LDC2004T19", "Fisher part 1 transcripts", (TURNS,), (*ROLES, TEXT)),
+    Release("LDC2005T19", "Fisher part 2 transcripts", (TURNS,), (*ROLES, TEXT)),
 )
 TABLE = "*_calldata.tbl"
 ADVICE = f"the folders {TRANSCRIPTS[0].name} and {TRANSCRIPTS[1].name} lack a {TABLE} of their doc folder: add it"
@@ -77,6 +77,12 @@ class Corpus(Base):
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train."""
         _prepare(corpus, out / "train", data)
+
+    def texts(self, corpus: Path) -> tuple[Iterable[str], Callable[[str], str]]:
+        """Turns."""
+        files = _by_call(corpus, TRANSCRIPTS, "trans/*/fe_03_*.txt").items()
+        matches = (TURN.fullmatch(line.strip()) for id_, path in files for line in read_lines(path, id_, []))
+        return (match[4] for match in matches if match), functools.partial(normalise, rules=RULES)
 
 
 def _prepare(corpus: Path, out: Path, data: Data) -> None:

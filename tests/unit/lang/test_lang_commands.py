@@ -92,6 +92,29 @@ def test_the_texts_of_a_folder_are_mixed_with_weights_tuned_on_held_out_text(
     assert probs.sum() == pytest.approx(1, abs=1e-4)
 
 
+def test_extra_texts_are_mixed_in_and_their_words_are_in_the_lexicon(
+    corpora: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    (corpora / "extra").mkdir()
+    (corpora / "extra" / "1.fisher.txt").write_text("of course\nof course there\n" * 9)
+    (corpora / "extra" / "2.old.txt").write_text("an earlier setting\n")
+    extra = ("--extra", "extra", "--set", "lm.extra_text=fisher")
+    run(lm, "--text", "train", "--heldout", "dev.txt", *extra, "--arpa", "G.arpa")
+    weights = logged_weights(caplog)
+    assert list(weights)[2:] == ["extra/1.fisher.txt"]
+    assert weights["extra/1.fisher.txt"] > 0.1
+    model = NgramLm(read_arpa(corpora / "G.arpa"))
+    run(lm, "--text", "train", "--heldout", "dev.txt", "--extra", "extra", "--arpa", "without.arpa")
+    assert not {"course", "earlier"} & set(read_arpa(corpora / "without.arpa").words)
+    assert model.log_prob(["of", "course"]) > model.log_prob(["course", "of"]) + 1
+    run(tokenizer, "train/sentences.swbd.txt", "tokenizer", "--set", "tokenizer.vocab_size=36")
+    run(lang, "train/sentences.swbd.txt", "tokenizer", "lang", *extra)
+    words = (corpora / "lang" / "words.txt").read_text().split()
+    assert {"course", "know"} < set(words)
+    assert "earlier" not in words
+
+
 def test_given_weights_are_taken_in_the_order_of_the_texts(corpora: Path) -> None:
     texts = ("--text", "train/sentences.swbd.txt", "train/sentences.fisher.txt")
     run(lm, *texts, "--arpa", "mixed.arpa", "--set", "lm.weights=1.0,0.0")

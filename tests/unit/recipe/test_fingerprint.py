@@ -108,9 +108,9 @@ def test_only_what_is_chosen_counts(root: Path, tmp_path: Path) -> None:
     assert state(make_run(tmp_path, "distributed.strategy=adpsgd")).startswith("stale distributed.")
 
 
-@pytest.mark.parametrize("key", ["train.init_model", "augment.noise_dir", "augment.reverb_dir"])
+@pytest.mark.parametrize("key", ["train.init_model", "augment.noise_dir", "augment.reverb_dir", "lm.extra_text"])
 def test_what_settings_name_counts_by_what_is_there(root: Path, tmp_path: Path, key: str) -> None:
-    stage = dataclasses.replace(TRAIN, settings=("train", "augment"))
+    stage = dataclasses.replace(TRAIN, settings=("train", "augment", "lm.extra_text"))
     named = tmp_path / "named"
     named.mkdir()
     (named / "file").write_text("before")

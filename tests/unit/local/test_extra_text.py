@@ -1,0 +1,80 @@
+"""Texts for language models: transcripts of a corpus without its audio, and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from small_releases import make_data, supervisions, write_fisher_call, write_swbd
+
+from asrtool.cli.prepare import prepare
+from asrtool.config import Config, check_conflicts
+from asrtool.config_file import load_config
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.collect import collect_corpora
+from local.corpora.fisher import Corpus as Fisher
+from local.extra_text import write_extra_texts
+
+
+@pytest.fixture
+def transcripts(tmp_path: Path) -> Path:
+    """Fisher without audio."""
+    root = tmp_path / "corpus"
+    for part, number in ((1, 1), (2, 5851)):
+        sound, _ = write_fisher_call(root, part, number, ["0.5 1.5 A: at&t (( maybe )) [laugh]", "1.6 2 B: well (( ))"])
+        sound.unlink()
+    return root
+
+
+def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "My web.text").write_text("Hello, World!\nroom 42\n\nuh-huh th- [noise]\n")
+    names = ["fisher", str(tmp_path / "My web.text")]
+    write_extra_texts(transcripts, tmp_path / "text", names)
+    written = {path.name: path.read_text() for path in (tmp_path / "text").iterdir()}
+    assert written == {
+        "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
+        "2.My_web.txt": "hello world\nuh-huh th- [noise]\n",
+    }
+    write_extra_texts(transcripts, tmp_path / "text", names[:1])
+    assert [path.name for path in (tmp_path / "text").iterdir()] == ["1.fisher.txt"]
+
+
+def test_transcripts_of_the_mini_corpus_are_those_of_its_manifests(mini_corpus: Path, tmp_path: Path) -> None:
+    command = ["text", str(mini_corpus), str(tmp_path / "text"), "--set", "lm.extra_text=fisher"]
+    assert CliRunner().invoke(prepare, command, catch_exceptions=False).exit_code == 0
+    Fisher().prepare(mini_corpus, tmp_path, Data())
+    expected = sorted(s["text"] for s in supervisions(tmp_path / "train"))
+    assert sorted((tmp_path / "text" / "1.fisher.txt").read_text().splitlines()) == expected
+
+
+def test_only_transcripts_of_such_a_corpus_have_to_be_there(transcripts: Path, tmp_path: Path) -> None:
+    root = write_swbd(tmp_path / "swbd")
+    paths = {"ldc97s62": str(root / "LDC97S62"), "swb_ms98_transcriptions": str(root / "swb_ms98_transcriptions")}
+    data = make_data(("swbd",), test=("an4",))
+    with pytest.raises(AsrtoolError, match=r"paths.an4 .*, paths.ldc2004t19 .*, paths.ldc2005t19 [^,]*; set each"):
+        collect_corpora(tmp_path / "out", data, paths, lambda *_: None, ["fisher", "a.txt"])
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("nowhere.txt", r"nowhere.txt: cannot be read, No such file"),
+        ("swbd", r"lm.extra_text names swbd, whose transcripts are not read alone; name a file of its sentences"),
+        ("42.txt", r"lm.extra_text: 42.txt has no line of words; name another text"),
+    ],
+)
+def test_a_text_that_gives_nothing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "42.txt").write_text("42\n")
+    with pytest.raises(AsrtoolError, match=found):
+        write_extra_texts(tmp_path, tmp_path / "text", [name])
+
+
+def test_a_corpus_is_not_trained_on_and_extra_as_well() -> None:
+    config: Config = load_config([], ["data.train=swbd,fisher", "data.test=hub5", "lm.extra_text=fisher"])
+    with pytest.raises(AsrtoolError, match=r"lm.extra_text and data.train both name fisher, expected one of them"):
+        check_conflicts(config)
