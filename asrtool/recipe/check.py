@@ -63,7 +63,7 @@ def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> I
         except (AttributeError, KeyError):
             yield f"unknown settings {name!r}"
     if stage.when and not _is_switch(stage.when):
-        yield f"when is {stage.when!r}, expected a true/false setting"
+        yield f"when is {stage.when!r}, expected a true/false setting or a list"
     if not stage.makes:
         yield "makes nothing"
     if bool(stage.settings) != any("{config}" in line.text for line in stage.run):
@@ -74,7 +74,7 @@ def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> I
 
 def _is_switch(name: str) -> bool:
     section, _, key = name.partition(".")
-    return isinstance(getattr(getattr(Config(), section, None), key, None), bool)
+    return isinstance(getattr(getattr(Config(), section, None), key, None), bool | tuple)
 
 
 def _broken_line(stage: Stage, line: Line, find_entry: FindEntry) -> Iterator[str]:

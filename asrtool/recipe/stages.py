@@ -89,7 +89,7 @@ TEXT = Stage(
     needs=("corpus",),
     makes=("text",),
     run=(Line("asrtool prepare text {work}/corpus {work}/text --config {config}"),),
-    settings=("lm.extra_text",),
+    settings=("lm",),  # the whole of it: files that its keys name count as read
     when="lm.extra_text",
 )
 

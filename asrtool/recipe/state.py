@@ -64,12 +64,9 @@ class Run:
 
     def reads(self, stage: Stage) -> list[str]:
         """What `stage` needs, and the files and folders that its settings name, which no stage makes."""
-        named: list[str] = []
-        for section, _, chosen in (name.partition(".") for name in stage.settings):
-            for key in getattr(getattr(self.config, section), "reads", ()):
-                if not chosen or key == chosen:
-                    value = getattr(getattr(self.config, section), key)
-                    named += [value] if isinstance(value, str) else value
+        sections = [getattr(self.config, name) for name in stage.settings if name in SECTIONS]
+        values = [getattr(section, key) for section in sections for key in getattr(section, "reads", ())]
+        named = [path for value in values for path in ((value,) if isinstance(value, str) else value)]
         corpora = registry.names("corpus")  # of which the settings give a name, not a place
         files = [str(Path(path).absolute()) for path in named if path and path not in corpora]
         return [*self.needs(stage), *files]

@@ -16,10 +16,10 @@ from asrtool.recipe.engine import run_stages
 from asrtool.recipe.plan import plan
 from asrtool.recipe.show import format_commands, format_outcome, format_states
 from asrtool.recipe.stage import Line, Stage, number_stages
-from asrtool.recipe.stages import COMMON
+from asrtool.recipe.stages import COMMON, CORPUS
 from asrtool.recipe.state import Run
 
-FIRST, SECOND, THIRD = toy.STAGES
+FIRST, SECOND, THIRD = toy.stages
 EXTRA = Stage(
     "extra",
     "More.",
@@ -29,12 +29,12 @@ EXTRA = Stage(
     when="nnlm.enabled",
 )
 READER = replace(THIRD, needs=("b", "extra.txt"))
-STAGES = (FIRST, EXTRA, SECOND, READER)
+stages = (FIRST, EXTRA, SECOND, READER)
 OFF, ON = Config(), load_config(overrides=["nnlm.enabled=true"])
 
 
 def make_run(tmp_path: Path, config: Config) -> Run:
-    return toy.make_run(tmp_path, STAGES, config)
+    return toy.make_run(tmp_path, stages, config)
 
 
 def words(run: Run) -> list[str]:
@@ -70,7 +70,7 @@ def test_turning_a_stage_on_or_off_makes_those_stale_that_read_what_it_makes(tmp
 
 
 def test_the_numbers_of_other_stages_do_not_depend_on_it(tmp_path: Path, toy_root: Path) -> None:
-    assert number_stages(STAGES) == ["0", "0b", "1", "2"]
+    assert number_stages(stages) == ["0", "0b", "1", "2"]
     for config in (OFF, ON):
         lines = format_states(make_run(tmp_path, config), range(4)).splitlines()[1:]
         assert [line.split()[:2] for line in lines] == [
@@ -135,7 +135,7 @@ def test_its_number_is_its_own_whether_it_is_on_or_off(tmp_path: Path, toy_root:
 def test_the_searches_say_which_stages_they_need(methods: str, on: set[str], tmp_path: Path) -> None:
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=[f"decode.methods={methods}"]))
     off = {stage.name for stage in COMMON if run.is_off(stage)}
-    assert off == {"lang", "lm", "graph", "nnlm", *BEFORE} - on
+    assert off == {"text", "lang", "lm", "graph", "nnlm", *BEFORE} - on
     (decode,) = (stage for stage in COMMON if stage.name == "decode")
     assert {"lang", "lm", "graph"} & set(run.needs(decode)) == on
 
@@ -149,7 +149,8 @@ def test_a_hybrid_model_needs_its_chain_which_nothing_else_reads(tmp_path: Path)
             if stage.name in ("graph", "train"):
                 assert ("realign" in run.needs(stage)) == bool(on)
             assert ("start" in run.needs(stage)) == (stage.name == "train" and "start" in on)
-    numbers = dict(zip((stage.name for stage in COMMON), number_stages(COMMON), strict=True))
+    stages = (CORPUS, *COMMON)
+    numbers = dict(zip((stage.name for stage in stages), number_stages(stages), strict=True))
     first = int(numbers["lm"])
     assert [numbers[name] for name in ("aligner", "targets", "hybrid", "realign", "start")] == [
         f"{first}{letter}" for letter in "bcdef"
@@ -173,4 +174,4 @@ def test_a_component_of_a_persons_own_names_the_stages_it_needs(
     monkeypatch.syspath_prepend(tmp_path)
     overrides = ["decode.methods=greedy", f"train.optimizer={module}:adagrad"]
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
-    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"lm", "graph", "nnlm", *BEFORE}
+    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"text", "lm", "graph", "nnlm", *BEFORE}
