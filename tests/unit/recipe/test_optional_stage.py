@@ -19,7 +19,7 @@ from asrtool.recipe.stage import Line, Stage, number_stages
 from asrtool.recipe.stages import COMMON, CORPUS
 from asrtool.recipe.state import Run
 
-FIRST, SECOND, THIRD = toy.stages
+FIRST, SECOND, THIRD = toy.STAGES
 EXTRA = Stage(
     "extra",
     "More.",
@@ -29,12 +29,12 @@ EXTRA = Stage(
     when="nnlm.enabled",
 )
 READER = replace(THIRD, needs=("b", "extra.txt"))
-stages = (FIRST, EXTRA, SECOND, READER)
+STAGES = (FIRST, EXTRA, SECOND, READER)
 OFF, ON = Config(), load_config(overrides=["nnlm.enabled=true"])
 
 
 def make_run(tmp_path: Path, config: Config) -> Run:
-    return toy.make_run(tmp_path, stages, config)
+    return toy.make_run(tmp_path, STAGES, config)
 
 
 def words(run: Run) -> list[str]:
@@ -70,7 +70,7 @@ def test_turning_a_stage_on_or_off_makes_those_stale_that_read_what_it_makes(tmp
 
 
 def test_the_numbers_of_other_stages_do_not_depend_on_it(tmp_path: Path, toy_root: Path) -> None:
-    assert number_stages(stages) == ["0", "0b", "1", "2"]
+    assert number_stages(STAGES) == ["0", "0b", "1", "2"]
     for config in (OFF, ON):
         lines = format_states(make_run(tmp_path, config), range(4)).splitlines()[1:]
         assert [line.split()[:2] for line in lines] == [
