@@ -46,21 +46,35 @@ def main() -> None:
         print(f"| {gib:g} | {cpu_s:.0f} | {wall_s:.0f} | {peak_bytes / 2**30:.2f} | {digest(arpa)} |", flush=True)
 
 
+class Language:
+    """Words of Zipf's frequencies; three in four are such as the one before likes."""
+
+    def __init__(self, random: np.random.Generator, num_kinds: int) -> None:
+        self._random = random
+        frequency = 1 / (np.arange(num_kinds) + 3.7)
+        self._frequency = frequency / frequency.sum()
+        self._followers = random.choice(num_kinds, (num_kinds, NUM_FOLLOWERS), p=self._frequency)
+
+    def draw(self, num: int, size: int) -> np.ndarray:
+        """`num` sentences of `size` words: their numbers, the most frequent 0, of shape (num, size)."""
+        random = self._random
+        words = random.choice(len(self._frequency), (num, size), p=self._frequency)
+        for i in range(1, size):
+            liked = self._followers[words[:, i - 1], (NUM_FOLLOWERS * random.random(num) ** 2.5).astype(int)]
+            words[:, i] = np.where(random.random(num) < 0.75, liked, words[:, i])
+        return words
+
+
 def write_text(path: Path, num_words: int) -> None:
     """Sentences of 2 to 19 words with Zipf's frequencies; three words in four are such as the one before likes."""
     random = np.random.default_rng(5)
-    frequency = 1 / (np.arange(NUM_KINDS) + 3.7)
-    frequency /= frequency.sum()
-    followers = random.choice(NUM_KINDS, (NUM_KINDS, NUM_FOLLOWERS), p=frequency)
+    language = Language(random, NUM_KINDS)
     names = np.array([f"w{i}" for i in range(NUM_KINDS)], dtype=object)
     written = 0
     with path.open("w") as out:
         while written < num_words:
             lengths = random.integers(2, 20, SENTENCES)
-            words = random.choice(NUM_KINDS, (SENTENCES, 19), p=frequency)
-            for i in range(1, 19):
-                liked = followers[words[:, i - 1], (NUM_FOLLOWERS * random.random(SENTENCES) ** 2.5).astype(int)]
-                words[:, i] = np.where(random.random(SENTENCES) < 0.75, liked, words[:, i])
+            words = language.draw(SENTENCES, 19)
             out.writelines(" ".join(row[:n]) + "\n" for row, n in zip(names[words].tolist(), lengths, strict=True))
             written += int(lengths.sum())
 

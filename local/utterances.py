@@ -195,13 +195,18 @@ def normalise_all(
     """`segments` with normalised text; those without words and those that `rule` refuses go to `drops`."""
     kept = []
     for segment in segments:
-        try:
-            text = rule(segment.text or "")
-        except Unusable as error:
-            drops.append(Drop(segment.id, error.reason, error.detail))
-            continue
-        if text:
+        if text := normalised(segment.id, segment.text or "", rule, drops):
             kept.append(dataclasses.replace(segment, text=text))
-        else:
-            drops.append(Drop(segment.id, "empty", segment.text or ""))
     return kept
+
+
+def normalised(id_: str, text: str, rule: Callable[[str], str], drops: list[Drop]) -> str:
+    """`text` by `rule`; an empty one, and an entry in `drops`, where it has no words or is refused."""
+    try:
+        words = rule(text)
+    except Unusable as error:
+        drops.append(Drop(id_, error.reason, error.detail))
+        return ""
+    if not words:
+        drops.append(Drop(id_, "empty", text))
+    return words

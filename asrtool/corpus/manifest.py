@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import gzip
+import itertools
 import json
 import logging
 import zlib
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asrtool.corpus.tally import Entry, Tally
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside, write_text
 
@@ -34,9 +36,10 @@ BAD_UTTERANCE = frozenset(
 )
 
 Item = TypeVar("Item")
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Drop:
     """A recording or an utterance that was left out."""
 
@@ -53,26 +56,49 @@ def write_manifests(
     bad_fraction: float,
     texts: Mapping[str, str],
 ) -> None:
+    """`write_sorted` of objects in any order, for a corpus that fits into memory as such."""
+    segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
+    lines = (format_line(s.to_dict()) for s in segments)
+    write_sorted(out, [r.to_dict() for r in recordings], lines, drops, bad_fraction, texts)
+
+
+def write_sorted(
+    out: Path,
+    recordings: Iterable[Entry],
+    lines: Iterable[tuple[Entry, str]],
+    drops: Sequence[Drop],
+    bad_fraction: float,
+    texts: Mapping[str, str],
+) -> None:
     """Check both manifests and write the folder `out`, with the further files `texts` (name -> content).
 
-    Recordings without a supervision are left out. Raises AsrtoolError when nothing is left, when more than
-    `bad_fraction` of the recordings or of the utterances had to be set aside for a fault, when a manifest is
-    inconsistent, or when the disk is full.
+    `lines` are utterances with their lines, in the order of recording, start, channel and id; none is kept, so memory
+    does not grow with them. `drops` and `texts` may be added to while they are read. Recordings without a supervision
+    are left out. Raises AsrtoolError when nothing is left, when more than `bad_fraction` of the recordings or of the
+    utterances had to be set aside for a fault, when a manifest is inconsistent, or when the disk is full; what lay
+    there before then stays.
     """
-    segments = sorted(supervisions, key=lambda s: (s.recording_id, s.start, s.channel, s.id))
-    used = {s.recording_id for s in segments}
-    kept = sorted((r for r in recordings if r.id in used), key=lambda r: r.id)
-    check_fraction(out, drops, len(kept), len(segments), bad_fraction)
-    check_manifests(kept, segments, out)
-    (out / REPORT).unlink(missing_ok=True)
-    _write_lines(out / RECORDINGS, (r.to_dict() for r in kept))
-    _write_lines(out / SUPERVISIONS, (s.to_dict() for s in segments))
+    tally = Tally(recordings, out)
+    with write_beside(out / SUPERVISIONS) as temporary:
+        _write_lines(temporary, (line for entry, line in lines if tally.add(entry)))
+        used = tally.used()
+        check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
+        tally.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
+        (out / REPORT).unlink(missing_ok=True)
+    with write_beside(out / RECORDINGS) as temporary:
+        _write_lines(temporary, (format_line(entry)[1] for entry in used))
     for name, text in {DROPPED: format_drops(drops), **texts}.items():
         write_text(out / name, text)
-    report = count(kept, segments, drops)
+    dropped = collections.Counter(drop.reason for drop in drops)
+    report = {**tally.report(), "dropped": dict(sorted(dropped.items()))}
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s/%s: %s", out.parent.name, out.name, _summary(report))
+
+
+def format_line(entry: Entry) -> tuple[Entry, str]:
+    """`entry` with its line in a manifest."""
+    return entry, _ENCODER.encode(entry) + "\n"
 
 
 def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_utterances: int, limit: float) -> None:
@@ -112,48 +138,49 @@ def read_drops(path: Path) -> list[Drop]:
     return [Drop(*line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
 
 
-def count(
-    recordings: Sequence[Recording], supervisions: Sequence[SupervisionSegment], drops: Sequence[Drop]
-) -> dict[str, Any]:
-    """The content of report.json: numbers, hours, and drops by reason."""
-    return {
-        "num_recordings": len(recordings),
-        "num_utterances": len(supervisions),
-        "num_speakers": len({s.speaker for s in supervisions}),
-        "num_words": sum(len((s.text or "").split()) for s in supervisions),
-        "speech_hours": round(sum(s.duration for s in supervisions) / 3600, 4),
-        "audio_hours": round(sum(r.duration for r in recordings) / 3600, 4),
-        "dropped": dict(sorted(collections.Counter(drop.reason for drop in drops).items())),
-    }
-
-
 def read_manifests(directory: Path) -> tuple[RecordingSet, SupervisionSet]:
     """Both manifests of a folder. Raises AsrtoolError for one that is missing, half-written or corrupt (file, line)."""
     from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
+    recordings, lines = read_sorted(directory)
+    segments = SupervisionSet.from_segments(SupervisionSegment.from_dict(entry) for entry, _ in lines)
+    return RecordingSet.from_recordings(map(Recording.from_dict, recordings)), segments
+
+
+def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str]]]:
+    """The recordings of a folder, and its utterances with their lines, which are read and checked one by one.
+
+    Raises AsrtoolError as `read_manifests` does, of the utterances while they are read.
+    """
     report = read_report(directory)
-    recordings = list(read_lines(directory / RECORDINGS, Recording.from_dict))
-    supervisions = list(read_lines(directory / SUPERVISIONS, SupervisionSegment.from_dict))
-    for name, found, key in (
-        (RECORDINGS, len(recordings), "num_recordings"),
-        (SUPERVISIONS, len(supervisions), "num_utterances"),
-    ):
-        if found != report.get(key):
-            raise AsrtoolError(
-                f"{directory / name}: {found} lines, expected {report.get(key)} as in {REPORT}",
-                "make the manifest again",
-            )
-    check_manifests(recordings, supervisions, directory)
-    return RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
+    recordings = list(read_lines(directory / RECORDINGS, Entry))
+    _check_number(directory / RECORDINGS, len(recordings), report.get("num_recordings"))
+    return recordings, _read_utterances(directory, Tally(recordings, directory), report)
+
+
+def _read_utterances(directory: Path, tally: Tally, report: Mapping[str, Any]) -> Iterator[tuple[Entry, str]]:
+    path = directory / SUPERVISIONS
+    yield from (item for item in _read_pairs(path, Entry) if tally.add(item[0]))
+    _check_number(path, tally.num_utterances, report.get("num_utterances"))
+    tally.check_unique(lambda: (entry["id"] for entry in read_lines(path, Entry)))
+
+
+def _check_number(path: Path, found: int, expected: int | None) -> None:
+    if found != expected:
+        raise AsrtoolError(f"{path}: {found} lines, expected {expected} as in {REPORT}", "make the manifest again")
 
 
 def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
     """The items of a manifest (.jsonl or .jsonl.gz). Raises AsrtoolError naming the file and line of a fault."""
+    return (item for item, _ in _read_pairs(path, parse))
+
+
+def _read_pairs(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[tuple[Item, str]]:
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for line in file:
-                yield parse(json.loads(line))
+                yield parse(json.loads(line)), line
                 number += 1
     except FileNotFoundError as error:
         raise AsrtoolError(f"{path}: missing", "make the manifest again") from error
@@ -180,26 +207,6 @@ def read_report(directory: Path) -> dict[str, Any]:
     return report
 
 
-def check_manifests(recordings: Sequence[Recording], supervisions: Sequence[SupervisionSegment], where: Path) -> None:
-    """Ids are unique, recordings exist, segments lie inside them on a channel they have.
-
-    Raises AsrtoolError naming `where` and the id.
-    """
-    from lhotse import RecordingSet, SupervisionSet
-    from lhotse.qa import validate_recordings_and_supervisions
-
-    for what, ids in (("recording", [r.id for r in recordings]), ("utterance", [s.id for s in supervisions])):
-        repeated = [id_ for id_, num in collections.Counter(ids).items() if num > 1]
-        if repeated:
-            raise AsrtoolError(f"{where}: {what} id {repeated[0]} occurs more than once", "make the ids unique")
-    try:
-        validate_recordings_and_supervisions(
-            RecordingSet.from_recordings(recordings), SupervisionSet.from_segments(supervisions)
-        )
-    except AssertionError as error:
-        raise AsrtoolError(f"{where}: {error}", "make the manifest again") from error
-
-
 def _summary(report: Mapping[str, Any]) -> str:
     dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
     return (
@@ -208,12 +215,12 @@ def _summary(report: Mapping[str, Any]) -> str:
     )
 
 
-def _write_lines(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     # No file name and no time in the header: the same manifest is the same bytes.
     with (
-        write_beside(path) as temporary,
-        temporary.open("wb") as raw,
+        path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file,
     ):
-        for item in items:
-            file.write((json.dumps(item, ensure_ascii=False) + "\n").encode("utf-8"))
+        lines = iter(lines)
+        while some := "".join(itertools.islice(lines, 500)):
+            file.write(some.encode("utf-8"))

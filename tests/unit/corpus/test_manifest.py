@@ -6,12 +6,19 @@ import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse.qa import validate, validate_recordings_and_supervisions
 
-from asrtool.corpus.manifest import Drop, check_manifests, read_manifests, write_manifests
+from asrtool.corpus.manifest import Drop, format_line, read_manifests, read_sorted, write_manifests, write_sorted
+from asrtool.corpus.tally import Tally
 from asrtool.errors import AsrtoolError
 
 
@@ -98,7 +105,7 @@ def test_a_folder_without_its_report_is_half_written(written: Path) -> None:
 
 
 def test_a_refused_manifest_leaves_the_one_before_it(written: Path) -> None:
-    with pytest.raises(AsrtoolError, match="does not exist in its corresponding Recording"):
+    with pytest.raises(AsrtoolError, match="channel 2 does not exist in its recording a"):
         write_manifests(written, [recording("a")], [segment("a-1", channel=2)], [], 0.01, {})
     assert len(read_manifests(written)[1]) == 3
 
@@ -106,16 +113,99 @@ def test_a_refused_manifest_leaves_the_one_before_it(written: Path) -> None:
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
-        ([segment("a-1", start_s=9.0)], "a-1: exceeded the bounds"),
+        ([segment("a-1", start_s=9.0)], "a-1 exceeded the bounds"),
         ([segment("a-1", channel=5)], "channel 5 does not exist"),
         ([segment("a-1"), segment("a-1")], "utterance id a-1 occurs more than once"),
         ([segment("z-1")], "z-1 references non-existent recording z"),
         ([segment("a-1", duration_s=0.0)], "duration has to be greater than 0"),
     ],
 )
-def test_an_inconsistent_manifest_is_reported_with_its_id(segments: list[SupervisionSegment], message: str) -> None:
+def test_an_inconsistent_manifest_is_reported_with_its_id(
+    tmp_path: Path, segments: list[SupervisionSegment], message: str
+) -> None:
     with pytest.raises(AsrtoolError, match=message):
-        check_manifests([recording("a")], segments, Path("swbd"))
+        write_manifests(tmp_path / "swbd", [recording("a")], segments, [], 0.01, {})
+    assert not list((tmp_path / "swbd").iterdir())
+
+
+def test_an_id_of_two_recordings_is_found_among_all_that_are_read(tmp_path: Path) -> None:
+    lines = [format_line({**segment(id_).to_dict(), "id": f"{id_[:1]}-{i}"}) for i, id_ in enumerate(("a-1", "b-1"))]
+    write_sorted(tmp_path / "m", [recording("a").to_dict(), recording("b").to_dict()], lines, [], 0.0, {})
+    path = tmp_path / "m" / "supervisions.jsonl.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b'"b-1"', b'"a-0"')))
+    with pytest.raises(AsrtoolError, match="m: utterance id a-0 occurs more than once"):
+        read_manifests(tmp_path / "m")
+
+
+def test_a_recording_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="recording id a occurs more than once"):
+        write_manifests(tmp_path / "m", [recording("a"), recording("a")], [segment("a-1")], [], 0.0, {})
+
+
+TIMES_S = st.sampled_from((-0.002, -0.0005, 0.0, 1.0, 9.9, 9.9995, 10.0, 10.0005, 10.002, 11.0))
+
+
+@given(
+    start_s=TIMES_S,
+    duration_s=TIMES_S,
+    channel=st.sampled_from((0, 1, 2, [0], [0, 1], [1, 2])),
+    id_=st.sampled_from(("a-1", "z-1")),
+)
+def test_what_lhotse_refuses_is_refused(start_s: float, duration_s: float, channel: Any, id_: str) -> None:
+    item = segment(id_, start_s, duration_s, channel)
+    tally = Tally([recording("a").to_dict()], Path("m"))
+    try:
+        validate_recordings_and_supervisions(
+            RecordingSet.from_recordings([recording("a")]), SupervisionSet.from_segments([item])
+        )
+    except AssertionError:
+        with pytest.raises(AsrtoolError):
+            tally.add(item.to_dict())
+    else:
+        assert tally.add(item.to_dict())
+
+
+@pytest.mark.parametrize(
+    "change", [{"duration": 0.0, "num_samples": 0}, {"duration": 10.1}, {"num_samples": 1}, {"duration": 10.6}, {}]
+)
+def test_a_recording_that_lhotse_refuses_is_refused(change: dict[str, Any]) -> None:
+    entry = recording("a").to_dict() | change
+    try:
+        validate(Recording.from_dict(dict(entry)))
+    except AssertionError:
+        with pytest.raises(AsrtoolError, match="recording a has a duration of"):
+            Tally([entry], Path("m"))
+    else:
+        Tally([entry], Path("m"))
+
+
+def peak_bytes(function: Any, *args: Any) -> int:
+    """Of what Python allocates while `function` runs."""
+    tracemalloc.start()
+    try:
+        function(*args)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def many(num: int) -> Iterator[tuple[dict[str, Any], str]]:
+    entry = segment("a-1").to_dict()
+    for i in range(num):
+        yield format_line({**entry, "id": f"a-{i:06d}", "text": f"utterance number {i}"})
+
+
+def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_path: Path) -> None:
+    """Eight bytes each, of an array that grows and is copied, and buffers; an object of lhotse takes several hundred."""
+
+    def write_and_read(num: int) -> None:
+        write_sorted(tmp_path / "m", [recording("a").to_dict()], many(num), [], 0.0, {})
+        for _ in read_sorted(tmp_path / "m")[1]:
+            pass
+
+    write_and_read(10)
+    growth = (peak_bytes(write_and_read, 5_000) - peak_bytes(write_and_read, 1_000)) / 4_000
+    assert growth < 120
 
 
 def test_faults_up_to_the_limit_are_listed(tmp_path: Path) -> None:
@@ -135,7 +225,7 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> 
     with pytest.raises(AsrtoolError, match=message):
         write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
     assert (tmp_path / "m.dropped.tsv").read_text().count("b2\t") == 2
-    assert not (tmp_path / "m").exists()
+    assert not list((tmp_path / "m").iterdir())
 
 
 def test_what_is_left_out_on_purpose_is_no_fault(tmp_path: Path) -> None:
@@ -171,4 +261,4 @@ except AsrtoolError as error:
     )
     assert "supervisions.jsonl.gz: cannot be written, file too large; free some space" in done.stdout
     assert not (tmp_path / "swbd" / "report.json").exists()
-    assert sorted(path.name for path in (tmp_path / "swbd").iterdir()) == ["recordings.jsonl.gz"]
+    assert not list((tmp_path / "swbd").iterdir())

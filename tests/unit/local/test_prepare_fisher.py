@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import soundfile
+from lhotse.audio.backend import audio_backend
+from lhotse.recipes import prepare_fisher_english
 from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
 
 from asrtool.corpus.settings import Data
@@ -161,3 +164,58 @@ def test_the_mini_corpus_is_read_without_a_fault(mini_corpus: Path, tmp_path: Pa
     Corpus().prepare(mini_corpus, tmp_path, Data())
     assert set(dropped(tmp_path / "train").values()) <= {"empty", "unintelligible"}
     assert all(s["speaker"].startswith("fisher-") for s in supervisions(tmp_path / "train"))
+
+
+def test_ids_times_and_files_of_the_mini_corpus_are_those_of_lhotse(mini_corpus: Path, tmp_path: Path) -> None:
+    Corpus().prepare(mini_corpus, tmp_path, Data())
+    transcripts = ["LDC2004T19/fe_03_p1_tran", "LDC2005T19/fe_03_p2_tran"]
+    with audio_backend("LibsndfileBackend"):
+        theirs = prepare_fisher_english(
+            mini_corpus, tmp_path / "out", transcript_dirs=transcripts, absolute_paths=True, num_jobs=1
+        )
+    expected = {s.id: s.to_dict() for s in theirs["supervisions"]}
+    keys = ("id", "recording_id", "start", "duration", "channel", "language")
+    ours = supervisions(tmp_path / "train")
+    assert len(ours) > 10
+    for item in ours:
+        assert list(item) == list(expected[item["id"]])
+        assert [item[key] for key in keys] == [expected[item["id"]][key] for key in keys]
+        assert item["speaker"] == f"fisher-{expected[item['id']]['speaker']}"
+    left_out = set(dropped(tmp_path / "train"))
+    assert {item["id"] for item in ours} == expected.keys() - left_out
+    recordings = {r.id: r.to_dict() for r in theirs["recordings"]}
+    assert all(r == recordings[r["id"]] for r in read_jsonl(tmp_path / "train" / "recordings.jsonl.gz"))
+
+
+def test_a_turn_that_ends_after_its_recording_is_cut_there(corpus: Path) -> None:
+    write_fisher_call(corpus, 1, 2, ["0.50 1.50 A: hello", "3.25 4.87 B: yes"])
+    found = [(s["start"], s["duration"]) for s in supervisions(prepare(corpus)) if s["recording_id"] == "fe_03_00002"]
+    assert found == [(0.5, 1.0), (3.25, 0.75)]
+
+
+def test_the_slip_of_call_11487_is_corrected(corpus: Path) -> None:
+    sound, _ = write_fisher_call(corpus, 2, 11487, ["31.09 234.06 A: hello", "31.09 34.06 B: yes"])
+    write_sound(sound, 240)
+    found = [(s["start"], s["duration"]) for s in supervisions(prepare(corpus)) if s["recording_id"] == "fe_03_11487"]
+    assert found == [(31.09, 2.97), (231.09, 2.97)]
+
+
+def test_memory_does_not_grow_with_the_turns(corpus: Path) -> None:
+    """But for the number of drops, and a call at a time: an object of lhotse a turn takes several hundred bytes."""
+
+    def peak_bytes() -> int:
+        tracemalloc.start()
+        try:
+            prepare(corpus, Data())
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} A: turn about nothing much" for i in range(150)]
+    for number in range(2, 6):
+        write_fisher_call(corpus, 1, number, lines)
+    prepare(corpus, Data())
+    small = peak_bytes()
+    for number in range(6, 16):
+        write_fisher_call(corpus, 1, number, lines)
+    assert (peak_bytes() - small) / (10 * 150) < 200

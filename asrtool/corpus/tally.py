@@ -1,0 +1,110 @@
+"""What a pair of manifests holds, checked and counted line by line, so that no line is kept."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+
+Entry = dict[str, Any]  # a recording or an utterance, with the names of the fields that lhotse gives it
+TOLERANCE_S = 1e-3  # by which an utterance may exceed its recording, as lhotse has it
+DURATION_TOLERANCE_S = 0.5  # between the duration and the samples of a recording, as lhotse has it
+AGAIN = "make the manifest again"
+
+
+class Tally:
+    """Checks and sums of the utterances of `recordings`; `where` names the folder in errors.
+
+    Raises AsrtoolError for a recording that is inconsistent or there twice.
+    """
+
+    def __init__(self, recordings: Iterable[Entry], where: Path) -> None:
+        self._where = where
+        self._recordings: dict[str, Entry] = {}
+        for entry in recordings:
+            if entry["id"] in self._recordings:
+                raise AsrtoolError(f"{where}: recording id {entry['id']} occurs more than once", "make the ids unique")
+            self._check_recording(entry)
+            self._recordings[entry["id"]] = entry
+        self._used: set[str] = set()
+        self._speakers: set[str | None] = set()
+        self._ids = array("q")  # hashes: the ids of a large set would take more memory than all the rest
+        self._num_words = 0
+        self._speech_s = 0.0
+
+    @property
+    def num_utterances(self) -> int:
+        return len(self._ids)
+
+    def add(self, entry: Entry) -> bool:
+        """Count an utterance. Raises AsrtoolError unless it lies inside a recording, on a channel of it."""
+        recording = self._recordings.get(entry["recording_id"])
+        if recording is None:
+            self._fail(entry, f"references non-existent recording {entry['recording_id']}")
+        start_s, duration_s, channel = entry["start"], entry["duration"], entry["channel"]
+        if duration_s <= 0:
+            self._fail(entry, f"duration has to be greater than 0 (is {duration_s})")
+        end_s = round(start_s + duration_s, 8)
+        if not -TOLERANCE_S <= start_s <= end_s <= recording["duration"] + TOLERANCE_S:
+            span = f"it spans {start_s} to {end_s} s; the recording 0 to {recording['duration']} s"
+            self._fail(entry, f"exceeded the bounds of its recording {recording['id']} ({span})")
+        known = channels(recording)
+        if channel not in known if isinstance(channel, int) else not set(channel) <= set(known):
+            self._fail(entry, f"channel {channel} does not exist in its recording {recording['id']} (it has {known})")
+        self._used.add(recording["id"])
+        self._speakers.add(entry.get("speaker"))
+        self._ids.append(hash(entry["id"]))
+        self._num_words += len((entry.get("text") or "").split())
+        self._speech_s += duration_s
+        return True
+
+    def used(self) -> list[Entry]:
+        """The recordings that have an utterance, by id."""
+        return [self._recordings[id_] for id_ in sorted(self._used)]
+
+    def check_unique(self, ids: Callable[[], Iterator[str]]) -> None:
+        """Raise AsrtoolError where an utterance id is there twice; `ids` reads them anew if two hashes are equal."""
+        hashes = np.sort(np.frombuffer(self._ids, dtype=np.int64)) if self._ids else np.empty(0, dtype=np.int64)
+        suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        seen: set[str] = set()
+        for id_ in ids() if suspects else ():
+            if id_ in seen:
+                raise AsrtoolError(f"{self._where}: utterance id {id_} occurs more than once", "make the ids unique")
+            if hash(id_) in suspects:
+                seen.add(id_)
+
+    def report(self) -> dict[str, Any]:
+        """Numbers and hours, for report.json."""
+        used = self.used()
+        return {
+            "num_recordings": len(used),
+            "num_utterances": self.num_utterances,
+            "num_speakers": len(self._speakers),
+            "num_words": self._num_words,
+            "speech_hours": round(self._speech_s / 3600, 4),
+            "audio_hours": round(sum(entry["duration"] for entry in used) / 3600, 4),
+        }
+
+    def _fail(self, entry: Entry, fault: str) -> NoReturn:
+        raise AsrtoolError(f"{self._where}: Supervision {entry['id']} {fault}", AGAIN)
+
+    def _check_recording(self, entry: Entry) -> None:
+        samples_s = entry["num_samples"] / entry["sampling_rate"]
+        if entry["duration"] <= 0 or abs(samples_s - entry["duration"]) > DURATION_TOLERANCE_S:
+            raise AsrtoolError(
+                f"{self._where}: recording {entry['id']} has a duration of {entry['duration']} s,"
+                f" expected {samples_s} s by its samples",
+                AGAIN,
+            )
+        if not channels(entry):
+            raise AsrtoolError(f"{self._where}: recording {entry['id']} has no channel", AGAIN)
+
+
+def channels(recording: Entry) -> list[int]:
+    """Of a recording: those of its files where it does not name them."""
+    return recording.get("channel_ids") or sorted({c for source in recording["sources"] for c in source["channels"]})

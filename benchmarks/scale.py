@@ -1,0 +1,146 @@
+"""CPU seconds and peak memory of the stages before training, at the size of Fisher and Switchboard.
+
+    python benchmarks/scale.py --folder /tmp/scale                 # 11,699 + 2,438 calls, 2.4 million utterances
+    python benchmarks/scale.py --folder /tmp/scale --scale 0.05    # a twentieth
+    python benchmarks/scale.py --folder /tmp/scale --only fisher split
+
+Releases are invented (scale_releases.py) and made once in the folder, a few GB. The commands are those of the recipe
+with its configuration swb2000, tested on Hub5'00 alone. For the start of training an index of 7 million utterances is
+made once as well; it is opened twice, since the first time builds the columns that learners map.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from asrtool.files import write_folder
+from asrtool.recipe.stages import COMMON, PREPARE
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / "recipes" / "swbd" / "conf" / "swb2000.toml"
+SETTINGS = ("--config", str(CONFIG), "--set", "data.test=hub5")
+CORPORA = ("swbd", "fisher", "hub5")
+LANGUAGE = ("tokenizer", "lang", "lm", "graph")
+INDEX = "benchmarks/index.py"
+INDEX_UTTERANCES = 7_000_000  # all speeds together
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table: a command, and what says how much it did."""
+
+    name: str
+    command: list[str]
+    size: Callable[[], str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where releases and results are written")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the calls")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="of the table; what comes before must be there")
+    options = parser.parse_args()
+    folder = options.folder.absolute() / f"{options.scale:g}"
+    _make_once(folder / "releases", make_releases, options.scale)
+    _make_once(folder / "index", make_index, options.scale)
+    print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
+    for step in steps(folder):
+        if not options.only or step.name in options.only:
+            print(measure(step, folder), flush=True)
+
+
+def make_releases(folder: Path, scale: float) -> None:
+    from scale_releases import make_releases
+
+    make_releases(folder, scale)
+
+
+def make_index(folder: Path, scale: float) -> None:
+    from index import write_set
+
+    write_set(folder, int(scale * INDEX_UTTERANCES))
+
+
+def _make_once(folder: Path, make: Callable[[Path, float], None], scale: float) -> None:
+    """In a process of its own: what this one holds would count as memory of those it starts."""
+    if not folder.is_dir():
+        maker = multiprocessing.get_context("spawn").Process(target=_make, args=(folder, make, scale))
+        maker.start()
+        maker.join()
+        assert maker.exitcode == 0, folder
+
+
+def _make(folder: Path, make: Callable[[Path, float], None], scale: float) -> None:
+    with write_folder(folder) as temporary:
+        make(temporary, scale)
+
+
+def steps(folder: Path) -> list[Step]:
+    """All steps, in order; the commands are those of the recipe."""
+    releases, work, index = folder / "releases", folder / "work", folder / "index"
+    corpora = work / "manifests" / "corpora"
+    found = [
+        Step(
+            name,
+            ["asrtool", "prepare", name, str(releases), str(corpora / name), *SETTINGS],
+            lambda name=name: utterances(corpora / name / ("test" if name == "hub5" else "train")),
+        )
+        for name in CORPORA
+    ]
+    found.append(
+        Step("split", _recipe_line(PREPARE.run[1].text, work), lambda: utterances(work / "manifests" / "train"))
+    )
+    sizes: dict[str, Callable[[], str]] = {
+        "lm": lambda: ngrams(work / "lm" / "G.arpa"),
+        "graph": lambda: f"{sum(path.stat().st_size for path in (work / 'graph').iterdir()) / 1e6:.0f} MB",
+    }
+    lines = {stage.name: stage.run[0].text for stage in COMMON if stage.name in LANGUAGE}
+    found += [Step(name, _recipe_line(line, work), sizes.get(name, str)) for name, line in lines.items()]
+    learner = [INDEX, "--learner", str(index)]
+    shutil.rmtree(index / "train", ignore_errors=True)  # the columns, which the first learner builds
+    found += [Step(f"train, {time} start", learner, lambda: "") for time in ("first", "second")]
+    return found
+
+
+def _recipe_line(text: str, work: Path) -> list[str]:
+    words = text.replace("--config {config}", "").format(work=work).split()
+    return [*words, *SETTINGS]
+
+
+def measure(step: Step, folder: Path) -> str:
+    """Run the command of a row; the row."""
+    report = folder / "usage.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "usage.py"), str(report), *step.command]
+    with (folder / f"{step.name}.log").open("w") as log:
+        subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+    took = json.loads(report.read_text(encoding="utf-8"))
+    cpu_s = took["cpu_s"] + took["children_cpu_s"]
+    return (
+        f"| {step.name} | {cpu_s:.1f} | {took['children_cpu_s']:.1f} | {took['wall_s']:.0f} |"
+        f" {took['peak_gib']:.2f} | {took['children_peak_gib']:.2f} | {step.size()} |"
+    )
+
+
+def utterances(manifest: Path) -> str:
+    """How many a folder of manifests holds, and of how many hours."""
+    report = json.loads((manifest / "report.json").read_text(encoding="utf-8"))
+    return f"{report['num_utterances']:,} utterances, {report['speech_hours']:.0f} h"
+
+
+def ngrams(arpa: Path) -> str:
+    """How many the heading of the file declares."""
+    with arpa.open(encoding="utf-8") as file:
+        lines = (line for line, _ in zip(file, range(20), strict=False))
+        return f"{sum(int(line.split('=')[1]) for line in lines if line.startswith('ngram ')):,} n-grams"
+
+
+if __name__ == "__main__":
+    main()
