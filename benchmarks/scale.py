@@ -12,6 +12,7 @@ made once as well; it is opened twice, since the first time builds the columns t
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import shutil
@@ -50,11 +51,13 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder.absolute() / f"{options.scale:g}"
     _make_once(folder / "releases", make_releases, options.scale)
-    _make_once(folder / "index", make_index, options.scale)
+    chosen = [step for step in steps(folder) if not options.only or step.name in options.only]
+    if any(INDEX in step.command for step in chosen):
+        _make_once(folder / "index", make_index, options.scale)
+        shutil.rmtree(folder / "index" / "train", ignore_errors=True)  # the columns, which the first learner builds
     print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
-    for step in steps(folder):
-        if not options.only or step.name in options.only:
-            print(measure(step, folder), flush=True)
+    for step in chosen:
+        print(measure(step, folder), flush=True)
 
 
 def make_releases(folder: Path, scale: float) -> None:
@@ -87,17 +90,13 @@ def steps(folder: Path) -> list[Step]:
     """All steps, in order; the commands are those of the recipe."""
     releases, work, index = folder / "releases", folder / "work", folder / "index"
     corpora = work / "manifests" / "corpora"
-    found = [
-        Step(
-            name,
-            ["asrtool", "prepare", name, str(releases), str(corpora / name), *SETTINGS],
-            lambda name=name: utterances(corpora / name / ("test" if name == "hub5" else "train")),
-        )
-        for name in CORPORA
-    ]
-    found.append(
-        Step("split", _recipe_line(PREPARE.run[1].text, work), lambda: utterances(work / "manifests" / "train"))
-    )
+    found = []
+    for name in CORPORA:
+        command = ["asrtool", "prepare", name, str(releases), str(corpora / name), *SETTINGS]
+        manifest = corpora / name / ("test" if name == "hub5" else "train")
+        found.append(Step(name, command, functools.partial(utterances, manifest)))
+    split = _recipe_line(PREPARE.run[1].text, work)
+    found.append(Step("split", split, functools.partial(utterances, work / "manifests" / "train")))
     sizes: dict[str, Callable[[], str]] = {
         "lm": lambda: ngrams(work / "lm" / "G.arpa"),
         "graph": lambda: f"{sum(path.stat().st_size for path in (work / 'graph').iterdir()) / 1e6:.0f} MB",
@@ -105,7 +104,6 @@ def steps(folder: Path) -> list[Step]:
     lines = {stage.name: stage.run[0].text for stage in COMMON if stage.name in LANGUAGE}
     found += [Step(name, _recipe_line(line, work), sizes.get(name, str)) for name, line in lines.items()]
     learner = [INDEX, "--learner", str(index)]
-    shutil.rmtree(index / "train", ignore_errors=True)  # the columns, which the first learner builds
     found += [Step(f"train, {time} start", learner, lambda: "") for time in ("first", "second")]
     return found
 

@@ -159,7 +159,8 @@ def _swbd_side(name: str, talk: Iterator[Said]) -> str:
     """Segments with silence between, which tile the side."""
     said = [next(talk) for _ in range(SEGMENTS_A_SIDE)]
     pause_s = max(0.5, (SWBD_CALL_S - 1 - sum(item.duration_s for item in said)) / SEGMENTS_A_SIDE)
-    lines, at_s = [], 0.0
+    lines: list[str] = []
+    at_s = 0.0
     for item in said:
         for text, duration_s in ((item.text, item.duration_s), ("[silence]", pause_s)):
             end_s = min(at_s + duration_s, SWBD_CALL_S)

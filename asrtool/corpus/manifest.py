@@ -68,9 +68,9 @@ def write_sorted(
     lines: Iterable[tuple[Entry, str]],
     drops: Sequence[Drop],
     bad_fraction: float,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | Sequence[bytes | bytearray]],
 ) -> None:
-    """Check both manifests and write the folder `out`, with the further files `texts` (name -> content).
+    """Check both manifests and write the folder `out`, with the further files `texts` (name -> content or its pieces).
 
     `lines` are utterances with their lines, in the order of recording, start, channel and id; none is kept, so memory
     does not grow with them. `drops` and `texts` may be added to while they are read. Recordings without a supervision
@@ -88,7 +88,8 @@ def write_sorted(
     with write_beside(out / RECORDINGS) as temporary:
         _write_lines(temporary, (format_line(entry)[1] for entry in used))
     for name, text in {DROPPED: format_drops(drops), **texts}.items():
-        write_text(out / name, text)
+        with write_beside(out / name) as temporary, temporary.open("wb") as file:
+            file.writelines([text.encode("utf-8")] if isinstance(text, str) else text)
     dropped = collections.Counter(drop.reason for drop in drops)
     report = {**tally.report(), "dropped": dict(sorted(dropped.items()))}
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")

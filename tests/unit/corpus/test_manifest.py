@@ -196,7 +196,7 @@ def many(num: int) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_path: Path) -> None:
-    """Eight bytes each, of an array that grows and is copied, and buffers; an object of lhotse takes several hundred."""
+    """Eight bytes each, of an array, and buffers; an object of lhotse takes several hundred."""
 
     def write_and_read(num: int) -> None:
         write_sorted(tmp_path / "m", [recording("a").to_dict()], many(num), [], 0.0, {})

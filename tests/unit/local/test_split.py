@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tracemalloc
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +19,10 @@ from small_releases import dropped, make_data, supervisions
 from asrtool.corpus.manifest import write_manifests
 from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.errors import AsrtoolError
+from local.columns import occurrences
 from local.corpus import UNCERTAIN
 from local.references import NO_RULES_GLM, format_reference, reference_rules
-from local.split import choose_conversations, duplicates, split_manifests
+from local.split import choose_conversations, split_manifests
 
 OWN = make_data(("own",), ("own",), ("own",))
 
@@ -44,6 +48,10 @@ def corpus(calls: dict[str, tuple[str, str]], num_utterances: int = 10) -> list[
     return [s for id_, pair in calls.items() for c, who in enumerate(pair) for s in side(id_, c, who, texts)]
 
 
+def said(segments: Iterable[SupervisionSegment]) -> Iterator[tuple[str, str, float]]:
+    return ((s.recording_id, str(s.speaker), s.duration) for s in segments)
+
+
 def write(folder: Path, segments: list[SupervisionSegment]) -> None:
     texts = {"ref.stm": "of the test\n", "ref.glm": NO_RULES_GLM}
     recordings = [recording(id_) for id_ in sorted({s.recording_id for s in segments})]
@@ -52,17 +60,17 @@ def write(folder: Path, segments: list[SupervisionSegment]) -> None:
 
 def test_the_call_whose_speakers_are_in_no_other_is_held_out() -> None:
     segments = corpus({"c1": ("a", "b"), "c2": ("b", "c"), "c3": ("x", "y"), "c4": ("c", "a")})
-    assert choose_conversations(segments, 60) == {"c3"}
+    assert choose_conversations(said(segments), 60) == {"c3"}
 
 
 def test_a_call_of_held_out_speakers_alone_joins_them() -> None:
     segments = corpus({"c1": ("a", "b"), "c2": ("a", "b"), "c3": ("c", "d"), "c4": ("c", "e"), "c5": ("d", "e")})
-    assert choose_conversations(segments, 150) == {"c1", "c2"}
+    assert choose_conversations(said(segments), 150) == {"c1", "c2"}
 
 
 def test_one_conversation_is_held_out_however_little_is_asked() -> None:
     segments = corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(5)})
-    assert len(choose_conversations(segments, 1.0)) == 1
+    assert len(choose_conversations(said(segments), 1.0)) == 1
 
 
 @given(
@@ -71,9 +79,9 @@ def test_one_conversation_is_held_out_however_little_is_asked() -> None:
 )
 def test_the_choice_is_closed_bounded_and_independent_of_order(calls: list[tuple[int, int]], target_s: float) -> None:
     segments = corpus({f"c{i}": (f"s{a}", f"s{b}") for i, (a, b) in enumerate(calls)}, num_utterances=4)
-    chosen = choose_conversations(segments, target_s)
+    chosen = choose_conversations(said(segments), target_s)
     assert chosen
-    assert choose_conversations(reversed(segments), target_s) == chosen
+    assert choose_conversations(said(reversed(segments)), target_s) == chosen
     held_out = {s.speaker for s in segments if s.recording_id in chosen}
     others = {s.recording_id for s in segments} - chosen
     for id_ in others:
@@ -82,14 +90,18 @@ def test_the_choice_is_closed_bounded_and_independent_of_order(calls: list[tuple
 
 def test_the_held_out_fraction_is_near_what_was_asked() -> None:
     segments = corpus({f"c{i:02}": (f"a{i}", f"b{i % 30}") for i in range(60)})
-    chosen = choose_conversations(segments, 500)
+    chosen = choose_conversations(said(segments), 500)
     assert 450 <= sum(s.duration for s in segments if s.recording_id in chosen) <= 750
 
 
-def test_texts_beyond_the_limit_are_duplicates() -> None:
-    segments = side("c1", 0, "a", ["yeah", "no", "yeah", "yeah", "no"])
-    drops = duplicates(segments, 2)
-    assert [(d.id, d.reason) for d in drops] == [("c1-0-3", "duplicate")]
+@given(st.lists(st.integers(0, 5)))
+def test_occurrences_are_counted_in_order(values: list[int]) -> None:
+    seen = Counter[int]()
+    expected = []
+    for value in values:
+        seen[value] += 1
+        expected.append(seen[value])
+    assert occurrences(np.array(values, dtype=np.int64)).tolist() == expected
 
 
 def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
@@ -290,3 +302,23 @@ def test_more_than_a_tenth_is_not_held_out_and_the_log_says_so(
     assert ("data.dev_minutes is 1000, more than 10% of the training speech" in caplog.text) == is_cut
     speech_s = {name: sum(s["duration"] for s in supervisions(tmp_path / name)) for name in ("dev", "train")}
     assert speech_s["dev"] / sum(speech_s.values()) < 0.2
+
+
+def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
+    """But for columns, text and the list of drops; an object of lhotse takes several hundred bytes."""
+
+    def peak_bytes(num_calls: int) -> int:
+        folder = tmp_path / str(num_calls)
+        write(
+            folder / "corpora" / "swbd" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(num_calls)}, 99)
+        )
+        write(folder / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+        tracemalloc.start()
+        try:
+            split_manifests(folder, make_data(("swbd",), dev_minutes=1, max_duplicates=10**6))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak_bytes(2)
+    assert (peak_bytes(30) - peak_bytes(10)) / (20 * 2 * 99) < 200
