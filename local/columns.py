@@ -42,8 +42,10 @@ def read_columns(entries: Iterable[Entry]) -> Columns:
         duration_s.append(entry["duration"])
         text.append(hash(entry.get("text") or ""))
         is_doubted.append(bool((entry.get("custom") or {}).get(UNCERTAIN)))
-    arrays = (np.array(column) for column in (recording, speaker, duration_s, text))
-    return Columns(list(recordings), list(speakers), *arrays, np.array(is_doubted, dtype=bool))
+    return Columns(
+        list(recordings), list(speakers), np.array(recording), np.array(speaker), np.array(duration_s), np.array(text),
+        np.array(is_doubted, dtype=bool),
+    )  # fmt: skip
 
 
 def occurrences(values: np.ndarray) -> np.ndarray:
