@@ -7,6 +7,7 @@ written last, `report.json`. A folder without `report.json` is half-written and 
 from __future__ import annotations
 
 import collections
+import contextlib
 import gzip
 import itertools
 import json
@@ -79,7 +80,7 @@ def write_sorted(
     there before then stays.
     """
     tally = Tally(recordings, out)
-    with write_beside(out / SUPERVISIONS) as temporary:
+    with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
         _write_lines(temporary, (line for entry, line in lines if tally.add(entry)))
         used = tally.used()
         check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
@@ -95,6 +96,17 @@ def write_sorted(
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s/%s: %s", out.parent.name, out.name, _summary(report))
+
+
+@contextlib.contextmanager
+def _refused(out: Path) -> Iterator[None]:
+    """Where nothing could be written to a new folder `out`, there is none."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # it holds something, or was not made
+            out.rmdir()
+        raise
 
 
 def format_line(entry: Entry) -> tuple[Entry, str]:

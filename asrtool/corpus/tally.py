@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from asrtool.errors import AsrtoolError
 
 Entry = dict[str, Any]  # a recording or an utterance, with the names of the fields that lhotse gives it
@@ -69,6 +67,8 @@ class Tally:
 
     def check_unique(self, ids: Callable[[], Iterator[str]]) -> None:
         """Raise AsrtoolError where an utterance id is there twice; `ids` reads them anew if two hashes are equal."""
+        import numpy as np  # looking at all corpora, as settings do, loads this module
+
         hashes = np.sort(np.frombuffer(self._ids, dtype=np.int64)) if self._ids else np.empty(0, dtype=np.int64)
         suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
         seen: set[str] = set()

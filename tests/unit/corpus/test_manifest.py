@@ -125,7 +125,7 @@ def test_an_inconsistent_manifest_is_reported_with_its_id(
 ) -> None:
     with pytest.raises(AsrtoolError, match=message):
         write_manifests(tmp_path / "swbd", [recording("a")], segments, [], 0.01, {})
-    assert not list((tmp_path / "swbd").iterdir())
+    assert not (tmp_path / "swbd").exists()
 
 
 def test_an_id_of_two_recordings_is_found_among_all_that_are_read(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_faults_beyond_the_limit_end_the_stage_with_the_list(tmp_path: Path) -> 
     with pytest.raises(AsrtoolError, match=message):
         write_manifests(tmp_path / "m", map(recording, names), map(segment, names), drops, 0.01, {})
     assert (tmp_path / "m.dropped.tsv").read_text().count("b2\t") == 2
-    assert not list((tmp_path / "m").iterdir())
+    assert not (tmp_path / "m").exists()
 
 
 def test_what_is_left_out_on_purpose_is_no_fault(tmp_path: Path) -> None:
@@ -260,5 +260,4 @@ except AsrtoolError as error:
         [sys.executable, "-c", program, str(tmp_path / "swbd")], capture_output=True, text=True, check=True
     )
     assert "supervisions.jsonl.gz: cannot be written, file too large; free some space" in done.stdout
-    assert not (tmp_path / "swbd" / "report.json").exists()
-    assert not list((tmp_path / "swbd").iterdir())
+    assert not (tmp_path / "swbd").exists()
