@@ -10,6 +10,7 @@ from asrtool.config import Place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
+from local.corpus import TEXT, Release
 from local.named import Named, known_releases, named_corpora
 from local.releases import find_release
 
@@ -38,7 +39,7 @@ def collect_corpora(
     if missing:
         raise AsrtoolError(
             f"no path is configured for {', '.join(f'paths.{release.key} ({release.title})' for release in missing)}",
-            f"set each with --set paths.KEY=PLACE{_mini_hint(named)}",
+            f"set each with --set paths.KEY=PLACE{_text_hint(named, missing)}{_mini_hint(named)}",
         )
     unpacked = out.absolute().parent / UNPACKED
     targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
@@ -64,6 +65,12 @@ def _link(name: Path, folders: Sequence[Path]) -> None:
 
 def _in_mini(named: Iterable[Named]) -> bool:
     return all(item.corpus.in_mini for item in named)
+
+
+def _text_hint(named: Iterable[Named], missing: Sequence[Release]) -> str:
+    """What leaves out a corpus of which text alone is wanted."""
+    of_text = [release for item in named if item.roles == (TEXT,) for release in item.releases]
+    return ", or leave out the further text with --set lm.extra_text=[]" if any(r in of_text for r in missing) else ""
 
 
 def _mini_hint(named: Iterable[Named]) -> str:

@@ -65,6 +65,14 @@ def test_some_paths_without_the_others_are_an_error_that_names_these(releases: P
         collect_corpora(tmp_path / "c", SWBD, paths, fail)
 
 
+def test_without_the_releases_of_further_text_the_hint_leaves_it_out(releases: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"paths.ldc2004t19 .*--set lm.extra_text=\[\]"):
+        collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases), fail, ["fisher"])
+    with pytest.raises(AsrtoolError, match=r"paths.ldc2002t43 \((?!.*extra_text)"):
+        collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases) | {"ldc2002t43": ""}, fail)
+    collect_corpora(tmp_path / "c", SWBD, swbd_paths(releases), fail, [])  # as the hint has it
+
+
 def test_a_path_that_does_not_exist_is_named_with_its_key(releases: Path, tmp_path: Path) -> None:
     paths = swbd_paths(releases) | {"ldc97s62": str(tmp_path / "nowhere")}
     message = r"paths.ldc97s62: .*nowhere does not exist, expected a folder or tar file of LDC97S62 \(Switch"
