@@ -77,9 +77,10 @@ def split(manifests: Path, config: Config) -> None:
 @settings_options
 def same_audio(manifests: Path, config: Config) -> None:
     """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv."""
+    from asrtool.corpus.processes import num_cores
     from local.same_audio import check_same_audio
 
-    check_same_audio(manifests, config.data, config.features.num_jobs)
+    check_same_audio(manifests, config.data, config.features.num_jobs or num_cores())
 
 
 @prepare.command()

@@ -11,31 +11,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import os
 import shutil
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
-from asrtool.corpus.processes import process_context
+from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
 from asrtool.errors import AsrtoolError
 from asrtool.files import remove_leftovers, write_folder, write_text
 from asrtool.log import progress
-
-MapShards = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -134,8 +126,8 @@ def _write_set(
     """
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
-    num_jobs = min(len(jobs), features.num_jobs or os.cpu_count() or 1)
-    with write_folder(out, "index.jsonl") as directory, _processes(num_jobs) as map_shards:
+    pool = process_map(compute_shard.__module__, min(len(jobs), features.num_jobs or num_cores()))
+    with write_folder(out, "index.jsonl") as directory, pool as map_shards:
         compute = functools.partial(compute_shard, directory=directory, features=features)
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
         num_utterances = write_index(directory, _collect(results, moments, drops))
@@ -170,22 +162,3 @@ def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: f
             f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",
             f"fix what {rejected(out)} lists, or raise features.bad_fraction",
         )
-
-
-@contextmanager
-def _processes(num_jobs: int) -> Iterator[MapShards]:
-    """Yield a `map` over `num_jobs` processes that gives results in order; one job runs in this process."""
-    if num_jobs == 1:
-        yield map
-        return
-    context = process_context(compute_shard.__module__)
-    # Ctrl-C reaches every process of a terminal; this one alone answers it.
-    pool = ProcessPoolExecutor(num_jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
-    try:
-        yield pool.map
-    except BrokenProcessPool as error:
-        raise AsrtoolError(
-            "a process computing features was killed, perhaps for want of memory", "lower features.num_jobs"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -17,7 +17,7 @@ from scipy import fft
 from scipy.ndimage import maximum_filter
 
 RATE_HZ = 8000  # of the samples; what is above the telephone's band is not looked at
-WINDOW = 512  # samples: 64 ms, which tells neighbouring harmonics of a voice apart
+WINDOW = 512  # samples: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
 FLOOR = 7.0  # peaks lie at most so far below the highest of the utterance, in nats of power
@@ -31,7 +31,7 @@ PITCH_CELLS = 2  # an octave, so coarsely that a change of speed reaches the nex
 
 LARGEST_CHANGE = 0.33  # octaves of frequency or of time between what is matched: a factor of 1.26
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
-MOST_OFFSETS = 2**15  # offsets that are told apart: hours
+MOST_OFFSETS = 2**15  # offsets that differ: hours
 MIN_VOTES, CANDIDATES = 8, 2
 
 TRIPLET_COLUMNS = ("cells_H", "times_H", "spans_H", "octaves_H")

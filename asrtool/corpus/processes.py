@@ -30,11 +30,16 @@ def process_context(preload: str) -> ForkServerContext | SpawnContext:
     return context
 
 
+def num_cores() -> int:
+    """Of this machine."""
+    return os.cpu_count() or 1
+
+
 @contextmanager
-def process_map(num_jobs: int, module: str, setting: str) -> Iterator[MapJobs]:
+def process_map(module: str, num_jobs: int) -> Iterator[MapJobs]:
     """Yield a `map` of functions of `module` over `num_jobs` processes, in order; one job runs in this process.
 
-    Raises AsrtoolError when one of them is killed; the hint names the `setting` to lower.
+    Raises AsrtoolError when one of them is killed.
     """
     if num_jobs == 1:
         yield map
@@ -46,7 +51,7 @@ def process_map(num_jobs: int, module: str, setting: str) -> Iterator[MapJobs]:
         yield executor.map
     except BrokenProcessPool as error:
         what = "a process that reads audio was killed, perhaps for want of memory"
-        raise AsrtoolError(what, f"lower {setting} and run again") from error
+        raise AsrtoolError(what, "lower features.num_jobs and run again") from error
     finally:
         executor.shutdown(cancel_futures=True)
 

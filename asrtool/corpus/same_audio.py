@@ -74,7 +74,7 @@ def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list
     one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
     recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
     firsts = [0, *itertools.accumulate(map(len, recordings))]
-    with tempfile.TemporaryDirectory() as folder, process_map(num_jobs, __name__, "features.num_jobs") as map_jobs:
+    with tempfile.TemporaryDirectory() as folder, process_map(__name__, num_jobs) as map_jobs:
         keep = functools.partial(_triplets, one_in=one_in)
         indexed = _logged(map_jobs(keep, recordings), "fingerprints", len(recordings))
         FingerprintIndex.of(list(itertools.chain.from_iterable(indexed))).save(Path(folder))
