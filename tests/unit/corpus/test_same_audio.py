@@ -92,7 +92,15 @@ def test_the_alignment_says_the_speed_and_where_the_copy_begins(num: int, denomi
     np.testing.assert_allclose(best.offset_s, speed, atol=0.05)  # the second that was cut off lasted so long before
 
 
-def test_a_query_looks_into_cells_that_a_small_change_leads_to() -> None:
+def test_a_query_looks_into_sixteen_cells_its_own_among_them() -> None:
+    """A small change of each of the four values may lead to the next one."""
+    own_H = find_triplets(speech(6)).cells_H
+    asked_CH = find_queries(speech(6)).cells_H.reshape(16, -1)
+    assert (asked_CH == own_H).any(axis=0).all()
+    assert all(len(set(cells)) == 16 for cells in asked_CH.T.tolist())
+
+
+def test_a_changed_copy_has_more_votes_by_the_cells_beside_its_own() -> None:
     """At another speed and through a codec, many ratios are in the next cell."""
     index = FingerprintIndex.of([find_triplets(speech(6))])
     copy = CHANGES["faster and GSM"](speech(6))
