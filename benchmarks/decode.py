@@ -119,7 +119,7 @@ def measure(name: str, work: Path, acoustic: AcousticModel, dev: list[Scored], r
             method.found = [method.run(scored) for scored in dev]
             method.seconds.append(time.process_time() - start_s)
     audio_s = sum(scored.utterance.duration_s for scored in dev)
-    texts = [scored.utterance.text for scored in dev]
+    texts = [scored.utterance.said for scored in dev]
     size_bytes = (work / "graph" / "HLG.fst").stat().st_size
     print(f"\n{name}: {audio_s:.0f} s of speech, graph of {size_bytes / 2**20:.0f} MiB, {rounds} rounds")
     print("| method | real-time factor | times bare kaldi-decoder | WER on dev |\n|---|---|---|---|")

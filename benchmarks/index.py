@@ -22,6 +22,7 @@ import numpy as np
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, write_index
 from asrtool.corpus.settings import Features
+from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
@@ -69,7 +70,15 @@ def write_set(work: Path, num: int) -> None:
     sentences.write_text("\n".join(text for _, text in texts.draw(20_000)) + "\n", encoding="utf-8")
     train_tokenizer(sentences, work / "tokenizer", VOCAB_SIZE)
     write_index(directory, utterances(texts, num))
+    write_transcripts(directory, num // len(SPEEDS))
     write_cmvn(directory, {}, Moments.of(np.ones((1, FEATURES.num_features), dtype=np.float32)))
+
+
+def write_transcripts(directory: Path, said: int) -> None:
+    """Those of the utterances at one speed, which the others share."""
+    with open(directory / TRANSCRIPTS, "w", encoding="utf-8") as file:
+        for i, (_, text) in enumerate(Texts().draw(said)):
+            file.write(f"fe_03_{i // 200:05d}-{i % 200:03d}\t{text}\n")
 
 
 def utterances(texts: Texts, num: int) -> Iterator[Utterance]:
@@ -79,11 +88,11 @@ def utterances(texts: Texts, num: int) -> Iterator[Utterance]:
         drawn = Texts().draw(said)
         first = copy * -(-said // FEATURES.shard_cuts)
         prefix = "" if speed == 1 else f"sp{speed}-"
-        for i, (duration_s, text) in enumerate(drawn):
+        for i, (duration_s, _) in enumerate(drawn):
             call, side = f"fe_03_{i // 200:05d}", "AB"[i % 2]
             yield Utterance(
                 f"{prefix}{call}-{i % 200:03d}", call, side, float(i % 200), round(duration_s / speed, 3),
-                f"{prefix}fisher-{i // 200}{side}", text, first + i // FEATURES.shard_cuts,
+                f"{prefix}fisher-{i // 200}{side}", None, first + i // FEATURES.shard_cuts,
                 int(100 * duration_s / speed), "fisher",
             )  # fmt: skip
 

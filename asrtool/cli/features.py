@@ -23,9 +23,12 @@ from asrtool.config import Config
 def features(manifests: Path, out: Path, extractor: Path | None, config: Config) -> None:
     """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.
 
-    The settings are the section [features]. The training set gets a copy at each of features.speeds.
+    The settings are the section [features]. The training set gets a copy at each of features.speeds. Features that have
+    all utterances of MANIFESTS stay as they are: texts are joined when they are read.
     """
     from asrtool.corpus.features import compute_features
     from asrtool.corpus.ivector import Extractor
+    from asrtool.recipe.source import Entry, code_of
 
-    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None)
+    code = code_of(Entry(__name__, "features"), config, ("features",))
+    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None, code)

@@ -140,7 +140,7 @@ def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num
         start_s=segment.start / job.speed,
         duration_s=duration_s,
         speaker=_copy_id(segment.speaker, job.speed),
-        text=segment.text,
+        text=None,
         shard=job.number,
         num_frames=num_frames,
         corpus=custom.pop("corpus", ""),

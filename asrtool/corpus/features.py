@@ -16,10 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
 from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
 from asrtool.corpus.ivector import Extractor
+from asrtool.corpus.made_of import DIGESTS, is_made_of, join_texts, take_texts, write_made_of
+from asrtool.corpus.made_of import FILE as MADE_OF
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
 from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.sets import Sets, read_sets, write_sets
@@ -38,8 +42,13 @@ class Fitted:
     extractor: Extractor | None
 
 
-def compute_features(manifests: Path, out: Path, features: Features, extractor: Extractor | None = None) -> None:
+def compute_features(
+    manifests: Path, out: Path, features: Features, extractor: Extractor | None = None, code: str = ""
+) -> None:
     """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
+
+    Where the sets hold all utterances of `manifests` already, they take the texts of these and stay otherwise, if
+    `code`, the digest of the code that computes, is known and the one that made them.
 
     Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
@@ -51,7 +60,13 @@ def compute_features(manifests: Path, out: Path, features: Features, extractor: 
         what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
         raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
-    (out / SETTINGS).unlink(missing_ok=True)
+    if code and not extractor and is_made_of(out, features, code) and take_texts(out, Path(manifests), sets.names):
+        logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
+        _remove_others(out, sets)
+        write_sets(out, sets)
+        return
+    for name in (SETTINGS, MADE_OF):
+        (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
     fitted: Fitted | None = None
     for name in sets.names:
@@ -59,11 +74,13 @@ def compute_features(manifests: Path, out: Path, features: Features, extractor: 
         jobs = plan_shards(sources, features.speeds if name == sets.train else (1.0,), features.shard_cuts)
         if name == sets.train and features.keep_audio:
             jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
-        fitted = _write_set(out / name, jobs, features, fitted, extractor)
+        fitted = _write_set(out / name, Path(manifests) / name, jobs, features, fitted, extractor)
     (out / EXTRACTOR).unlink(missing_ok=True)
     if fitted and fitted.extractor:
         fitted.extractor.save(out / EXTRACTOR)
     write_sets(out, sets)
+    if code and not extractor:
+        write_made_of(out, code)
     # How many processes did it is no property of the features.
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
 
@@ -72,7 +89,7 @@ def read_sources(directory: Path, features: Features) -> list[Source]:
     """The recordings of a manifest folder that have supervisions, in the order of the manifest.
 
     Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features` unless these
-    resample, a channel that is neither 0 nor 1, and an utterance without text or speaker.
+    resample, a channel that is neither 0 nor 1, and an utterance without speaker.
     """
     recordings, supervisions = read_manifests(directory)
     sources: dict[str, Source] = {}
@@ -88,8 +105,8 @@ def read_sources(directory: Path, features: Features) -> list[Source]:
                 f"{directory}: utterance {segment.id} is on channel {segment.channel}, expected 0 (side A) or 1 (B)",
                 "write each pair of channels as a recording of its own",
             )
-        if segment.text is None or not segment.speaker:
-            raise AsrtoolError(f"{directory}: utterance {segment.id} has no text or no speaker", "give it both")
+        if not segment.speaker:
+            raise AsrtoolError(f"{directory}: utterance {segment.id} has no speaker", "give it one")
         sources[segment.recording_id].segments.append(segment)
     return [source for source in sources.values() if source.segments]
 
@@ -118,7 +135,12 @@ def _remove_others(out: Path, sets: Sets) -> None:
 
 
 def _write_set(
-    out: Path, jobs: Sequence[ShardJob], features: Features, fitted: Fitted | None, extractor: Extractor | None
+    out: Path,
+    manifests: Path,
+    jobs: Sequence[ShardJob],
+    features: Features,
+    fitted: Fitted | None,
+    extractor: Extractor | None,
 ) -> Fitted:
     """Write one set; returns what was fitted to the training set, which is this one where that is not known.
 
@@ -128,6 +150,7 @@ def _write_set(
     drops: list[Drop] = []
     pool = process_map(compute_shard.__module__, min(len(jobs), features.num_jobs or num_cores()))
     with write_folder(out, "index.jsonl") as directory, pool as map_shards:
+        np.save(directory / DIGESTS, join_texts(manifests, directory))
         compute = functools.partial(compute_shard, directory=directory, features=features)
         results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
         num_utterances = write_index(directory, _collect(results, moments, drops))

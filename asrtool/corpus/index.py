@@ -40,16 +40,26 @@ class Utterance:
     start_s: float
     duration_s: float
     speaker: str
-    text: str
+    text: str | None  # None where it is joined on reading, as of all sets that have transcripts.tsv
     shard: int
     num_frames: int
     corpus: str = ""  # which it is from; files written before this was known have none
     fields: Mapping[str, Any] = field(default_factory=lambda: NO_FIELDS, hash=False)  # what else a corpus says of it
 
+    @property
+    def said(self) -> str:
+        """Its text. Raises AsrtoolError where that was not joined."""
+        if self.text is None:
+            raise AsrtoolError(
+                f"utterance {self.id}: its text was not joined", "ask `texts` of the FeatureReader for it"
+            )
+        return self.text
+
 
 NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
-_TYPES = {**typing.get_type_hints(Utterance), "fields": dict}
+_TYPES = {**typing.get_type_hints(Utterance), "text": str, "fields": dict}
 _NEEDED = {item.name for item in dataclasses.fields(Utterance) if item.default is item.default_factory is MISSING}
+_NEEDED.remove("text")
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
@@ -109,7 +119,7 @@ def parse_line(line: str, where: str) -> Utterance:
     if fields["channel"] not in ("A", "B") or fields["num_frames"] < 1:
         found = f"channel {fields['channel']!r}, num_frames {fields['num_frames']}"
         raise AsrtoolError(f"{where}: {found}, expected channel A or B, one frame or more", RERUN)
-    return Utterance(**{**fields, "corpus": sys.intern(fields.get("corpus", ""))})
+    return Utterance(**{"text": None, **fields, "corpus": sys.intern(fields.get("corpus", ""))})
 
 
 def _is(value: Any, kind: type) -> bool:

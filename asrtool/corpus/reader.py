@@ -15,6 +15,7 @@ from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
 from asrtool.corpus.shard import Shard
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.corpus.speaker_vectors import open_vectors
+from asrtool.corpus.transcripts import InIndex, Transcripts, open_transcripts
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ class FeatureReader:
             decoded = dict(zip(missing, self._decoders.read(missing, lengths, self.num_bins), strict=True))
             return [self._keep(i, decoded[i]) if i in decoded else self._kept[i] for i in positions]
         return [self.read(i) for i in positions]
+
+    @functools.cached_property
+    def _transcripts(self) -> Transcripts | InIndex:
+        return open_transcripts(self.directory)
+
+    def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
+        """The text of each; None for one that has none any more, so is to be left out.
+
+        Raises AsrtoolError when the texts are missing or broken.
+        """
+        return self._transcripts.texts(utterances)
 
     def _keep(self, i: int, feats_TF: np.ndarray) -> np.ndarray:
         if self._keeps:

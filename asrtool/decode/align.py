@@ -6,7 +6,6 @@ Reads the features and texts of one set, writes `words.ctm`, `tokens.ctm` and `d
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.corpus.index import Utterance
+from asrtool.corpus.transcripts import is_copy
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features, torch_threads
 from asrtool.decode.parallel import cores_left, num_cores, process_pool
@@ -26,7 +26,6 @@ from asrtool.lang.tokenizer import Tokenizer
 from asrtool.log import progress
 from asrtool.models.topology import Span, Topology
 
-COPY = re.compile(r"sp[0-9.]+-")  # how the id and the speaker of a speed-perturbed copy begin
 Tokenized = Sequence[tuple[str, list[int]]]  # words and their tokens
 
 
@@ -87,10 +86,10 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:
         max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
         for scored in compute_scores(acoustic.model, reader, max_frames):
-            if COPY.match(scored.utterance.id) and COPY.match(scored.utterance.speaker):
+            if is_copy(scored.utterance):
                 continue
             utterances.append(scored.utterance)
-            yield scored.scores_TV, tokenize(scored.utterance.text, loaded)
+            yield scored.scores_TV, tokenize(scored.utterance.said, loaded)
 
     aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
     num_jobs = settings.num_jobs or num_cores()

@@ -6,6 +6,7 @@ Letters in names: N utterances, T rows, V columns of the scores, F features of a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,9 @@ def torch_threads(num_threads: int) -> Iterator[None]:
 
 
 def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: int) -> Iterator[Scored]:
-    """Scores of every utterance of `reader`; batches hold at most `max_frames` feature frames, padding included.
+    """Scores of every utterance of `reader` that has a text, which is joined.
+
+    Batches hold at most `max_frames` feature frames, padding included.
 
     The model is moved to a GPU where torch sees one, the scores come back to the host. Processes that are forked from
     this one must be so before: CUDA does not survive a fork. Raises AsrtoolError naming the utterance whose scores are
@@ -144,14 +147,17 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
         scores_NTV, lens = _apply(model, batch, device)
         cpu_s = time.process_time() - start_s
         num_rows = max(1, sum(lens))
-        for n, (position, utterance) in enumerate(zip(batch.indices, batch.utterances, strict=True)):
+        texts = reader.texts(batch.utterances)
+        for n, (position, utterance, text) in enumerate(zip(batch.indices, batch.utterances, texts, strict=True)):
+            if text is None:
+                continue
             scores_TV = scores_NTV[n, : lens[n]]
             if np.isnan(scores_TV).any():
                 raise AsrtoolError(
                     f"utterance {utterance.id}: the model gives scores that are not numbers",
                     "look at the losses of its training; average other checkpoints, or train again with a lower rate",
                 )
-            yield Scored(utterance, scores_TV, cpu_s * lens[n] / num_rows, position)
+            yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
 
 
 def _apply(model: torch.nn.Module, batch: LoadedBatch, device: torch.device) -> tuple[np.ndarray, list[int]]:

@@ -128,7 +128,7 @@ def _align_set(
         max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
         for scored in compute_scores(acoustic.model, reader, max_frames):
             positions.append((scored.position, scored.utterance.id))
-            yield scored.scores_TV, tokenize(scored.utterance.text, tokenizer)
+            yield scored.scores_TV, tokenize(scored.utterance.said, tokenizer)
 
     subsampling = int(acoustic.model.encoder.subsampling)
     segmenter = Segmenter(acoustic.topology, round(acoustic.topology.margin_s / acoustic.frame_s), subsampling)

@@ -79,7 +79,7 @@ class _Dev:
             scored, parameters, f"dev, {len(parameters)} combinations", len(self.reader.index)
         )
         self.recorded = True
-        texts = [utterance.text for utterance in decoded.utterances]
+        texts = [utterance.said for utterance in decoded.utterances]
         count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
         results = []
         for each in parameters:

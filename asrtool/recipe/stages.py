@@ -102,6 +102,7 @@ COMMON = (
         makes=("features",),
         run=(Line("asrtool features {work}/manifests {work}/features --config {config}"),),
         settings=("features",),
+        resumes=True,
     ),
     Stage(
         name="tokenizer",

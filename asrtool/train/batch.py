@@ -25,7 +25,6 @@ class TrainingBatch:
     """Utterances ready for the model; a sentence of a text counts as an utterance, and a word of it as a frame."""
 
     ids: list[str]
-    texts: list[str]
     inputs_NT: np.ndarray  # frames (N, T, F), float32, or numbers of words (N, T), int64; padded with zeros
     input_lens_N: np.ndarray  # int64
     targets_NU: Tensor  # int64, padded with zeros
@@ -49,7 +48,6 @@ class TrainingBatch:
         return dataclasses.replace(
             self,
             ids=self.ids[rows],
-            texts=self.texts[rows],
             inputs_NT=np.ascontiguousarray(self.inputs_NT[rows, : int(lens_N.max())]),
             input_lens_N=lens_N,
             targets_NU=self.targets_NU[rows, : int(target_lens_N.max())],
@@ -112,7 +110,7 @@ def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, sectio
     content = {
         "step": step,
         "ids": batch.ids,
-        "texts": batch.texts,
+        "targets_NU": batch.targets_NU,
         "inputs_NT": torch.from_numpy(batch.inputs_NT),
         "input_lens_N": torch.from_numpy(batch.input_lens_N),
     }

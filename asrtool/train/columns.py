@@ -22,6 +22,7 @@ import torch
 
 from asrtool.corpus.index import Utterance, scan_index
 from asrtool.corpus.shard_index import ShardTable
+from asrtool.corpus.transcripts import open_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.models.acoustic import AcousticModel
@@ -68,7 +69,7 @@ def open_columns(
 
     Utterances that `lacks` says yes to are left out.
 
-    Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index.
+    Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index or the texts.
     """
     key = folder.key(directory.name) if folder else ""
     if not folder or not key:
@@ -90,11 +91,17 @@ def build_columns(
 ) -> Columns:
     """Of the index in `directory`; AsrtoolError as open_columns."""
     table, texts, numbers, about = ShardTable(), Texts(encode), _Numbers(), _About()
+    transcripts = open_transcripts(directory)
     utterances = enumerate(_counted(directory, table))
     while piece := list(islice(utterances, PIECE)):
         num_frames = torch.tensor([utterance.num_frames for _, utterance in piece])
-        for (i, utterance), num_rows in zip(piece, model.encoder.output_lens(num_frames).tolist(), strict=True):
-            text, targets = texts.number(utterance)
+        said = transcripts.texts([utterance for _, utterance in piece])
+        rows = model.encoder.output_lens(num_frames).tolist()
+        for (i, utterance), words, num_rows in zip(piece, said, rows, strict=True):
+            if words is None:
+                about.num_without_text += 1
+                continue
+            text, targets = texts.number(utterance.id, words)
             reason = "no alignment" if lacks and lacks(i) else model.objective.fits(num_rows, targets)
             if reason:
                 about.drop(utterance, reason)
@@ -116,6 +123,7 @@ class _About:
     num_samples: int = 0
     num_frames: int = 0
     duration_s: float = 0.0
+    num_without_text: int = 0  # that have features and no text any more
     num_dropped: int = 0
     dropped: list[str] = dataclasses.field(default_factory=list)  # the first ones, with the reason
 
@@ -153,16 +161,16 @@ class Texts:
         self._ends = array("Q", [0])
         self._tokens = array("I")
 
-    def number(self, utterance: Utterance) -> tuple[int, Sequence[int]]:
-        """The number of the text of an utterance, and its tokens; AsrtoolError where it has characters of no token."""
-        number = self._numbers.get(utterance.text)
+    def number(self, name: str, text: str) -> tuple[int, Sequence[int]]:
+        """The number of the text of utterance `name`, and its tokens; AsrtoolError where it has characters of none."""
+        number = self._numbers.get(text)
         if number is not None:
             return number, self._tokens[self._ends[number] : self._ends[number + 1]]
         try:
-            targets = self._encode(utterance.text)
+            targets = self._encode(text)
         except AsrtoolError as error:
-            raise AsrtoolError(f"utterance {utterance.id}: {error.what}", error.hint) from error
-        number = self._numbers[utterance.text] = len(self._numbers)
+            raise AsrtoolError(f"utterance {name}: {error.what}", error.hint) from error
+        number = self._numbers[text] = len(self._numbers)
         self._tokens.extend(targets)
         self._ends.append(len(self._tokens))
         return number, targets

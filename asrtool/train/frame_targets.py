@@ -64,7 +64,6 @@ class FrameTargets:
         return dataclasses.replace(
             batch,
             ids=[batch.ids[n] for n in of_piece],
-            texts=[batch.texts[n] for n in of_piece],
             inputs_NT=inputs_PTF,
             input_lens_N=input_lens_P,
             targets_NU=targets_PU,

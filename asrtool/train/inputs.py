@@ -17,6 +17,7 @@ from asrtool.corpus.alignment import ABOUT
 from asrtool.corpus.index import VECTORS, read_feature_settings
 from asrtool.corpus.settings import Augment
 from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
+from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
@@ -42,7 +43,7 @@ NO_EFFECT = {
     "nnlm": (*NO_EFFECT_TRAINING, "save_every_steps", "enabled"),  # its model is the best one of the epochs
     "distributed": ("num_learners", "interface", "timeout_s"),
 }
-OF_SPEAKERS = (f"train/{VECTORS}", f"dev/{VECTORS}")
+IF_THERE = tuple(f"{name}/{file}" for name in ("train", "dev") for file in (VECTORS, TRANSCRIPTS))
 FEATURES = ("features.json", "dev/index.jsonl")  # of every training; its source names those of the training set
 
 
@@ -83,7 +84,8 @@ class ColumnsFolder:
         """What the columns of the set `name` are known by; nothing where the digest of its index is not known."""
         index = f"features/{name}/index.jsonl"
         of_all = ("tokenizer/", "targets/")
-        files = {file: digest for file, digest in self.sha256.items() if file.startswith(of_all) or file == index}
+        of_set = (index, f"features/{name}/{TRANSCRIPTS}")
+        files = {file: digest for file, digest in self.sha256.items() if file.startswith(of_all) or file in of_set}
         content = json.dumps([files, self.others], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest() if index in files else ""
 
@@ -100,8 +102,8 @@ def describe_inputs(
     AsrtoolError when a file of the data is missing.
     """
     of_source = [f"train/{name}" for name in getattr(config.train.source.settings, "files", ())]
-    of_speakers = [name for name in OF_SPEAKERS if (features / name).exists()]
-    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source, *of_speakers)}
+    if_there = [name for name in IF_THERE if (features / name).exists()]
+    files = {f"features/{name}": features / name for name in (*FEATURES, *of_source, *if_there)}
     tokens = tokenizer_file(tokenizer)
     files[f"tokenizer/{tokens.name}"] = tokens
     if config.train.init_model:

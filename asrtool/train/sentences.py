@@ -44,7 +44,6 @@ class Sentences(BatchSource):
         read_NT, lens_N, predicted_NT = pad_sentences([self.model.number(words) for words in sentences])
         return TrainingBatch(
             ids=[f"{self.name}:{self.lines[i]}" for i in batch.content],
-            texts=[" ".join(words) for words in sentences],
             inputs_NT=read_NT.numpy(),
             input_lens_N=lens_N.numpy(),
             targets_NU=predicted_NT,

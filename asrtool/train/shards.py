@@ -58,7 +58,9 @@ class Shards(BatchSource):
         self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
 
     def _report_dropped(self, context: SourceContext) -> None:
-        num_dropped, num_all = self.about["num_dropped"], len(self.index)
+        num_dropped, num_all = self.about["num_dropped"], len(self.index) - self.about["num_without_text"]
+        if num_gone := self.about["num_without_text"]:
+            logging.info("%s: %d utterances have no text any more; left out", context.directory, num_gone)
         if not num_dropped:
             return
         named = ", ".join(self.about["dropped"]) + (", ..." if num_dropped > len(self.about["dropped"]) else "")
@@ -93,7 +95,6 @@ class Shards(BatchSource):
         targets = [torch.from_numpy(self._targets(row, num)) for row, num in zip(rows, lens, strict=True)]
         whole = TrainingBatch(
             ids=[utterance.id for utterance in loaded.utterances],
-            texts=[utterance.text for utterance in loaded.utterances],
             inputs_NT=loaded.feats_NTF,
             input_lens_N=loaded.feat_lens_N,
             targets_NU=torch.nn.utils.rnn.pad_sequence(targets, batch_first=True),

@@ -127,4 +127,25 @@ PATCHES = (
         "second_URR = mean_UR[:, :, None] * mean_UR[:, None, :]",
         ("tests/unit/corpus/test_ivector.py",),
     ),
+    Patch(
+        "features-that-lack-segments-are-left-as-they-are",
+        "asrtool/corpus/made_of.py",
+        "        if not np.isin(",
+        "        if False and not np.isin(",
+        ("tests/unit/corpus/test_transcripts.py",),
+    ),
+    Patch(
+        "texts-count-as-what-features-are-made-of",
+        "asrtool/corpus/made_of.py",
+        '"text": None, "alignment": None, "recording"',
+        '"alignment": None, "recording"',
+        ("tests/unit/corpus/test_transcripts.py",),
+    ),
+    Patch(
+        "another-recording-needs-no-other-features",
+        "asrtool/corpus/made_of.py",
+        ', "recording": of_recording[entry["recording_id"]]}',
+        "}",
+        ("tests/unit/corpus/test_transcripts.py",),
+    ),
 )

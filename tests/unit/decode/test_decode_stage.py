@@ -75,6 +75,9 @@ class Reader:
     def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
         return [self.read(i) for i in positions]
 
+    def texts(self, utterances: list[Utterance]) -> list[str]:
+        return [utterance.text for utterance in utterances]
+
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -30,6 +30,9 @@ class Reader:
     def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
         return [self.read(i) for i in positions]
 
+    def texts(self, utterances: list[Utterance]) -> list[str]:
+        return [utterance.text for utterance in utterances]
+
 
 class Double(torch.nn.Module):
     """Twice the features, every row."""

@@ -102,6 +102,9 @@ class Reader:
     def read_several(self, positions: Sequence[int]) -> list[np.ndarray]:
         return [self.read(i) for i in positions]
 
+    def texts(self, utterances: list[Utterance]) -> list[str]:
+        return [utterance.text for utterance in utterances]
+
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -41,7 +41,6 @@ class Own(BatchSource):
         targets = [torch.tensor(self.context.encode(utterance.text)) for utterance in utterances]
         return TrainingBatch(
             ids=[utterance.id for utterance in utterances],
-            texts=[utterance.text for utterance in utterances],
             inputs_NT=torch.nn.utils.rnn.pad_sequence(feats, batch_first=True).numpy(),
             input_lens_N=np.array([len(feats_TF) for feats_TF in feats]),
             targets_NU=torch.nn.utils.rnn.pad_sequence(targets, batch_first=True),

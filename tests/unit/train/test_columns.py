@@ -247,6 +247,6 @@ def test_a_large_set_takes_few_bytes_an_utterance(folder: ColumnsFolder, tmp_pat
 @pytest.mark.parametrize(("largest", "kind"), [(2**16 - 1, np.uint16), (2**16, np.uint32)])
 def test_tokens_are_of_16_bits_where_these_are_enough(largest: int, kind: type) -> None:
     texts = columns_module.Texts(lambda _: [0, largest])
-    texts.number(Utterance("u", "r", "A", 0.0, 1.0, "s", "text", 0, 100))
+    texts.number("u", "text")
     ends, tokens = texts.to_arrays()
     assert (ends.tolist(), tokens.tolist(), tokens.dtype) == ([0, 2], [0, largest], kind)

@@ -51,7 +51,7 @@ def test_batches_and_their_order_do_not_depend_on_the_number_of_processes(toy: P
     assert len(expected) > 10
     for num in (1, 3):
         for one, other in zip(batches(context, num), expected, strict=True):
-            assert (one.ids, one.texts, one.normaliser) == (other.ids, other.texts, other.normaliser)
+            assert (one.ids, one.normaliser) == (other.ids, other.normaliser)
             np.testing.assert_array_equal(one.inputs_NT, other.inputs_NT)
             np.testing.assert_array_equal(one.input_lens_N, other.input_lens_N)
             assert torch.equal(one.targets_NU, other.targets_NU)

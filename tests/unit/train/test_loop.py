@@ -177,7 +177,7 @@ def test_a_loss_that_is_not_a_number_stops_training_and_saves_the_batch(
     n = batch["ids"].index("train-5")
     assert not torch.isfinite(batch["inputs_NT"][n, 3]).any()
     assert batch["inputs_NT"].shape[1] == batch["input_lens_N"].max()
-    assert len(batch["texts"]) == len(batch["ids"])
+    assert len(batch["targets_NU"]) == len(batch["ids"])
     assert not (out / "train.json").exists()
 
 
