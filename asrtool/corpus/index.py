@@ -5,12 +5,11 @@ Reading it needs neither lhotse nor torch, so planning batches, counting hours a
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +57,8 @@ class Utterance:
 
 NO_FIELDS: Mapping[str, Any] = {}  # one object for all utterances without
 _TYPES = {**typing.get_type_hints(Utterance), "text": str, "fields": dict}
-_NEEDED = {item.name for item in dataclasses.fields(Utterance) if item.default is item.default_factory is MISSING}
-_NEEDED.remove("text")
+_DEFAULTS: Mapping[str, Any] = {"text": None, "corpus": "", "fields": NO_FIELDS}  # those of lines that lack them
+_NEEDED = _TYPES.keys() - _DEFAULTS.keys()
 
 
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
@@ -71,7 +70,7 @@ def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
     with open(directory / INDEX, "w", encoding="utf-8") as file:
         for utterance in utterances:
             values = {name: getattr(utterance, name) for name in _TYPES}
-            stated = {name: value for name, value in values.items() if value or name in _NEEDED}
+            stated = {name: value for name, value in values.items() if name in _NEEDED or value != _DEFAULTS[name]}
             file.write(json.dumps(stated, ensure_ascii=False) + "\n")
             num_utterances += 1
     return num_utterances
