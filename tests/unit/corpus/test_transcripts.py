@@ -46,7 +46,7 @@ def test_each_utterance_has_the_text_of_its_id_whatever_the_hashes_are(
         patch.setattr(transcripts_module, "hash", lambda name: builtins.hash(name) % (modulus % 3 + 1), raising=False)
         found = write(tmp_path, lines)
         assert found.texts(named(*lines)) == list(lines.values())
-        assert found.texts(named(*(f"{name}\t" for name in lines))) == [None] * len(lines)
+        assert found.texts(named("".join(lines) + ".")) == [None]
 
 
 def test_features_know_no_text_and_read_it_from_the_manifests(corpus: Path) -> None:
@@ -117,8 +117,8 @@ def test_features_are_computed_again_for_new_segments_only(make_manifests: Calla
     manifests = make_manifests(train=2)
     folder = manifests.parent
     run_features(folder)
-    shards = folder / "features" / "train" / "feats.000000.lca"
-    first = shards.stat().st_ino
+    shard = folder / "features" / "train" / "feats.000000.lca"
+    first = shard.stat().st_mtime_ns
     recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
 
     def said(text: str, kept: slice) -> None:
@@ -131,12 +131,12 @@ def test_features_are_computed_again_for_new_segments_only(make_manifests: Calla
 
     said("other words", slice(None))
     said("fewer words", slice(1, None))
-    assert shards.stat().st_ino == first
+    assert shard.stat().st_mtime_ns == first
     supervisions[3] = dataclasses.replace(supervisions[3], duration=supervisions[3].duration - 0.5)
     said("a shorter one", slice(None))
-    assert (second := shards.stat().st_ino) != first
+    assert (second := shard.stat().st_mtime_ns) != first
     recordings[0] = Recording.from_file(
         shutil.copy(recordings[0].sources[0].source, folder / "moved.wav"), recordings[0].id
     )
     said("another file", slice(None))
-    assert shards.stat().st_ino != second
+    assert shard.stat().st_mtime_ns != second
