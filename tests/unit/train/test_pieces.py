@@ -55,7 +55,7 @@ def batch_of(lens: list[int]) -> TrainingBatch:
     )
     names = [str(number) for number in range(len(lens))]
     normaliser = int(target_lens_N.sum())
-    return TrainingBatch(names, names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser)
+    return TrainingBatch(names, inputs_NT, np.array(lens), targets_NU, target_lens_N, normaliser)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(0, 200))

@@ -74,7 +74,7 @@ def batch_of(lens: list[int]) -> TrainingBatch:
     )
     names = [str(number) for number in range(len(lens))]
     return TrainingBatch(
-        names, names, inputs_NT, np.array(lens), targets_NU, target_lens_N, int(target_lens_N.sum()), torch_seed=7
+        names, inputs_NT, np.array(lens), targets_NU, target_lens_N, int(target_lens_N.sum()), torch_seed=7
     )
 
 

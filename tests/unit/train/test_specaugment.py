@@ -72,7 +72,7 @@ def test_without_masks_nothing_changes() -> None:
 
 def test_what_says_who_speaks_is_not_masked() -> None:
     inputs_NT = np.ones((3, 50, 12), dtype=np.float32)
-    batch = TrainingBatch([], [], inputs_NT, np.full(3, 50), torch.zeros(3, 1), torch.ones(3), 1)
+    batch = TrainingBatch([], inputs_NT, np.full(3, 50), torch.zeros(3, 1), torch.ones(3), 1)
     on_bins(8, masking(SpecAugment(2, 8, 2, 20, 0.9)))(batch, np.random.default_rng(3))
     assert (inputs_NT[:, :, :8] == 0).any()
     assert (inputs_NT[:, :, 8:] == 1).all()
