@@ -71,8 +71,11 @@ def plan_epoch(
     seed: int,
     epoch: int,
     window_shards: int = WINDOW_SHARDS,
+    windows: Iterable[np.ndarray] | None = None,
 ) -> Iterator[Batch]:
     """Every utterance once, in batches of at most `max_frames_per_batch` frames, padding included.
+
+    Or those of `windows`, each of which has the positions of some.
 
     Shards are shuffled and taken `window_shards` at a time; the utterances of such a window are sorted by length
     (give or take LENGTH_JITTER), cut into batches, and the batches shuffled. So reading stays sequential, padding
@@ -81,8 +84,9 @@ def plan_epoch(
     frames = lengths.num_frames
     check_longest(lengths, max_frames_per_batch)
     random = np.random.default_rng((seed, epoch))
+    windows = _windows(lengths, window_shards, random) if windows is None else windows
     number = itertools.count()
-    for window, members in enumerate(_windows(lengths, window_shards, random)):
+    for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         order = members[np.argsort(frames[members] * jitter, kind="stable")]
         packed = _pack(order, frames, max_frames_per_batch)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool.errors import AsrtoolError
@@ -29,12 +30,55 @@ class Mini:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """What data.mix says: by which rule each corpus gets its fraction of the utterances of an epoch."""
+
+    rule: str = "utterances"  # or hours, temperature, given
+    temperature: float = 1.0
+    weights: Mapping[str, float] = field(default_factory=dict)  # of corpora, by their names; any sum
+
+    @classmethod
+    def parse(cls, text: str) -> Mix:
+        """``utterances``, ``hours``, ``temperature:T``, or ``NAME:WEIGHT,NAME:WEIGHT``; ValueError for what is none."""
+        if text in ("utterances", "hours"):
+            return cls(text)
+        pairs = [item.strip().rpartition(":") for item in text.split(",")]
+        try:
+            weights = {name: float(number) for name, _, number in pairs}
+        except ValueError:
+            weights = {}
+        if "" in weights or len(weights) < len(pairs) or not all(0 <= w < float("inf") for w in weights.values()):
+            forms = "utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as swbd:0.7,fisher:0.3"
+            raise ValueError(f"data.mix is {text!r}, expected {forms}")
+        if not any(weights.values()):
+            raise ValueError(f"data.mix is {text!r}, expected {'a number' if len(pairs) == 1 else 'a weight'} above 0")
+        if weights.keys() == {"temperature"}:
+            return cls("temperature", weights["temperature"])
+        return cls("given", weights=weights)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether an epoch is each utterance of all corpora once."""
+        return self.rule == "utterances"
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raises ValueError unless given weights are those of the corpora `names`."""
+        names = set(names)
+        if self.rule != "given" or self.weights.keys() == names:
+            return
+        unknown, missing = sorted(self.weights.keys() - names), sorted(names - self.weights.keys())
+        found = f"weighs {', '.join(unknown)}, not trained on" if unknown else f"has no weight for {', '.join(missing)}"
+        raise ValueError(f"data.mix {found}; expected a weight for each of {', '.join(sorted(names))}")
+
+
+@dataclass(frozen=True)
 class Data:
     """Which corpora train, tune and test the model, and what is left out."""
 
     train: tuple[Choice, ...] = choices("corpus")  # corpora to train on
     dev: tuple[Choice, ...] = choices("corpus")  # corpora with a development set; none holds out a part of train
     test: tuple[Choice, ...] = choices("corpus")  # corpora to test on, each decoded and scored apart
+    mix: str = "utterances"  # shares of corpora, by utterances, hours, temperature:T, or NAME:WEIGHT,NAME:WEIGHT
     dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
@@ -48,6 +92,17 @@ class Data:
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
         one_of("data.same_audio", self.same_audio, ("ignore", "report", "drop"))
+        Mix.parse(self.mix)
+
+    def check(self, config: Config) -> None:
+        """Each corpus of train has a weight, where weights are given."""
+        if self.mixing.rule == "given":
+            self.mixing.check_names(corpus.load().name for corpus in self.train)
+
+    @property
+    def mixing(self) -> Mix:
+        """What `mix` says."""
+        return Mix.parse(self.mix)
 
 
 @dataclass(frozen=True)

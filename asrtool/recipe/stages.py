@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asrtool.config import Config, to_table
 from asrtool.recipe.stage import Line, Stage
 from asrtool.settings import SEARCHED
 
@@ -16,6 +17,9 @@ CORPUS = Stage(
     settings=("paths", "mini", "data.train", "data.dev", "data.test", "lm.extra_text"),
 )
 
+# What part each corpus has is chosen when a model is trained.
+PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key != "mix")
+
 PREPARE = Stage(
     name="prepare",
     why="Recordings and transcripts become manifests with one text convention.",
@@ -26,10 +30,10 @@ PREPARE = Stage(
         Line("asrtool prepare split {work}/manifests --config {config}"),
         Line("asrtool prepare same-audio {work}/manifests --config {config}"),
     ),
-    settings=("data",),
+    settings=PREPARED,
 )
 
-TRAINING = ("model", "augment", "specaugment", "train", "distributed")
+TRAINING = ("data.mix", "model", "augment", "specaugment", "train", "distributed")
 ALIGNING = ("tree", "decode.batch_s", "decode.num_jobs")
 
 

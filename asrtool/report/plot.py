@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,8 @@ def describe_training(run: TrainingRun, folder: str) -> str:
         facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")
     facts += [_describe_best(run), warn_of_overfitting(run)]
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
-    return "\n\n".join([" ".join(filter(None, facts)), _learner_table(run), *figures])
+    tables = [_corpus_table(run), _learner_table(run)] if run.corpora else [_learner_table(run)]
+    return "\n\n".join([" ".join(filter(None, facts)), *tables, *figures])
 
 
 def _describe_best(run: TrainingRun) -> str:
@@ -73,6 +75,21 @@ def _describe_best(run: TrainingRun) -> str:
 def _figure_names(run: TrainingRun) -> list[str]:
     empty = {"loss": run.emulated, "consensus": not run.differ}
     return [name for name in FIGURES if not empty.get(name)]
+
+
+def _corpus_table(run: TrainingRun) -> str:
+    """What each corpus gave to each epoch; epochs in which this was the same have one row."""
+    names = list(next(iter(run.corpora.values())))
+    cells = {epoch: [_portion(corpora[name]) for name in names] for epoch, corpora in sorted(run.corpora.items())}
+    rows = []
+    for same, group in itertools.groupby(cells, key=lambda epoch: cells[epoch]):
+        first, *others = group
+        rows.append([f"{first} to {others[-1]}" if others else first, *same])
+    return format_table(["epoch", *names], rows)
+
+
+def _portion(values: Mapping[str, float]) -> str:
+    return f"{values['utterances']:,} utterances ({100 * values['fraction']:.1f} %), {values['hours']:.2f} h"
 
 
 def _learner_table(run: TrainingRun) -> str:

@@ -37,6 +37,7 @@ class TrainingRun:
     dev_epochs: list[int]  # of these: epochs that had ended
     stopped_early: bool  # since the loss on dev fell no more
     num_overflows: int  # steps of learner 0 that were skipped, since fp16 overflowed
+    corpora: dict[int, dict[str, dict[str, float]]]  # epoch -> corpus -> utterances, fraction, hours
     consensus: Floats  # (.., 3): samples, consensus distance, drift (NaN where not known)
 
     @property
@@ -92,8 +93,18 @@ def read_training(train: Path) -> TrainingRun:
         dev_epochs=[line["epoch"] for line in lines if line.get("kind") == "dev"],
         stopped_early=final.get("stopped_early", False),
         num_overflows=int(max((line.get("skipped_steps", 0) for line in lines), default=0)),
+        corpora=_read_corpora(lines),
         consensus=_read_consensus(lines, learners),
     )
+
+
+def _read_corpora(lines: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, float]]]:
+    corpora: dict[int, dict[str, dict[str, float]]] = {}
+    for line in lines:
+        kind, _, name = str(line.get("kind")).partition("/")
+        if kind == "corpus":
+            corpora.setdefault(line["epoch"], {})[name] = line
+    return corpora
 
 
 def _find_learners(folder: Path) -> dict[int, Path]:

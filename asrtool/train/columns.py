@@ -41,6 +41,7 @@ class Columns:
     num_frames: np.ndarray  # of each
     normalisers: np.ndarray  # of each: its part in the normaliser of the loss
     texts: np.ndarray  # of each: the number of its text; copies at other speeds share one
+    corpora: np.ndarray  # of each: the number of its corpus, a place in about["corpora"]
     ends: np.ndarray  # of each text, where its tokens end; the first one is 0, where they begin
     tokens: np.ndarray  # of all texts, one behind the other
     shards: np.ndarray  # of the whole index, as a ShardIndex takes it
@@ -106,8 +107,8 @@ def build_columns(
             if reason:
                 about.drop(utterance, reason)
             else:
-                about.count(utterance)
-                numbers.add(i, utterance.num_frames, model.objective.normaliser(num_rows, targets), text)
+                corpus = about.count(utterance)
+                numbers.add(i, utterance.num_frames, model.objective.normaliser(num_rows, targets), text, corpus)
     arrays: list[Any] = [*numbers.to_arrays(), *texts.to_arrays(), table.to_array()]
     return Columns(**dict(zip(ARRAYS, arrays, strict=True)), about=dataclasses.asdict(about))
 
@@ -124,13 +125,18 @@ class _About:
     num_frames: int = 0
     duration_s: float = 0.0
     num_without_text: int = 0  # that have features and no text any more
+    corpora: list[str] = dataclasses.field(default_factory=list)
     num_dropped: int = 0
     dropped: list[str] = dataclasses.field(default_factory=list)  # the first ones, with the reason
 
-    def count(self, utterance: Utterance) -> None:
+    def count(self, utterance: Utterance) -> int:
+        """The number of its corpus."""
+        if utterance.corpus not in self.corpora:
+            self.corpora.append(utterance.corpus)
         self.num_samples += 1
         self.num_frames += utterance.num_frames
         self.duration_s += utterance.duration_s
+        return self.corpora.index(utterance.corpus)
 
     def drop(self, utterance: Utterance, reason: str) -> None:
         self.num_dropped += 1
@@ -139,17 +145,17 @@ class _About:
 
 
 class _Numbers:
-    """Four numbers of each utterance."""
+    """Five numbers of each utterance, the last one small."""
 
     def __init__(self) -> None:
-        self._columns = [array("I") for _ in range(4)]
+        self._columns = [array(kind) for kind in "IIIIH"]
 
     def add(self, *numbers: int) -> None:
         for column, number in zip(self._columns, numbers, strict=True):
             column.append(number)
 
     def to_arrays(self) -> list[np.ndarray]:
-        return [np.frombuffer(column, np.uint32) for column in self._columns]
+        return [np.frombuffer(column, column.typecode) for column in self._columns]
 
 
 class Texts:

@@ -28,7 +28,8 @@ from asrtool.train.straggler import InjectionOptions
 INPUTS = "inputs.json"
 FINAL = "train.json"
 TRAINING = ("training", "name another folder")
-ACOUSTIC = ("model", "augment", "specaugment", "train", "distributed")  # sections that a training is made by
+# Sections and keys that a training is made by.
+ACOUSTIC = ("data.mix", "model", "augment", "specaugment", "train", "distributed")
 NEURAL_LM = ("nnlm", "distributed")
 NO_EFFECT_TRAINING = (
     "log_every_steps",

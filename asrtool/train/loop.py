@@ -245,11 +245,16 @@ class Training:
             for assignment, batch in bar(loaded, "training", None, "batch"):
                 if assignment.num_cuts is not None:
                     self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
+                self._begin_epoch(assignment)
                 step = self._step(assignment, batch)
                 self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
                 if batch is not None:
                     self._record(assignment, batch, step)
                 after_step()
+
+    def _begin_epoch(self, assignment: Assignment) -> None:
+        epoch, slots = assignment.round.epoch, assignment.round.slots
+        self.reports.begin_epoch(epoch, self.plan.place(epoch, slots.start).step, self.train_set.portions)
 
     def _profiling(self) -> AbstractContextManager[Callable[[], None]]:
         if not self.profiles:

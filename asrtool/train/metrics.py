@@ -23,6 +23,9 @@ from asrtool.train.checkpoint import State
 from asrtool.train.loss import Sums
 from asrtool.train.records import Lines, Step
 from asrtool.train.settings import Optimisation
+from asrtool.train.source import Portion
+
+CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
 
 
 @dataclass
@@ -73,7 +76,8 @@ class Curves:
         self._lines = Lines(out / "metrics.jsonl")
         step = state.step
         last = step if resumes else math.inf
-        _keep_lines(self._lines.path, lambda line: line["step"] <= last and not _is_to_come(line, state))
+        kept = _keep_lines(self._lines.path, lambda line: line["step"] <= last and not _is_to_come(line, state))
+        self.begun = {line["epoch"] for line in kept if line["kind"].startswith(CORPUS)}  # epochs, from 1 on
         self._lines.open()
         self._tensorboard = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if resumes else None)
 
@@ -98,14 +102,16 @@ def _is_to_come(line: Mapping[str, Any], state: State) -> bool:
     return line["kind"] == "dev" and (line["epoch"] > state.epoch or line["step"] in state.unevaluated)
 
 
-def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Leave only the whole lines for which `keep` is true."""
+def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Leave only the whole lines for which `keep` is true; what they hold."""
     if not path.exists():
-        return
+        return []
     lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    kept = "".join(line for line in lines if keep(json.loads(line)))
-    if len(kept.encode()) != path.stat().st_size:
-        write_text(path, kept)
+    kept = [(line, content) for line in lines if keep(content := json.loads(line))]
+    text = "".join(line for line, _ in kept)
+    if len(text.encode()) != path.stat().st_size:
+        write_text(path, text)
+    return [content for _, content in kept]
 
 
 class Reports:
@@ -121,6 +127,7 @@ class Reports:
         self._state = state
         self._is_first = is_first
         self._reported_step = state.step
+        self._epoch = -1
         self._interval = Interval()
         self._scale: LossScale | None = None
         self._curves: Curves | None = None  # of the first learner
@@ -139,6 +146,23 @@ class Reports:
     def lead(self, newest: State) -> None:
         """Write from here on, in place of a learner that is lost; `newest` is the state of the last checkpoint."""
         self._curves = Curves(self._out, newest, resumes=False)
+
+    def begin_epoch(self, epoch: int, step: int, portions: Callable[[int], Mapping[str, Portion]]) -> None:
+        """Before a step, behind `step`: where it is the first here of `epoch`, what corpora give to that, from 0 on."""
+        if epoch <= self._epoch or not self._curves:
+            return
+        self._epoch = epoch
+        found = portions(epoch)
+        if not found:
+            return
+        parts = [
+            f"{name} {part.num_samples:,} utterances ({100 * part.fraction:.1f} %), {part.hours:.2f} h"
+            for name, part in found.items()
+        ]
+        logging.info("epoch %d/%d: %s", epoch + 1, self._settings.num_epochs, "; ".join(parts))
+        for name, part in found.items() if epoch + 1 not in self._curves.begun else ():
+            values = {"epoch": epoch + 1, "utterances": part.num_samples}
+            self._write(CORPUS + name, step, {**values, "fraction": part.fraction, "hours": part.hours})
 
     def add(self, batch: TrainingBatch, step: Step, scale: LossScale | None = None) -> None:
         """Count a step that has just ended, with that `scale` of its loss."""

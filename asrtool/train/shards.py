@@ -1,4 +1,7 @@
-"""The indexed shards of a feature set as a source: each utterance that the model can learn from once an epoch."""
+"""The indexed shards of a feature set as a source: each utterance that the model can learn from once an epoch.
+
+Or so many utterances of each corpus, by data.mix.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ import torch
 
 from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, zeros_NTF
 from asrtool.corpus.decoders import Decoders
+from asrtool.corpus.index import WINDOW_SHARDS
+from asrtool.corpus.mix import Mixture
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
 from asrtool.train.changed_audio import ChangedAudio, Drawn
 from asrtool.train.columns import open_columns
-from asrtool.train.source import BatchSource, Planned, Size, SourceContext
+from asrtool.train.source import BatchSource, Planned, Portion, Size, SourceContext
 
 EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
 PIECE = 256  # batches whose normalisers are added up at a time: one by one that is half the time of a plan
@@ -35,6 +40,7 @@ class Shards(BatchSource):
 
     targets = ("tokens", "leaves")
     augments = True
+    mixes = True
 
     def __init__(self, context: SourceContext) -> None:
         self.frame_targets = None
@@ -52,10 +58,26 @@ class Shards(BatchSource):
             self.decoders = Decoders(context.loader_processes, open_reader)
         self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index, self.decoders)
         self.max_frames = context.max_frames
+        self.hours_a_frame = context.features.frame_shift_ms / 3_600_000
         self.seed = context.seed
         first = np.unique(np.searchsorted(self.columns.positions, self.index.first))
         self.lengths = Lengths(self.columns.num_frames, first[first < self.about["num_samples"]], self._name)
+        self.num_windows = -(-len(self.lengths.first) // WINDOW_SHARDS)
+        self.mixture = self._open_mixture(context)
         self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
+
+    def _open_mixture(self, context: SourceContext) -> Mixture | None:
+        """Where an epoch is not each utterance once."""
+        names = self.about["corpora"]
+        try:
+            context.mix.check_names(names)
+        except ValueError as error:
+            hint = "correct data.mix, or run the stages from prepare on again"
+            raise AsrtoolError(f"{context.directory}: {error}", hint) from error
+        if context.mix.is_plain or len(names) < 2:
+            return None
+        columns = self.columns
+        return Mixture(context.mix, names, columns.corpora, columns.num_frames, self.lengths.first, context.seed)
 
     def _report_dropped(self, context: SourceContext) -> None:
         num_dropped, num_all = self.about["num_dropped"], len(self.index) - self.about["num_without_text"]
@@ -71,14 +93,26 @@ class Shards(BatchSource):
         logging.info("%s; left out", what)
 
     def size(self) -> Size:
-        return Size(self.about["num_samples"], self.about["num_frames"])
+        """Where corpora are mixed, the frames are those of the first epoch."""
+        return Size(self.about["num_samples"], int(self.columns.num_frames[self._rows(0)].sum()))
+
+    def portions(self, epoch: int) -> dict[str, Portion]:
+        names = self.about["corpora"]
+        if len(names) < 2:
+            return {}
+        rows = self._rows(epoch)
+        corpora, lengths = self.columns.corpora[rows], self._lengths(epoch).num_frames[rows]
+        num_samples = np.bincount(corpora, minlength=len(names)).tolist()
+        hours = (np.bincount(corpora, lengths, minlength=len(names)) * self.hours_a_frame).tolist()
+        return {name: Portion(num_samples[i], num_samples[i] / len(corpora), hours[i]) for i, name in enumerate(names)}
 
     def describe(self) -> dict[str, Any]:
         return {"num_dropped": self.about["num_dropped"], "hours": self.about["duration_s"] / 3600}
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
-        lengths = self.audio.lengths(epoch) if self.audio else self.lengths
-        return islice(self._planned(plan_epoch(lengths, self.max_frames, self.seed, epoch), epoch), batch, None)
+        windows = self.mixture.windows(epoch, self.num_windows) if self.mixture else None
+        batches = plan_epoch(self._lengths(epoch), self.max_frames, self.seed, epoch, windows=windows)
+        return islice(self._planned(batches, epoch), batch, None)
 
     def plan_eval(self) -> list[Planned]:
         """Batches for evaluation, always the same; without gradients, memory has room for EVAL_FRAMES."""
@@ -127,6 +161,13 @@ class Shards(BatchSource):
             for batch, normaliser in zip(several, normalisers, strict=True):
                 content = drawn(batch.indices) if drawn else batch.indices
                 yield Planned(content, len(batch.indices), normaliser, window=batch.window)
+
+    def _lengths(self, epoch: int) -> Lengths:
+        return self.audio.lengths(epoch) if self.audio else self.lengths
+
+    def _rows(self, epoch: int) -> np.ndarray | slice:
+        """Those that `epoch` has, in no order."""
+        return np.concatenate([*self.mixture.windows(epoch, 1)]) if self.mixture else slice(None)
 
     def _targets(self, row: int, num_frames: int) -> np.ndarray:
         """Tokens, or a leaf for each row of the model, which has `num_frames` of the utterance."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from asrtool.corpus.batches import load_ahead
-from asrtool.corpus.settings import Augment, Features
+from asrtool.corpus.settings import Augment, Features, Mix
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
 from asrtool.settings import Choice
@@ -47,6 +47,15 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Portion:
+    """What a corpus gives to an epoch."""
+
+    num_samples: int
+    fraction: float  # of the utterances of the epoch
+    hours: float
+
+
+@dataclass(frozen=True)
 class SourceContext:
     """What a source is built from."""
 
@@ -61,6 +70,7 @@ class SourceContext:
     loader_processes: int = 0  # that decode utterances, or 0: a thread does
     targets: TargetsFolder | None = None  # of an objective that is trained on leaves
     augment: Augment | None = None  # how audio is changed in each epoch; None where it is not, as in dev
+    mix: Mix = field(default_factory=Mix)  # what part each corpus of the set has
 
 
 class BatchSource(ABC):
@@ -68,6 +78,7 @@ class BatchSource(ABC):
 
     targets: ClassVar[tuple[str, ...]] = ("tokens",)  # that it has: tokens, leaves, or others of a person's own
     augments: ClassVar[bool] = False  # whether it changes audio as [augment] says
+    mixes: ClassVar[bool] = False  # whether it mixes corpora as data.mix says
 
     @abstractmethod
     def __init__(self, context: SourceContext) -> None:
@@ -91,6 +102,10 @@ class BatchSource(ABC):
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
         """`batches`, read up to `prefetch` ahead."""
         return load_ahead(self.read, batches, prefetch)
+
+    def portions(self, epoch: int) -> dict[str, Portion]:
+        """Corpus -> what it gives to `epoch`; nothing where there is one, or the source knows of none."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """What train.json says of the set."""
@@ -152,7 +167,8 @@ class Epoch:
 def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
     """The source of `chosen`.
 
-    Raises AsrtoolError where it has not the targets that the objective is trained on, or changes no audio and should.
+    Raises AsrtoolError where it has not the targets that the objective is trained on, or changes no audio or mixes no
+    corpora and should.
     """
     source: type[BatchSource] = chosen.load()
     wanted = context.model.objective.targets
@@ -164,4 +180,7 @@ def build_source(chosen: Choice, context: SourceContext) -> BatchSource:
     if context.augment and not source.augments:
         what = f"train.source = {chosen.name} reads features as they are, but [augment] is to change audio"
         raise AsrtoolError(what, "leave out [augment], or choose train.source=shards")
+    if not (context.mix.is_plain or source.mixes):
+        what = f"train.source = {chosen.name} mixes no corpora, but data.mix is by {context.mix.rule}"
+        raise AsrtoolError(what, "leave out data.mix, or choose train.source=shards")
     return source(context)

@@ -128,6 +128,7 @@ def build_components(
         loader_processes=config.train.loader_processes,
         targets=folder,
         augment=config.augment if config.augment.active else None,
+        mix=config.data.mixing,
     )
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
@@ -168,12 +169,15 @@ def open_targets(objective: Choice, targets: Path | None) -> TargetsFolder | Non
 
 def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[BatchSource, DevSet]:
     """The training set of `context`, and what it is evaluated with: its own, else the shards of `dev`."""
+    from asrtool.corpus.settings import Mix
     from asrtool.train.settings import Shards as ShardsSettings
     from asrtool.train.shards import Shards
     from asrtool.train.source import build_source
 
     train_set = build_source(source, context)
     whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as what is decoded
-    dev_context = dataclasses.replace(context, directory=dev, loader_processes=0, targets=whole, augment=None)
+    dev_context = dataclasses.replace(
+        context, directory=dev, loader_processes=0, targets=whole, mix=Mix(), augment=None
+    )
     own_dev = train_set.open_dev(dev_context)
     return train_set, own_dev or Shards(dataclasses.replace(dev_context, settings=ShardsSettings()))

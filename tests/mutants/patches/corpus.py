@@ -4,8 +4,52 @@ from . import Patch
 
 TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
 TEST_READER = "tests/unit/corpus/test_reader.py"
+TEST_MIX = "tests/unit/corpus/test_mix.py"
 
 PATCHES = (
+    # Mixes of corpora
+    Patch(
+        "epoch-begins-a-corpus-anew",
+        "asrtool/corpus/mix.py",
+        "begin, end = (epoch * num + num * border",
+        "begin, end = (num * border",
+        (TEST_MIX,),
+    ),
+    Patch(
+        "passes-in-one-order",
+        "asrtool/corpus/mix.py",
+        "np.random.default_rng((seed, number, corpus, STREAM))",
+        "np.random.default_rng((seed, 0, corpus, STREAM))",
+        (TEST_MIX,),
+    ),
+    Patch(
+        "remainders-lost",
+        "asrtool/corpus/mix.py",
+        "for name in by_remainder[: total - sum(numbers.values())]:",
+        "for name in by_remainder[:0]:",
+        (TEST_MIX,),
+    ),
+    Patch(
+        "smallest-remainders-raised",
+        "asrtool/corpus/mix.py",
+        "key=lambda name: numbers[name] - quotas[name])",
+        "key=lambda name: quotas[name] - numbers[name])",
+        (TEST_MIX,),
+    ),
+    Patch(
+        "temperature-upside-down",
+        "asrtool/corpus/mix.py",
+        "** (1 / mix.temperature)",
+        "** mix.temperature",
+        (TEST_MIX,),
+    ),
+    Patch(
+        "weight-of-a-corpus-missing",
+        "asrtool/corpus/settings.py",
+        'if self.rule != "given" or self.weights.keys() == names:',
+        'if self.rule != "given" or self.weights.keys() <= names:',
+        (TEST_MIX,),
+    ),
     # Data
     Patch(
         "batch-longer-than-its-limit",

@@ -25,9 +25,53 @@ TEST_CHECKPOINT = "tests/unit/train/test_checkpoint.py"
 TEST_ASSIGNED = "tests/unit/train/test_assigned.py"
 TEST_JOIN = "tests/unit/train/test_join.py"
 TEST_LOST_NODE = "tests/unit/train/test_node_survival.py::test_nodes_that_are_left_train_what_another_had_left"
+TEST_MIXING = "tests/unit/train/test_mixing.py"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 
 PATCHES = (
+    # Mixes of corpora
+    Patch(
+        "mix-changes-no-plan",
+        "asrtool/train/shards.py",
+        "self.seed, epoch, windows=windows)",
+        "self.seed, epoch)",
+        (TEST_MIXING,),
+    ),
+    Patch(
+        "default-mix-plans-as-a-mixture",
+        "asrtool/train/shards.py",
+        "if context.mix.is_plain or len(names) < 2:",
+        "if len(names) < 2:",
+        (TEST_MIXING,),
+    ),
+    Patch(
+        "dev-mixed-as-training-is",
+        "asrtool/train/train.py",
+        "targets=whole, mix=Mix(), augment",
+        "targets=whole, augment",
+        (TEST_MIXING,),
+    ),
+    Patch(
+        "mix-is-no-input",
+        "asrtool/train/inputs.py",
+        'ACOUSTIC = ("data.mix", "model",',
+        'ACOUSTIC = ("model",',
+        (TEST_MIXING,),
+    ),
+    Patch(
+        "corpora-of-an-epoch-written-again-on-resume",
+        "asrtool/train/metrics.py",
+        "in found.items() if epoch + 1 not in self._curves.begun else ():",
+        "in found.items():",
+        (TEST_MIXING,),
+    ),
+    Patch(
+        "corpora-reported-with-lengths-of-another-epoch",
+        "asrtool/train/shards.py",
+        "self._lengths(epoch).num_frames[rows]",
+        "self.columns.num_frames[rows]",
+        (TEST_MIXING,),
+    ),
     # Learners that join
     Patch(
         "part-of-one-that-joined-meanwhile-left-out",
@@ -621,8 +665,8 @@ PATCHES = (
     Patch(
         "dev-changed-as-training-is",
         "asrtool/train/train.py",
-        "targets=whole, augment=None)",
-        "targets=whole)",
+        "mix=Mix(), augment=None",
+        "mix=Mix()",
         ("tests/unit/train/test_changed_audio.py::test_dev_is_never_changed",),
     ),
     Patch(

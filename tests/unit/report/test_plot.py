@@ -42,6 +42,23 @@ def test_the_table_shows_what_each_learner_did(tmp_path: Path) -> None:
     assert "| 1 | 20 | 50.0 | 12.5 | 50.0 | 25.0 | 12.5 | 0.0 | 1.00 | 1 |" in text
 
 
+def test_the_corpora_of_each_epoch_are_a_table_with_a_row_for_like_ones(tmp_path: Path) -> None:
+    write_training(tmp_path / "train")
+    with open(tmp_path / "train" / "metrics.jsonl", "a", encoding="utf-8") as file:
+        for epoch, hours in ((1, 2.001), (2, 2.004), (3, 2.1)):
+            values = {"step": 9 * epoch, "epoch": epoch}
+            swbd = {"kind": "corpus/swbd", **values, "utterances": 1500, "fraction": 0.75, "hours": hours}
+            wide = {"kind": "corpus/my/wide", **values, "utterances": 500, "fraction": 0.25, "hours": 0.5}
+            file.write(f"{json.dumps(swbd)}\n{json.dumps(wide)}\n")
+    text = plot_training(tmp_path / "train", tmp_path / "out").read_text(encoding="utf-8")
+    table = (
+        "| epoch | swbd | my/wide |\n| --- | --- | --- |\n"
+        "| 1 to 2 | 1,500 utterances (75.0 %), 2.00 h | 500 utterances (25.0 %), 0.50 h |\n"
+        "| 3 | 1,500 utterances (75.0 %), 2.10 h | 500 utterances (25.0 %), 0.50 h |\n"
+    )
+    assert f"\n\n{table}\n" in text
+
+
 def test_every_figure_is_linked_and_no_other_file_lies_there(tmp_path: Path) -> None:
     write_training(tmp_path / "train")
     path = plot_training(tmp_path / "train", tmp_path / "out")

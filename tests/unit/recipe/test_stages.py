@@ -1,0 +1,23 @@
+"""What the stages that recipes share depend on."""
+
+from __future__ import annotations
+
+from asrtool.config import select
+from asrtool.config_file import load_config
+from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
+
+
+def stages_that_depend_on(override: str) -> set[str]:
+    changed, default = load_config(overrides=[override]), load_config()
+    stages = (CORPUS, PREPARE, *COMMON)
+    return {stage.name for stage in stages if select(changed, stage.settings) != select(default, stage.settings)}
+
+
+def test_another_mix_of_corpora_trains_again_and_prepares_nothing_again() -> None:
+    assert stages_that_depend_on("data.mix=hours") == {"aligner", "hybrid", "start", "train", "report"}
+
+
+def test_any_other_setting_of_data_prepares_again() -> None:
+    for override in ("data.train=an4", "data.max_duplicates=7", "data.uncertain=drop", "data.same_audio=drop"):
+        assert "prepare" in stages_that_depend_on(override)
+        assert "train" not in stages_that_depend_on(override)

@@ -1,0 +1,236 @@
+"""Training on two corpora of different sizes: what each epoch has of them, however it is planned, trained or ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learners import Learners, batches_trained
+from own_components import Streaming
+from toy_task import TOY_CONFIG, assert_same_bits, last_weights, metric_steps
+
+from asrtool.config_file import load_config
+from asrtool.corpus.batches import plan_epoch
+from asrtool.corpus.index import read_index, write_index
+from asrtool.distributed.work_queue import Assignment
+from asrtool.errors import AsrtoolError
+from asrtool.train.loop import Training
+from asrtool.train.run import train
+from asrtool.train.shards import Shards
+from asrtool.train.train import acoustic_job, build_components
+
+NUM_LARGE, NUM_SMALL = 19, 5  # of 24; the second of three shards has some of each
+MIXES = {"large:1,small:1": (12, 12), "temperature:2": (16, 8), "large:1,small:3": (6, 18)}
+NUM_EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    started = Learners(2)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def two(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy task, its training set from two corpora; to be read only."""
+    root = tmp_path_factory.mktemp("two")
+    shutil.copytree(toy, root, dirs_exist_ok=True)
+    directory = root / "features" / "train"
+    of_each = ["small" if i in (8, 11, 13, 16, 20) else "large" for i in range(24)]
+    index = read_index(directory)
+    write_index(directory, [dataclasses.replace(u, corpus=name) for u, name in zip(index, of_each, strict=True)])
+    return root
+
+
+@pytest.fixture
+def source_of(two: Path, toy_config: Path) -> Callable[..., Shards]:
+    def build(*overrides: str) -> Shards:
+        config = load_config([toy_config], overrides)
+        source = build_components(two / "features", two / "tokenizer", config).train_set
+        assert isinstance(source, Shards)
+        return source
+
+    return build
+
+
+@pytest.fixture
+def train_two(two: Path, toy_config: Path) -> Callable[..., dict[str, torch.Tensor]]:
+    def train_there(out: Path, *overrides: str) -> dict[str, torch.Tensor]:
+        train(acoustic_job(two / "features", two / "tokenizer", out, load_config([toy_config], overrides)))
+        return last_weights(out)
+
+    return train_there
+
+
+def corpora_of(source: Shards, epoch: int) -> Counter[str]:
+    """Corpus -> utterances in the batches of an epoch, as they are read."""
+    index = {utterance.id: utterance.corpus for utterance in source.reader.index}
+    return Counter(index[name] for batch in source.load(source.plan(epoch, 0, {})) for name in batch.ids)
+
+
+def corpus_lines(out: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["kind"].startswith("corpus/")]
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_every_epoch_has_as_many_of_each_corpus_as_the_mix_says(source_of, mix: str) -> None:
+    source = source_of(f"data.mix={mix}")
+    large, small = MIXES[mix]
+    for epoch in range(4):
+        assert corpora_of(source, epoch) == {"large": large, "small": small}
+    assert source.size().num_samples == large + small == 24
+
+
+def test_by_default_the_plan_is_that_of_one_set_of_utterances(source_of, toy: Path, toy_config: Path) -> None:
+    """What trainings had before there were mixes."""
+    source, single = source_of(), build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    for epoch in range(3):
+        plan = [list(batch.content) for batch in source.plan(epoch, 0, {})]
+        assert plan == [list(batch.content) for batch in single.train_set.plan(epoch, 0, {})]
+        of_lengths = plan_epoch(source.lengths, source.max_frames, source.seed, epoch)
+        assert plan == [list(batch.indices) for batch in of_lengths]
+        assert corpora_of(source, epoch) == {"large": NUM_LARGE, "small": NUM_SMALL}
+
+
+@pytest.mark.parametrize("mix", ["hours", *MIXES])
+def test_a_mixed_plan_may_begin_at_any_batch_and_is_the_same_in_each_learner(source_of, mix: str) -> None:
+    sources = [source_of(f"data.mix={mix}") for _ in range(2)]
+    whole = list(sources[0].plan(2, 0, {}))
+    assert len(whole) > 5
+    for begin in range(len(whole) + 1):
+        assert list(sources[1].plan(2, begin, {})) == whole[begin:]
+    assert whole != list(sources[0].plan(1, 0, {}))
+
+
+@pytest.mark.parametrize("changes", [(), ("augment.tempo=[0.8, 1.2]",)])
+@pytest.mark.parametrize("mix", ["utterances", "hours", "large:1,small:3"])
+def test_what_corpora_are_said_to_give_is_what_is_read(source_of, mix: str, changes: tuple[str, ...]) -> None:
+    source = source_of(f"data.mix={mix}", *changes)
+    index = {utterance.id: utterance.corpus for utterance in source.reader.index}
+    num, frames = Counter[str](), Counter[str]()
+    for batch in source.load(source.plan(1, 0, {})):
+        for name, length in zip(batch.ids, batch.input_lens_N.tolist(), strict=True):
+            num[index[name]] += 1
+            frames[index[name]] += length
+    source.close()
+    found = source.portions(1)
+    assert {name: part.num_samples for name, part in found.items()} == num
+    assert {name: part.hours for name, part in found.items()} == pytest.approx(
+        {name: length / 360_000 for name, length in frames.items()}
+    )
+    assert {name: part.fraction for name, part in found.items()} == {name: n / 24 for name, n in num.items()}
+
+
+def test_one_corpus_is_not_mixed_and_not_reported(toy: Path, toy_config: Path) -> None:
+    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config], ["data.mix=hours"]))
+    assert isinstance(components.train_set, Shards)
+    assert components.train_set.mixture is None
+    assert components.train_set.portions(0) == {}
+
+
+def test_each_epoch_is_reported_as_it_begins(train_two, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        train_two(tmp_path / "train", "data.mix=large:1,small:3")
+    begun = [message for message in caplog.messages if "utterances (" in message]
+    assert len(begun) == NUM_EPOCHS
+    for number, message in enumerate(begun, 1):
+        assert message == f"epoch {number}/3: large 6 utterances (25.0 %), 0.00 h; small 18 utterances (75.0 %), 0.00 h"
+    assert caplog.messages.index(begun[1]) > next(
+        i for i, message in enumerate(caplog.messages) if message.startswith("epoch 1/3: loss on dev")
+    )
+    lines = corpus_lines(tmp_path / "train")
+    assert [(line["epoch"], line["kind"]) for line in lines] == [
+        (epoch, f"corpus/{name}") for epoch in (1, 2, 3) for name in ("large", "small")
+    ]
+    assert [(line["utterances"], line["fraction"]) for line in lines] == 3 * [(6, 0.25), (18, 0.75)]
+    assert lines[0]["step"] == 0 < lines[2]["step"] < lines[4]["step"]
+    assert all(0 < line["hours"] < 1 for line in lines)
+
+
+@pytest.mark.parametrize("stopped_at", [(1, 0), (1, 4)])
+def test_a_training_that_was_ended_resumes_with_the_same_utterances_and_reports_each_epoch_once(
+    train_two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: tuple[int, int]
+) -> None:
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "train"
+    expected = train_two(undisturbed, "data.mix=temperature:3")
+    step = Training._step
+
+    def interrupted(self: Training, assignment: Assignment, batch: object) -> object:
+        if assignment.batch == stopped_at:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, assignment, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_two(out, "data.mix=temperature:3")
+    assert_same_bits(train_two(out, "data.mix=temperature:3"), expected)
+    assert metric_steps(out) == metric_steps(undisturbed)
+    assert corpus_lines(out) == corpus_lines(undisturbed)
+
+
+def test_another_mix_is_another_training(train_two, tmp_path: Path) -> None:
+    plain = train_two(tmp_path / "train")
+    mixed = train_two(tmp_path / "train", "data.mix=large:1,small:3")
+    assert any(not torch.equal(plain[name], mixed[name]) for name in plain)
+    assert (tmp_path / "train.old-1").is_dir()
+
+
+def test_a_training_from_before_there_were_mixes_is_the_default_one(train_two, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    train_two(out)
+    content = json.loads((out / "inputs.json").read_text(encoding="utf-8"))
+    assert content["settings"].pop("data") == {"mix": "utterances"}
+    (out / "inputs.json").write_text(json.dumps(content), encoding="utf-8")
+    finished = (out / "train.json").stat().st_mtime_ns
+    train_two(out)
+    assert (out / "train.json").stat().st_mtime_ns == finished
+    assert not (tmp_path / "train.old-1").exists()
+
+
+def train_as_learner(folder: Path, out: Path, config: Path) -> None:
+    overrides = ("distributed.strategy=adpsgd-random", "distributed.num_learners=2", "data.mix=large:1,small:3")
+    train(acoustic_job(folder / "features", folder / "tokenizer", out, load_config([config], overrides)))
+
+
+def test_two_learners_train_each_batch_of_the_mixed_plan_once(
+    two: Path, toy_config: Path, tmp_path: Path, learners: Learners, source_of
+) -> None:
+    toy_config.write_text(TOY_CONFIG, encoding="utf-8")
+    learners.run(train_as_learner, two, tmp_path / "train", toy_config)
+    source = source_of("data.mix=large:1,small:3")
+    plans = [list(source.plan(epoch, 0, {})) for epoch in range(NUM_EPOCHS)]
+    expected = {(number, i) for number, plan in enumerate(plans, 1) for i in range(len(plan))}
+    assert batches_trained(tmp_path / "train") == Counter(expected)
+    assert [(line["epoch"], line["utterances"]) for line in corpus_lines(tmp_path / "train")] == [
+        (epoch, num) for epoch in (1, 2, 3) for num in (6, 18)
+    ]
+
+
+def test_weights_of_other_corpora_than_those_of_the_features_are_refused(source_of, two: Path) -> None:
+    with pytest.raises(AsrtoolError) as error:
+        source_of("data.mix=large:1,tiny:1")
+    assert str(error.value) == (
+        f"{two}/features/train: data.mix weighs tiny, not trained on; expected a weight for each of large, small;"
+        " correct data.mix, or run the stages from prepare on again"
+    )
+
+
+def test_a_source_that_mixes_nothing_is_refused(source_of) -> None:
+    assert not Streaming.mixes
+    message = (
+        r"train\.source = own_components:Streaming mixes no corpora, but data\.mix is by hours; leave out data\.mix"
+    )
+    with pytest.raises(AsrtoolError, match=message):
+        source_of("data.mix=hours", "train.source=own_components:Streaming")
