@@ -1,4 +1,4 @@
-"""Speech from espeak-ng through ctypes: text and a voice -> 8 kHz samples with the start of every word.
+"""Speech from espeak-ng through ctypes: text and a voice -> samples, by default at 8 kHz, with the start of every word.
 
 The library and its voices come from the wheel `espeakng-loader`; docs/decisions/espeakng-loader.md says why.
 """
@@ -63,8 +63,9 @@ class Espeak:
     again and seeding its random numbers makes the same phrases sound the same whatever the process said before.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, rate_hz: int = SAMPLING_RATE_HZ) -> None:
         self._seed = seed
+        self._rate_hz = rate_hz
         self._chunks: list[np.ndarray] = []
         self._words: list[tuple[int, float]] = []
 
@@ -89,7 +90,7 @@ class Espeak:
         _ctypes.dlclose(self._library._handle)
 
     def speak(self, words: Sequence[str], voice: Voice) -> tuple[np.ndarray, list[float]]:
-        """Say `words` as one phrase: float32 samples (num_samples,) at 8 kHz within -1 to 1, start of each word in s.
+        """Say `words` as one phrase: float32 samples (num_samples,) within -1 to 1, start of each word in s.
 
         Silence at both ends is cut off. A word may hold spaces; its start is that of its first part.
         """
@@ -133,15 +134,14 @@ class Espeak:
             position += len(word) + 1
         return starts
 
-    @staticmethod
-    def _trim(samples: np.ndarray, starts: list[float | None]) -> tuple[np.ndarray, list[float]]:
-        speech = resample_poly(samples.astype(np.float32) / 32768, 160, 441)  # 22050 Hz to 8000 Hz
+    def _trim(self, samples: np.ndarray, starts: list[float | None]) -> tuple[np.ndarray, list[float]]:
+        speech = resample_poly(samples.astype(np.float32) / 32768, self._rate_hz, ESPEAK_RATE_HZ)
         audible = np.flatnonzero(np.abs(speech) > AUDIBLE * np.abs(speech).max())
         first, last = int(audible[0]), int(audible[-1]) + 1
         speech = speech[first:last].astype(np.float32)
-        duration_s = len(speech) / SAMPLING_RATE_HZ
+        duration_s = len(speech) / self._rate_hz
         known = [i for i, start in enumerate(starts) if start is not None]
-        times = [min(max(starts[i] - first / SAMPLING_RATE_HZ, 0.0), duration_s) for i in known]  # type: ignore[operator]
+        times = [min(max(starts[i] - first / self._rate_hz, 0.0), duration_s) for i in known]  # type: ignore[operator]
         filled = np.interp(range(len(starts) + 1), [*known, len(starts)], [*times, duration_s])
         filled[0] = 0.0
         return speech, [float(time) for time in np.maximum.accumulate(filled[:-1])]

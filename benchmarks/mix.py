@@ -1,0 +1,166 @@
+"""Word error rates in two domains by how data.mix mixes them: telephone calls, and a quarter as much wide-band speech.
+
+    .venv/bin/python benchmarks/mix.py WORK [--mixes MIX;MIX...] [--seeds 1,2]
+
+The telephone is the mini corpus: Switchboard in training, Hub5'00 as test set. Wide-band speech is made here, in the
+layout of LibriSpeech at 16 kHz: British accents, no line, and read sentences that are longer than turns of a call. The
+model reads both at 16 kHz. What is finished in WORK is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from local.mini.espeak import Espeak
+from local.mini.grammar import TURNS, draw_sentence
+from local.mini.voices import CALLHOME, TRAIN, Pool, draw_voices
+
+RATE_HZ = 16000
+CONFIG = Path(__file__).parents[1] / "recipes/swbd/conf/mini.toml"
+MIXES = "utterances;hours;temperature:2;swbd:1,librispeech:1"
+TRAIN_HOURS = 1.25  # of the mini corpus, of which Switchboard is 60 %
+WIDE_MINUTES = {"train-clean": 11.0, "test-clean": 5.0}
+SENTENCES = (1, 3)  # in an utterance, fewer than the second number
+UTTERANCES = 10  # of a speaker
+ACCENTS = ("en-GB-x-rp", "en-GB-scotland", "en-GB-x-gbclan")
+SETTINGS = (
+    "data.train=swbd,librispeech",
+    "data.test=hub5,librispeech",
+    f"features.sampling_rate_hz={RATE_HZ}",
+    "features.resample=true",
+    "features.speeds=1.0",
+    "features.shard_cuts=50",
+    "train.num_epochs=6",
+    "model.lstm.hidden_size=128",
+    "train.batch_s=30",
+    "decode.methods=greedy",
+)
+DOMAINS = {"telephone": "hub5", "wide-band": "librispeech"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--mixes", default=MIXES, help="values of data.mix, with ; between")
+    parser.add_argument("--seeds", default="1")
+    options = parser.parse_args()
+    work = options.work.resolve()
+    prepare(work)
+    for seed in options.seeds.split(","):
+        for mix in options.mixes.split(";"):
+            out = train(work, mix, int(seed))
+            rates = ", ".join(f"{name} {word_error_rate(out, one):.1f} %" for name, one in DOMAINS.items())
+            print(f"seed {seed}, {mix}: {rates}; {portions(out)}", flush=True)
+
+
+def prepare(work: Path) -> None:
+    """Both corpora, and the stages before training."""
+    if not (work / "mini").exists():
+        run("-m", "local.mini_corpus", work / "mini", "--train-hours", TRAIN_HOURS)
+    if not (work / "LibriSpeech").exists():
+        shutil.rmtree(work / "wide", ignore_errors=True)
+        for seed, (name, minutes) in enumerate(WIDE_MINUTES.items()):
+            write_part(work / "wide" / name, 60 * minutes, CALLHOME if name.startswith("test") else TRAIN, seed)
+        (work / "wide").rename(work / "LibriSpeech")
+    asrtool("run", "--work", work / "base", "--stop-stage", "tokenizer", *settings(work))
+
+
+def train(work: Path, mix: str, seed: int) -> Path:
+    """The work folder of a training that was decoded and scored."""
+    out = work / f"{mix.replace(':', '-').replace(',', '-')}-{seed}"
+    if not (out / "score").exists():
+        base = work / "base"
+        sets = settings(work, f"data.mix={mix}", f"train.seed={seed}")
+        asrtool("train", base / "features", base / "tokenizer", out / "train", *sets)
+        asrtool("average", out / "train", out / "model.pt", *sets)
+        tokens = ("--tokenizer", base / "tokenizer", *sets)
+        asrtool("tune", out / "model.pt", base / "features/dev", out / "tune", *tokens)
+        tuning = ("--tuning", out / "tune/tuning.json")
+        asrtool("decode", out / "model.pt", base / "features", out / "decode", *tuning, *tokens)
+        asrtool("score", "all", out / "decode", base / "manifests", out / "score")
+    return out
+
+
+def word_error_rate(out: Path, name: str) -> float:
+    """In percent."""
+    overall = json.loads((out / "score" / name / "greedy/score.json").read_text(encoding="utf-8"))["overall"]
+    return 100 * float(overall["err"]) / float(overall["words"])
+
+
+def portions(out: Path) -> str:
+    """What each corpus gave to the first epoch."""
+    lines = map(json.loads, (out / "train/metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    found = {line["kind"]: line for line in lines if line["kind"].startswith("corpus/") and line["epoch"] == 1}
+    return ", ".join(
+        f"{kind.removeprefix('corpus/')} {line['utterances']} utterances ({100 * line['fraction']:.0f} %),"
+        f" {60 * line['hours']:.1f} min"
+        for kind, line in found.items()
+    )
+
+
+def write_part(folder: Path, speech_s: float, pool: Pool, seed: int) -> None:
+    """A part of LibriSpeech with so much speech: speakers who read a chapter each."""
+    rng = np.random.default_rng((RATE_HZ, seed))
+    voices = draw_voices(Pool(pool.variants, ACCENTS, pool.rates_wpm), rng)
+    total_s, speaker = 0.0, 100 * (seed + 1)
+    with Espeak(seed, RATE_HZ) as espeak:
+        while total_s < speech_s:
+            voice, speaker = next(voices), speaker + 1
+            chapter = folder / str(speaker) / "1"
+            chapter.mkdir(parents=True)
+            lines = []
+            for number in range(UTTERANCES):
+                words = read_aloud(rng)
+                samples, _ = espeak.speak(words, voice)
+                samples *= 0.08 / np.sqrt((samples**2).mean())
+                samples += 0.0005 * rng.standard_normal(len(samples)).astype(np.float32)
+                name = f"{speaker}-1-{number:04d}"
+                soundfile.write(chapter / f"{name}.flac", np.clip(samples, -1, 1), RATE_HZ, subtype="PCM_16")
+                lines.append(f"{name} {' '.join(words).upper()}\n")
+                total_s += len(samples) / RATE_HZ
+            (chapter / f"{speaker}-1.trans.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def read_aloud(rng: np.random.Generator) -> list[str]:
+    """The words of a few sentences, none of which is spelled with points."""
+    words: list[str] = []
+    for _ in range(rng.integers(*SENTENCES)):
+        words += [word for word in draw_sentence(TURNS, rng) if "." not in word]
+    return words
+
+
+def settings(work: Path, *texts: str) -> list[object]:
+    """The options of a command."""
+    releases = {
+        "ldc97s62": "LDC97S62",
+        "swb_ms98_transcriptions": "swb_ms98_transcriptions",
+        "ldc2002s09": "LDC2002S09",
+        "ldc2002t43": "LDC2002T43",
+    }
+    paths = [f"paths.{key}={work / 'mini' / name}" for key, name in releases.items()]
+    paths.append(f"paths.librispeech={work / 'LibriSpeech'}")
+    return ["--config", CONFIG, *(word for text in (*paths, *SETTINGS, *texts) for word in ("--set", text))]
+
+
+def asrtool(*words: object) -> None:
+    """A command, quietly."""
+    run("-c", "from asrtool.cli.main import main; main()", *words)
+
+
+def run(*words: object) -> None:
+    """Python, quietly."""
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+
+
+if __name__ == "__main__":
+    main()
