@@ -9,11 +9,13 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 
+LOCK = ".lock"  # of a folder that one process holds
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room
 _LEFTOVER = re.compile(r"\.(?P<process>\d+)\.(tmp|old)\.(?P<name>.*)", re.DOTALL)
 
 
@@ -56,13 +58,13 @@ def _beside(path: Path) -> Iterator[Path]:
         yield temporary
         _replace(temporary, path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in FULL:
             raise disk_full(path, error) from error
         if error.filename is not None and Path(error.filename) == temporary:
             raise AsrtoolError(f"{path}: cannot be written, {_reason(error)}", "choose another place") from error
         raise
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 @contextlib.contextmanager
@@ -73,6 +75,41 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
     these is a person's own, and AsrtoolError is raised instead of deleting it.
     """
     path = Path(path)
+    _check_own(path, signs)
+    with _beside(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+
+
+@contextlib.contextmanager
+def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
+    """`write_folder` for what takes long: what is in the yielded folder when this fails, the next one finds there.
+
+    It finds what `path` holds as well, which is that folder until all is written. One process at a time: raises
+    AsrtoolError where another one is at it.
+    """
+    _check_own(path, signs)
+    parts = parts_of(path)
+    make_folder_of(path)
+    if path.is_dir() and not path.is_symlink() and not parts.exists():
+        path.rename(parts)
+    try:
+        with locked(parts, "command", "choose another folder"):
+            yield parts
+            (parts / LOCK).unlink()
+            _replace(parts, path)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(path, error) from error
+        raise
+
+
+def parts_of(path: Path) -> Path:
+    """Where `write_in_parts` writes."""
+    return path.with_name(f".part.{path.name}")
+
+
+def _check_own(path: Path, signs: Sequence[str]) -> None:
     here = Path.cwd()
     if path.resolve() in (here, *here.parents):
         raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")
@@ -82,9 +119,6 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
             f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
             "choose another folder",
         )
-    with _beside(path) as temporary:
-        temporary.mkdir()
-        yield temporary
 
 
 def move_aside(path: Path) -> Path:
@@ -101,7 +135,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
     for entry in os.scandir(folder):
         match = _LEFTOVER.fullmatch(entry.name)
         if match and name in (None, match["name"]) and not _is_alive(int(match["process"])):
-            _remove(Path(entry.path))
+            remove(Path(entry.path))
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -118,7 +152,7 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
     Where the file system knows no locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a+", encoding="ascii") as file:
+    with open(folder / LOCK, "a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -171,7 +205,7 @@ def _is_alive(process_id: int) -> bool:
     return True
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
-from lhotse import Recording, SupervisionSegment
+from lhotse import SupervisionSegment
 from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
 from lhotse.augmentation import Speed
 
@@ -18,6 +18,8 @@ from asrtool.corpus.cmvn import Moments, add_moments
 from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.index import NO_FIELDS, Utterance
 from asrtool.corpus.manifest import Drop
+from asrtool.corpus.plan import ShardJob, Source, wrong_rate
+from asrtool.corpus.record import writing_shard
 from asrtool.corpus.samples import keeping_samples
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import CHANNELS, write_shard
@@ -26,43 +28,26 @@ from asrtool.errors import AsrtoolError
 UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, AudioLoadingError, DurationMismatchError)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A recording and what of it is spoken."""
-
-    recording: Recording
-    segments: list[SupervisionSegment]
-
-
-@dataclass(frozen=True)
-class ShardJob:
-    """The part of a set that becomes one shard, all at one speed."""
-
-    number: int
-    speed: float
-    sources: tuple[Source, ...]
-    keeps_audio: bool = False
-
-
 @dataclass
 class ShardResult:
-    """What became of a shard: its utterances, sums of features per speaker, and what was left out."""
+    """What became of a shard: sums of features per speaker, and what was left out."""
 
-    utterances: list[Utterance] = field(default_factory=list)
     moments: dict[str, Moments] = field(default_factory=dict)
     drops: list[Drop] = field(default_factory=list)
 
 
-def compute_shard(job: ShardJob, directory: Path, features: Features) -> ShardResult:
-    """Compute and write one shard below `directory`.
+def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> None:
+    """Compute one shard, write it below `directory`, and record there that it is whole.
 
+    Its files get their names when all are written, so that nothing that another process wrote is touched before.
     Raises AsrtoolError for a wrong sampling rate, and for features of another shape or that are not finite; OSError
     when the disk is full.
     """
     result = ShardResult()
-    with one_thread(), keeping_samples(directory, job.number, job.keeps_audio) as keep:
-        result.utterances = write_shard(directory, job.number, _extract(job, features, result, keep), features)
-    return result
+    with writing_shard(directory, job.number) as (folder, record):
+        with one_thread(), keeping_samples(folder, job.number, job.keeps_audio) as keep:
+            utterances = write_shard(folder, job.number, _extract(job, features, result, keep), features)
+        record(key, job.digest, utterances, result.moments, result.drops)
 
 
 def _extract(
@@ -70,7 +55,7 @@ def _extract(
 ) -> Iterator[tuple[Utterance, np.ndarray]]:
     """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
     extractor: FeatureType = features.type.load()(features)
-    for source in job.sources:
+    for source in job.group.sources(features.sampling_rate_hz):
         try:
             audio = _load_audio(source, features)
         except UNREADABLE as error:
@@ -145,14 +130,6 @@ def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num
         num_frames=num_frames,
         corpus=custom.pop("corpus", ""),
         fields=custom or NO_FIELDS,
-    )
-
-
-def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
-    """The error for audio at another sampling rate than the features are made at."""
-    return AsrtoolError(
-        f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}",
-        f"convert the audio, set features.resample=true, or features.sampling_rate_hz={found_hz} if all have that rate",
     )
 
 

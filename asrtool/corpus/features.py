@@ -1,7 +1,8 @@
 """Manifests to features: `manifests/SET` to `features/SET`, for each set that `manifests/sets.json` lists.
 
 A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
-the corpus and the files do not depend on the number of processes.
+the corpus and the files do not depend on the number of processes. A command that was killed and is run again computes
+what is missing.
 
     asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
 """
@@ -11,26 +12,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
-from asrtool.corpus.extract import ShardJob, ShardResult, Source, compute_shard, wrong_rate
-from asrtool.corpus.index import INDEX, SETTINGS, Utterance, write_feature_settings, write_index
+from asrtool.corpus.extract import compute_shard
+from asrtool.corpus.index import INDEX, RERUN, SETTINGS, write_feature_settings
 from asrtool.corpus.ivector import Extractor
-from asrtool.corpus.made_of import DIGESTS, is_made_of, join_texts, take_texts, write_made_of
+from asrtool.corpus.made_of import DIGESTS, is_made_of, key_of, take_texts, write_made_of
 from asrtool.corpus.made_of import FILE as MADE_OF
-from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_manifests, rejected
+from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
+from asrtool.corpus.piece import MapPieces
+from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
 from asrtool.corpus.processes import num_cores, process_map
+from asrtool.corpus.record import read_record, whole_shards
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
+from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import remove_leftovers, write_folder, write_text
+from asrtool.files import LOCK, parts_of, remove, remove_leftovers, write_in_parts, write_text
 from asrtool.log import progress
 
 
@@ -48,7 +52,8 @@ def compute_features(
     """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
 
     Where the sets hold all utterances of `manifests` already, they take the texts of these and stay otherwise, if
-    `code`, the digest of the code that computes, is known and the one that made them.
+    `code`, the digest of the code that computes, is known and the one that made them. Otherwise shards are
+    computed that are not there, made of the same utterances by the same settings and code.
 
     Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
@@ -69,12 +74,10 @@ def compute_features(
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
     fitted: Fitted | None = None
-    for name in sets.names:
-        sources = read_sources(Path(manifests) / name, features)
-        jobs = plan_shards(sources, features.speeds if name == sets.train else (1.0,), features.shard_cuts)
-        if name == sets.train and features.keep_audio:
-            jobs = [dataclasses.replace(job, keeps_audio=True) for job in jobs]
-        fitted = _write_set(out / name, Path(manifests) / name, jobs, features, fitted, extractor)
+    with process_map(compute_shard.__module__, features.num_jobs or num_cores()) as map_pieces:
+        for name in sets.names:
+            paths = (out / name, Path(manifests) / name, name == sets.train)
+            fitted = _write_set(*paths, features, fitted, extractor, code, map_pieces)
     (out / EXTRACTOR).unlink(missing_ok=True)
     if fitted and fitted.extractor:
         fitted.extractor.save(out / EXTRACTOR)
@@ -85,75 +88,36 @@ def compute_features(
     write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
 
 
-def read_sources(directory: Path, features: Features) -> list[Source]:
-    """The recordings of a manifest folder that have supervisions, in the order of the manifest.
-
-    Raises AsrtoolError for a missing or corrupt manifest, a sampling rate other than that of `features` unless these
-    resample, a channel that is neither 0 nor 1, and an utterance without speaker.
-    """
-    recordings, supervisions = read_manifests(directory)
-    sources: dict[str, Source] = {}
-    for recording in recordings:
-        if recording.sampling_rate != features.sampling_rate_hz:
-            if not features.resample:
-                raise wrong_rate(f"{directory}: recording {recording.id}", recording.sampling_rate, features)
-            recording = recording.resample(features.sampling_rate_hz)
-        sources[recording.id] = Source(recording, [])
-    for segment in supervisions:
-        if segment.channel not in (0, 1):
-            raise AsrtoolError(
-                f"{directory}: utterance {segment.id} is on channel {segment.channel}, expected 0 (side A) or 1 (B)",
-                "write each pair of channels as a recording of its own",
-            )
-        if not segment.speaker:
-            raise AsrtoolError(f"{directory}: utterance {segment.id} has no speaker", "give it one")
-        sources[segment.recording_id].segments.append(segment)
-    return [source for source in sources.values() if source.segments]
-
-
-def plan_shards(sources: Sequence[Source], speeds: Sequence[float], shard_cuts: int) -> list[ShardJob]:
-    """Recordings in order, about `shard_cuts` utterances a shard and no recording in two; once for each speed.
-
-    A function of its arguments alone. Copies at other speeds go to other shards, so that a batch seldom holds the same
-    words twice.
-    """
-    groups: list[list[Source]] = [[]]
-    for source in sources:
-        if sum(len(other.segments) for other in groups[-1]) >= shard_cuts:
-            groups.append([])
-        groups[-1].append(source)
-    pairs = [(speed, group) for speed in speeds for group in groups]
-    return [ShardJob(number, speed, tuple(group)) for number, (speed, group) in enumerate(pairs)]
-
-
 def _remove_others(out: Path, sets: Sets) -> None:
     if out.is_dir():
         remove_leftovers(out)  # those of `sets` alone would go when these are written
-    for index in out.glob(f"*/{INDEX}"):
-        if index.parent.name not in sets.names:
-            shutil.rmtree(index.parent)
+    kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
+    for folder in [*(path.parent for path in out.glob(f"*/{INDEX}")), *out.glob(parts_of(out / "*").name)]:
+        if folder.name not in kept:
+            remove(folder)
 
 
 def _write_set(
     out: Path,
     manifests: Path,
-    jobs: Sequence[ShardJob],
+    is_train: bool,
     features: Features,
     fitted: Fitted | None,
     extractor: Extractor | None,
+    code: str,
+    map_pieces: MapPieces,
 ) -> Fitted:
     """Write one set; returns what was fitted to the training set, which is this one where that is not known.
 
     An `extractor` that is there already is not fitted.
     """
-    moments: dict[str, Moments] = {}
-    drops: list[Drop] = []
-    pool = process_map(compute_shard.__module__, min(len(jobs), features.num_jobs or num_cores()))
-    with write_folder(out, "index.jsonl") as directory, pool as map_shards:
-        np.save(directory / DIGESTS, join_texts(manifests, directory))
-        compute = functools.partial(compute_shard, directory=directory, features=features)
-        results = progress(map_shards(compute, jobs), f"features {out.name}", total=len(jobs), unit="shard")
-        num_utterances = write_index(directory, _collect(results, moments, drops))
+    with write_in_parts(out, INDEX) as directory:
+        jobs, digests = plan_shards(manifests, directory, features.speeds if is_train else (1.0,), features)
+        if is_train and features.keep_audio:
+            jobs = keeping_audio(jobs)
+        np.save(directory / DIGESTS, digests)
+        _compute_missing(out.name, directory, jobs, features, code, map_pieces)
+        moments, drops, num_utterances = _collect(directory, len(jobs))
         _check_drops(out, drops, num_utterances, features.bad_fraction)
         everyone = fitted.everyone if fitted else functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
@@ -161,19 +125,42 @@ def _write_set(
             size = features.speaker_vector
             fitted = Fitted(everyone, extractor or (fit_to_set(directory, size) if size else None))
         if fitted.extractor:
-            write_vectors(directory, fitted.extractor, map_shards)
+            write_vectors(directory, fitted.extractor, map_pieces)
         (directory / DROPPED).write_text(format_drops(drops), encoding="utf-8")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s: %d utterances, %d left out", out, num_utterances, len(drops))
     return fitted
 
 
-def _collect(results: Iterable[ShardResult], moments: dict[str, Moments], drops: list[Drop]) -> Iterator[Utterance]:
-    """Yield the utterances of all shards, adding up the rest on the way."""
-    for result in results:
-        add_moments(moments, result.moments)
-        drops += result.drops
-        yield from result.utterances
+def _compute_missing(
+    name: str, directory: Path, jobs: Sequence[ShardJob], features: Features, code: str, map_pieces: MapPieces
+) -> None:
+    """All shards but those that an earlier command has finished, of the same utterances, settings and code."""
+    key = key_of(features, code)
+    whole = whole_shards(directory, key if code else "", [job.digest for job in jobs], (DIGESTS, TRANSCRIPTS, LOCK))
+    if whole:
+        logging.info("features %s: %d of %d shards are there already", name, len(whole), len(jobs))
+    missing = [job for job in jobs if job.number not in whole]
+    compute = functools.partial(compute_shard, directory=directory, features=features, key=key)
+    for _ in progress(map_pieces(compute, missing), f"features {name}", total=len(missing), unit="shard"):
+        pass
+
+
+def _collect(directory: Path, num_shards: int) -> tuple[dict[str, Moments], list[Drop], int]:
+    """Put the index together of the records of all shards, adding up the rest on the way."""
+    moments: dict[str, Moments] = {}
+    drops: list[Drop] = []
+    num_utterances = 0
+    with open(directory / INDEX, "w", encoding="utf-8") as index:
+        for number in range(num_shards):
+            record = read_record(directory, number)
+            if record is None:
+                raise AsrtoolError(f"{directory}: shard {number:06d} has no readable record", RERUN)
+            index.write(record.lines)
+            add_moments(moments, record.moments)
+            drops += record.drops
+            num_utterances += record.num_utterances
+    return moments, drops, num_utterances
 
 
 def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:

@@ -64,16 +64,17 @@ _NEEDED = _TYPES.keys() - _DEFAULTS.keys()
 def write_index(directory: Path, utterances: Iterable[Utterance]) -> int:
     """Write `directory`/index.jsonl and return how many utterances it has.
 
-    Not atomic by itself: the directory of a set is written beside and renamed as a whole.
+    Not atomic by itself: the directory of a set is renamed when it is complete.
     """
-    num_utterances = 0
     with open(directory / INDEX, "w", encoding="utf-8") as file:
-        for utterance in utterances:
-            values = {name: getattr(utterance, name) for name in _TYPES}
-            stated = {name: value for name, value in values.items() if name in _NEEDED or value != _DEFAULTS[name]}
-            file.write(json.dumps(stated, ensure_ascii=False) + "\n")
-            num_utterances += 1
-    return num_utterances
+        return sum(bool(file.write(format_line(utterance))) for utterance in utterances)
+
+
+def format_line(utterance: Utterance) -> str:
+    """Its line in the index."""
+    values = {name: getattr(utterance, name) for name in _TYPES}
+    stated = {name: value for name, value in values.items() if name in _NEEDED or value != _DEFAULTS[name]}
+    return json.dumps(stated, ensure_ascii=False) + "\n"
 
 
 def read_index(directory: Path) -> list[Utterance]:

@@ -2,6 +2,7 @@
 
 A set keeps a digest of each utterance of its manifests, with its recording and without its text. Where all that are
 wanted now are among these, features need not be computed: utterances that are gone are left out when texts are joined.
+Otherwise those shards are computed whose own digest, of their utterances and of settings and code, is another one.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import dataclasses
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from asrtool.config import to_table
 from asrtool.corpus.index import INDEX, read_feature_settings
 from asrtool.corpus.manifest import read_sorted
 from asrtool.corpus.settings import Features
@@ -25,6 +27,8 @@ from asrtool.files import write_text
 
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
+AGAIN = "make the manifest again"
+NO_PART = ("num_jobs", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
 
 
 def write_made_of(out: Path, code: str) -> None:
@@ -56,25 +60,52 @@ def take_texts(out: Path, manifests: Path, names: Iterable[str]) -> bool:
     return True
 
 
-def join_texts(manifests: Path, directory: Path) -> np.ndarray:
+def join_texts(
+    manifests: Path, directory: Path, each: Callable[[dict[str, Any], dict[str, Any], int], None] | None = None
+) -> np.ndarray:
     """Write the texts of the folder `manifests` to the set `directory`; the digests of its utterances, uint64 (U,).
 
-    Raises AsrtoolError for a missing or corrupt manifest, and for an utterance without text.
+    These cover size and time of the audio, whose contents are not read. `each` is called with the recording, the
+    utterance without its text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an
+    utterance without text.
     """
     recordings, lines = read_sorted(manifests)
-    of_recording = {entry["id"]: _digest(entry) for entry in recordings}
+    by_id = {entry["id"]: entry for entry in recordings}
+    of_recording = {entry["id"]: _digest([entry, *_audio_stats(entry)]) for entry in recordings}
     digests = array("Q")
 
     def texts() -> Iterator[tuple[str, str]]:
         for entry, _ in lines:
             if not entry.get("text"):
                 raise AsrtoolError(f"{manifests}: utterance {entry['id']} has no text", "give it one, or leave it out")
-            rest = {**entry, "text": None, "alignment": None, "recording": of_recording[entry["recording_id"]]}
-            digests.append(_digest(rest))
+            rest = {key: value for key, value in entry.items() if key not in ("text", "alignment")}
+            digest = _digest({**rest, "recording": of_recording[entry["recording_id"]]})
+            digests.append(digest)
+            if each:
+                each(by_id[entry["recording_id"]], rest, digest)
             yield entry["id"], entry["text"]
 
     write_transcripts(directory, texts())
     return np.frombuffer(digests, np.uint64)
+
+
+def key_of(features: Features, code: str) -> str:
+    """A digest of what shards of one plan have in common: settings, and the code that computes."""
+    settings = {name: value for name, value in to_table(features).items() if name not in NO_PART}
+    return f"{_digest([settings, code]):016x}"
+
+
+def _audio_stats(recording: dict[str, Any]) -> list[tuple[int, int] | None]:
+    """Size and time of each file; None for one that is missing."""
+    return [_stat(source["source"]) for source in recording["sources"] if source["type"] == "file"]
+
+
+def _stat(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _digest(value: Any) -> int:

@@ -74,15 +74,15 @@ def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list
     one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
     recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
     firsts = [0, *itertools.accumulate(map(len, recordings))]
-    with tempfile.TemporaryDirectory() as folder, process_map(__name__, num_jobs) as map_jobs:
+    with tempfile.TemporaryDirectory() as folder, process_map(__name__, num_jobs) as map_pieces:
         keep = functools.partial(_triplets, one_in=one_in)
-        indexed = _logged(map_jobs(keep, recordings), "fingerprints", len(recordings))
+        indexed = _logged(map_pieces(keep, recordings), "fingerprints", len(recordings))
         FingerprintIndex.of(list(itertools.chain.from_iterable(indexed))).save(Path(folder))
         search = functools.partial(_search, folder=folder)
-        found = _logged(map_jobs(search, zip(firsts, recordings, strict=False)), "search", len(recordings))
+        found = _logged(map_pieces(search, zip(firsts, recordings, strict=False)), "search", len(recordings))
         pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(found)]
         chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
-        return list(itertools.chain.from_iterable(_logged(map_jobs(_compare, chunks), "comparison", len(chunks))))
+        return list(itertools.chain.from_iterable(_logged(map_pieces(_compare, chunks), "comparison", len(chunks))))
 
 
 def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
