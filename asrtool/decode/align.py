@@ -17,7 +17,7 @@ from asrtool.corpus.index import Utterance
 from asrtool.corpus.transcripts import is_copy
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features, torch_threads
-from asrtool.decode.parallel import cores_left, num_cores, process_pool
+from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
 from asrtool.errors import AsrtoolError
@@ -93,8 +93,9 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
 
     aligner = Aligner(acoustic.topology, loaded.pieces, acoustic.frame_s)
     num_jobs = settings.num_jobs or num_cores()
-    with process_pool(aligner, num_jobs) as align_map, torch_threads(cores_left(num_jobs)):
-        found = list(progress(align_map(items()), f"align {features.name}", len(reader.index), "utterance"))
+    with process_pool(one_by_one(aligner), num_jobs) as align_map, torch_threads(cores_left(num_jobs)):
+        total = len(reader.index)
+        found = list(progress(align_map(items(), total), f"align {features.name}", total, "utterance"))
     _write(out, utterances, found)
 
 

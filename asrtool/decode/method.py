@@ -33,6 +33,7 @@ class SearchMethod(ABC):
     """
 
     based_on: ClassVar[str] = ""  # a method that is tuned before; its parameters are the `base` of those of this one
+    completes_in_main = False  # whether `complete` runs in the main process, the only one that may use a GPU
     jointly: ClassVar[bool] = False  # whether tune tries all combinations, for a method that need not search for each
 
     def __init__(self, name: str, settings: Any, resources: Resources) -> None:
@@ -52,7 +53,14 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """What is found in an utterance of at least one row, float32. Runs in a forked process, which has no torch."""
+        """What is found in an utterance of at least one row, float32. Runs in a forked process; it uses no GPU."""
+
+    def complete(self, results: list[SearchResult]) -> list[SearchResult]:
+        """What `search` found in several utterances, with what is better done for them side by side.
+
+        Runs in the process of the searches, for those of one piece, or where `completes_in_main` says.
+        """
+        return results
 
     def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:
         """Those that `search` is given: parameters with the same ones share a search, and differ in `choose` alone."""

@@ -1,26 +1,44 @@
-"""Work shared among forked processes, results in order, a bounded number of items under way."""
+"""Work shared among forked processes in pieces of several items, results in order, few pieces under way."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
+import pickle
+import queue
 import signal
+import threading
+import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from concurrent import futures
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
+import torch
 from threadpoolctl import threadpool_limits
 
 from asrtool.errors import AsrtoolError
 from asrtool.parent import end_with
 
-UNDER_WAY = 4  # items sent ahead for each process: enough that none waits, few enough that memory stays bounded
+PIECE = 8  # items that a process is given at a time, at most
+PIECES = 4  # for each process, at least, so that all of them have work until the end
+UNDER_WAY = 2  # pieces sent ahead for each process: enough that none waits, few enough that memory stays bounded
+ATTEMPTS = 2  # processes that a piece may be lost with
+POLL_S = 0.2  # how long a killed process is noticed after, at most
 
-_function: Callable[[Any], Any]
+Work = Callable[[list[Any]], list[Any]]  # items to as many results
+
+
+class Map(Protocol):
+    """Results in the order of their items."""
+
+    def __call__(self, items: Iterable[Any], total: int) -> Iterator[Any]:
+        """The results for `items`, which are about `total`; few are drawn ahead."""
 
 
 def num_cores() -> int:
@@ -28,57 +46,154 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def one_by_one(function: Callable[[Any], Any]) -> Work:
+    """`function` of each item, for `process_pool`."""
+    return lambda items: [function(item) for item in items]
+
+
 def cores_left(num_jobs: int) -> int:
     """Cores that `num_jobs` processes leave for the threads of this one, at least one; all where it does their work."""
     return num_cores() if num_jobs == 1 else max(1, num_cores() - num_jobs)
 
 
+def pieces_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """`items` in lists of `size`, the last one shorter."""
+    remaining = iter(items)
+    while piece := list(islice(remaining, size)):
+        yield piece
+
+
 @contextlib.contextmanager
-def process_pool(function: Callable[[Any], Any], num_jobs: int) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
-    """Yield a lazy, ordered map of `function` over items, in `num_jobs` processes; in this process for one.
+def process_pool(work: Work, num_jobs: int) -> Iterator[Map]:
+    """Yield a lazy, ordered map of items to results by `work`, in `num_jobs` processes; in this process for one.
 
     NumPy has one thread in each: its matrices are small, and threads that wait for each other on cores that are taken
-    need several times the CPU time. The processes are forked at once, so `function` may hold what cannot be pickled (a
+    need several times the CPU time. The processes are forked at once, so `work` may hold what cannot be pickled (a
     graph) or should not be copied (a language model); items and results are pickled. They end when this one is killed
-    (on Linux). Raises AsrtoolError when one of them is killed.
+    (on Linux). When one of them is killed, its piece is done again by a new one. Raises AsrtoolError when that is
+    killed as well.
     """
     if num_jobs == 1:
         with threadpool_limits(1, "blas"):
-            yield lambda items: map(function, items)
+            yield lambda items, total: (result for piece in pieces_of(items, PIECE) for result in work(piece))
         return
-    inherited = (function, os.getpid())
-    executor = ProcessPoolExecutor(num_jobs, multiprocessing.get_context("fork"), _inherit, inherited)
+    pool = _Pool(work, num_jobs)
     try:
-        with warnings.catch_warnings():
-            # Python 3.12 warns of threads at a fork. The children leave torch alone, and BLAS starts anew in each.
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            executor.submit(os.getpid).result()
-        yield lambda items: _ordered(executor, items, num_jobs * UNDER_WAY)
-    except BrokenProcessPool as error:
-        raise AsrtoolError(
-            "a search process was killed, perhaps for want of memory", "lower decode.num_jobs and run again"
-        ) from error
+        yield pool.map
     finally:
-        executor.shutdown(cancel_futures=True)
+        pool.close()
 
 
-def _ordered(executor: ProcessPoolExecutor, items: Iterable[Any], most: int) -> Iterator[Any]:
-    pending: deque[Future[Any]] = deque()
-    for item in items:
-        if len(pending) >= most:
-            yield pending.popleft().result()
-        pending.append(executor.submit(_call, item))
-    while pending:
-        yield pending.popleft().result()
+class _Pool:
+    """Threads that give pieces to processes, which this thread alone forks: the kernel ends them with it."""
+
+    def __init__(self, work: Work, num_jobs: int) -> None:
+        self.pieces: queue.SimpleQueue[tuple[list[Any], futures.Future[list[Any]]] | None] = queue.SimpleQueue()
+        self.slots = [_Slot(work, self.pieces) for _ in range(num_jobs)]
+        for slot in self.slots:
+            slot.start_process()
+        for slot in self.slots:
+            slot.start()
+
+    def map(self, items: Iterable[Any], total: int) -> Iterator[Any]:
+        """As Map."""
+        under_way: deque[futures.Future[list[Any]]] = deque()
+        for piece in pieces_of(items, max(1, min(PIECE, total // (PIECES * len(self.slots))))):
+            if len(under_way) >= UNDER_WAY * len(self.slots):
+                yield from self._wait_for(under_way.popleft())
+            under_way.append(futures.Future())
+            self.pieces.put((piece, under_way[-1]))
+        while under_way:
+            yield from self._wait_for(under_way.popleft())
+
+    def _wait_for(self, piece: futures.Future[list[Any]]) -> list[Any]:
+        while True:
+            for slot in self.slots:
+                if not slot.has_process.is_set():
+                    slot.start_process()
+            with contextlib.suppress(futures.TimeoutError):
+                return piece.result(POLL_S)
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        for slot in self.slots:
+            slot.end()
+        for slot in self.slots:
+            slot.join()
 
 
-def _inherit(function: Callable[[Any], Any], parent: int) -> None:
-    global _function
-    _function = function
-    threadpool_limits(1, "blas")
+class _Slot(threading.Thread):
+    """A process, or the one in its place after it was killed, and the thread that waits for it."""
+
+    def __init__(self, work: Work, pieces: queue.SimpleQueue[Any]) -> None:
+        super().__init__(daemon=True)
+        self.work = work
+        self.pieces = pieces
+        self.has_process = threading.Event()
+        self.is_ending = False
+
+    def start_process(self) -> None:
+        """Fork; items are then taken by it."""
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(self.work, theirs, os.getpid()), daemon=True)
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads at a fork. A child has one thread, of torch and BLAS as well.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            self.process.start()
+        theirs.close()  # so that the end of the process is that of the connection
+        self.has_process.set()
+
+    def run(self) -> None:
+        """Pass pieces on until there is none to come."""
+        while (taken := self.pieces.get()) is not None:
+            piece, future = taken
+            try:
+                future.set_result(self._ask(piece))
+            except Exception as error:  # it belongs to the thread that waits for the piece
+                future.set_exception(error)
+
+    def _ask(self, piece: list[Any]) -> list[Any]:
+        for _ in range(ATTEMPTS):
+            self.has_process.wait()
+            try:
+                self.connection.send(piece)
+                results, error, trace = self.connection.recv()
+            except (EOFError, OSError):
+                if not self.is_ending:
+                    logging.warning("a search process was killed, perhaps for want of memory: its piece is done again")
+                    self.has_process.clear()
+                continue
+            if error is not None:
+                raise error from RuntimeError(trace)
+            found: list[Any] = results
+            return found
+        what = f"a search process was killed {ATTEMPTS} times on the same utterances, perhaps for want of memory"
+        raise AsrtoolError(what, "lower decode.num_jobs and run again")
+
+    def end(self) -> None:
+        """End the process, and the thread, which may wait for it."""
+        self.is_ending = True
+        self.process.kill()
+        self.process.join()
+        self.has_process.set()
+        self.pieces.put(None)
+
+
+def _serve(work: Work, connection: Connection, parent: int) -> None:
+    """What a process does: pieces to results, or to the error that one of them made."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the item, not the process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that is asked to stop ends this one
     end_with(parent)
-
-
-def _call(item: Any) -> Any:
-    return _function(item)
+    torch.set_num_threads(1)
+    with threadpool_limits(1, "blas"), contextlib.suppress(EOFError):
+        while True:
+            piece = connection.recv()
+            try:
+                answer: tuple[Any, ...] = (work(piece), None, "")
+            except Exception as error:  # passed on
+                answer = (None, error, traceback.format_exc())
+            try:
+                connection.send(answer)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                connection.send((None, RuntimeError(f"cannot be sent: {error}"), answer[2]))

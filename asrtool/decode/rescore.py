@@ -6,7 +6,7 @@ Letters in names: H candidates of a list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +26,8 @@ from asrtool.decode.words import Word
 from asrtool.lang.arpa import read_arpa
 from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram import NgramLm
-from asrtool.models.neural_lm import load_neural_lm
+from asrtool.models.acoustic import choose_device
+from asrtool.models.neural_lm import NeuralLm, load_neural_lm
 
 
 class Rescore(SearchMethod):
@@ -34,6 +35,8 @@ class Rescore(SearchMethod):
 
     based_on = "graph"
     jointly = True
+    ngram: NgramScorer | None = None
+    neural: NeuralScorer | None = None
 
     def axes(self) -> Sequence[Axis]:
         """As SearchMethod.axes."""
@@ -55,8 +58,9 @@ class Rescore(SearchMethod):
         max_active: int = settings_of(resources.config.decode, self.based_on).max_active
         self.lattices = LatticeSearch(graph.arrays, max_active, self.settings.lattice_beam, self.settings.num_paths)
         self.ngram = NgramLm(read_arpa(resources.folder("lm") / LARGE)) if resources.config.lm.large else None
-        enabled = resources.config.nnlm.enabled
-        self.neural = load_neural_lm(resources.folder("nnlm") / "model.pt") if enabled else None
+        if resources.config.nnlm.enabled:
+            self.neural = load_neural_lm(resources.folder("nnlm") / "model.pt")
+            self.completes_in_main = choose_device().type != "cpu"
 
     def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:
         """The parameters of graph."""
@@ -73,9 +77,16 @@ class Rescore(SearchMethod):
             candidates.append(Candidate(words, tuple(sentence), path.acoustic, path.lm))
         return SearchResult((), tuple(candidates))
 
+    def complete(self, results: list[SearchResult]) -> list[SearchResult]:
+        """The lists with the scores of other language models: `ngram` in place of that of the graph, and `neural`."""
+        if self.completes_in_main and isinstance(self.neural, NeuralLm):
+            self.neural.to(choose_device())  # only now: CUDA does not survive a fork
+        lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
+        return [SearchResult((), candidates) for candidates in lists]
+
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
         """As SearchMethod.choose."""
-        scored = score_list(result.candidates, self.ngram, self.neural)
+        scored = ScoredList.of(result.candidates)
         best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
         return [candidate.words if candidate else () for candidate in best]
 
@@ -102,6 +113,7 @@ class Candidate:
     sentence: tuple[str, ...]  # all words, tags too
     acoustic: float
     lm: float  # of the n-gram
+    nnlm: float = 0.0  # of the neural language model
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,12 @@ class ScoredList:
     nnlm_H: np.ndarray
     num_words_H: np.ndarray
 
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> ScoredList:
+        """The columns of `candidates`."""
+        scores = [(each.acoustic, each.lm, each.nnlm, len(each.sentence)) for each in candidates]
+        return cls(candidates, *np.array(scores, dtype=np.float64).reshape(-1, 4).T)
+
     def best(self, weights: Weights, nnlm_weight: float = 0.0) -> Candidate | None:
         """The candidate that scores highest by the equation of DecodingParameters, the first among equals.
 
@@ -125,17 +143,13 @@ class ScoredList:
         return self.candidates[int(np.argmax(self.acoustic_H + weights.lm_weight * lm_H + nnlm_weight * self.nnlm_H))]
 
 
-def score_list(
-    candidates: Sequence[Candidate], ngram: NgramScorer | None = None, neural: NeuralScorer | None = None
-) -> ScoredList:
-    """Score the sentences of a list: `ngram` in place of the one of the search, and `neural` beside it."""
-    sentences = [candidate.sentence for candidate in candidates]
-    lm = [candidate.lm if ngram is None else ngram.log_prob(list(candidate.sentence)) for candidate in candidates]
-    nnlm = neural.log_probs(sentences) if neural else [0.0] * len(sentences)
-    return ScoredList(
-        candidates,
-        np.array([candidate.acoustic for candidate in candidates]),
-        np.array(lm),
-        np.array(nnlm),
-        np.array([len(sentence) for sentence in sentences]),
-    )
+def score_lists(
+    lists: Sequence[Sequence[Candidate]], ngram: NgramScorer | None = None, neural: NeuralScorer | None = None
+) -> list[tuple[Candidate, ...]]:
+    """The candidates with other scores: of `ngram` in place of the one of the search, and of `neural` beside it."""
+    if ngram is not None:
+        lists = [[replace(each, lm=ngram.log_prob(list(each.sentence))) for each in some] for some in lists]
+    if neural is not None:
+        scores = iter(neural.log_probs([candidate.sentence for some in lists for candidate in some]))
+        lists = [[replace(each, nnlm=next(scores)) for each in some] for some in lists]
+    return [tuple(some) for some in lists]

@@ -29,7 +29,7 @@ from asrtool.decode.forward import (
     open_features,
     torch_threads,
 )
-from asrtool.decode.parallel import cores_left, num_cores, process_pool
+from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
@@ -135,11 +135,11 @@ def _align_set(
     dropped: list[str] = []
     num_jobs = settings.num_jobs or num_cores()
     with (
-        process_pool(segmenter, num_jobs) as align_map,
+        process_pool(one_by_one(segmenter), num_jobs) as align_map,
         torch_threads(cores_left(num_jobs)),
         AlignmentWriter(out, len(index)) as writer,
     ):
-        for found in progress(align_map(items()), f"align {directory.name}", len(index), "utterance"):
+        for found in progress(align_map(items(), len(index)), f"align {directory.name}", len(index), "utterance"):
             position, name = positions.popleft()
             if isinstance(found, str):
                 dropped.append(f"{name}: {found}")

@@ -10,15 +10,20 @@ import numpy as np
 
 from asrtool.config import Config
 from asrtool.corpus.settings import Features
-from asrtool.estimate.probe import Probe, probe_model
+from asrtool.estimate.probe import NeuralProbe, Probe, probe_model, probe_neural_lm
 from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
 from asrtool.train.chain import aligner_settings, hybrid_settings
+from asrtool.train.settings import Nnlm
 
 GIB = 2**30
+OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 BYTES_A_VALUE = 1.2  # of features on disk: 1.17 on the mini corpus, 1.25 of Fisher and Switchboard in full size
 PROBED_S = 30.0  # of noise, whose features are computed
+WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
+NUM_WORDS = 45_000  # of their lexicon
+BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
 
@@ -51,8 +56,13 @@ def format_estimate(run: Run, hours: float, source: str) -> str:
         # Sequence training needs an n-gram that is made on the way; what it adds to the same model is not measured.
         probe = probe_model(hybrid_settings(settings), num_tokens)
         needs.append(training_need(stage, settings, hours, probe))
-    forward_hours = config.data.dev_minutes / 60 * probe.forward_s
-    needs.append(Need("decode", *((None, forward_hours) if probe.is_gpu else (forward_hours, None))))
+    dev_hours = config.data.dev_minutes / 60
+    device_hours = dev_hours * probe.forward_s
+    if config.nnlm.enabled:
+        neural = probe_neural_lm(config.nnlm, NUM_WORDS)
+        needs.append(neural_lm_need(config.nnlm, hours, neural, probe))
+        device_hours += dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3 / _flops_a_s(probe) / 3600
+    needs.append(Need("decode", *((None, device_hours) if probe.is_gpu else (device_hours, None))))
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
     notes = _notes(config, hours, source, probe, time.perf_counter() - began)
     return "\n".join([format_table(heading, [need.cells() for need in needs]), "", *notes])
@@ -89,7 +99,7 @@ def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Nee
     speech_hours = hours * copies * train.num_epochs
     batch_s = config.distributed.global_batch_s / max(1, config.distributed.num_learners) or train.batch_s
     at_once_s = min(batch_s, train.max_batch_s or batch_s)
-    states = {"adamw": 2, "lamb": 2}.get(train.optimizer.name, 1)
+    states = OPTIMIZER_STATES.get(train.optimizer.name, 1)
     averages = 1 if train.ema_decay else 0
     checkpoint = 4 * probe.num_weights * (1 + states + 2 * averages)  # the average of the learner, and that of all
     return Need(
@@ -99,6 +109,25 @@ def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Nee
         disk_bytes=checkpoint * (train.keep_last + train.keep_best),
         memory_bytes=4 * probe.num_weights * (3 + states + averages) + probe.saved_bytes * at_once_s,
     )
+
+
+def neural_lm_need(nnlm: Nnlm, hours: float, neural: NeuralProbe, probe: Probe) -> Need:
+    """All epochs over the words of so many hours, at the rate that the acoustic model has in training."""
+    flops = neural.flops * hours * WORDS_AN_HOUR * nnlm.num_epochs
+    states = OPTIMIZER_STATES.get(nnlm.optimizer.name, 1)
+    own_hours = flops / _flops_a_s(probe) / 3600
+    return Need(
+        "nnlm",
+        cpu_hours=None if probe.is_gpu else own_hours,
+        gpu_hours=own_hours if probe.is_gpu else flops / V100_FLOPS / 3600,
+        disk_bytes=4 * neural.num_weights * (1 + states) * (nnlm.keep_last + nnlm.keep_best),
+        memory_bytes=4 * neural.num_weights * (3 + states) + 3 * 4 * nnlm.batch_words * NUM_WORDS,
+    )
+
+
+def _flops_a_s(probe: Probe) -> float:
+    """Of this machine, in a step of training."""
+    return probe.flops / probe.step_s
 
 
 def _gpu(probe: Probe) -> str:
@@ -117,4 +146,7 @@ def _notes(config: Config, hours: float, source: str, probe: Probe, took_s: floa
         flops = f"{V100_FLOPS / 1e12:.2g} TFLOP/s"
         yield f"Hours of a V100 assume {flops}, with which one trained the hybrid LSTM of the papers in about a week."
     yield "Hours are those of one learner; N learners share them, less what they wait for each other."
+    if config.nnlm.enabled:
+        words = f"{WORDS_AN_HOUR:,} words an hour, {NUM_WORDS:,} different ones"
+        yield f"nnlm: by its operations, for {words}. decode: its scores of dev as well, of 100 hypotheses."
     yield "decode: the forward passes over dev. Searches and the stages that are not named take minutes to hours more."

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from asrtool.config import Config
 from asrtool.decode.forward import torch_threads
 from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.neural_lm import EDGE, UNK, build_neural_lm
 from asrtool.models.topology import uses_tree
 from asrtool.models.tree import Tree
 from asrtool.train.precision import Precision, choose_precision
+from asrtool.train.settings import Nnlm
 
 CPU = "CPU"
 LENGTH_S = 0.5  # of a made-up utterance: what is counted grows with its length
@@ -41,6 +43,23 @@ class Probe:
     def is_gpu(self) -> bool:
         """Whether it was measured on one."""
         return self.device != CPU
+
+
+@dataclass(frozen=True)
+class NeuralProbe:
+    """Of a neural language model."""
+
+    num_weights: int
+    flops: float  # of forward and backward, for a word: each weight of a matrix takes part once
+
+
+def probe_neural_lm(nnlm: Nnlm, num_words: int) -> NeuralProbe:
+    """Build the model, of so many words, and count its weights."""
+    with torch.device("meta"):
+        model = build_neural_lm(nnlm.encoder, [UNK, EDGE, *map(str, range(num_words - 2))])
+    weights = list(model.parameters())
+    matrices = sum(weight.numel() for weight in weights if weight.ndim > 1)
+    return NeuralProbe(sum(weight.numel() for weight in weights), 3 * 2 * matrices)
 
 
 def probe_model(config: Config, num_tokens: int) -> Probe:

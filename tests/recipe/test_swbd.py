@@ -125,12 +125,14 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
-    settings = [*SMALL, *SYNTHETIC, *(["data.test=hub5"] if config == "swb300" else [])]
+    neural = ["nnlm.word-lstm.hidden_size=16", "nnlm.num_epochs=1", "decode.rescore.lm_weights=0.5"]
+    settings = [*SMALL, *SYNTHETIC, *neural, *(["data.test=hub5"] if config == "swb300" else [])]
     overrides = [word for setting in settings for word in ("--set", setting)]
     run_asrtool(["run", "--config", config, "--work", str(tmp_path), *overrides], ROOT)
     assert (tmp_path / "manifests" / "corpora" / "fisher").is_dir() == (config == "swb2000")
     text = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
-    assert text.count("| graph | 0.5 |") == len(test) + 1  # and on dev
+    for method in ("graph", "rescore"):
+        assert text.count(f"| {method} | 0.5 |") == len(test) + 1  # and on dev
     assert ("| Switchboard | Fisher | Overall |" in text) == ("rt03" in test)
 
 

@@ -46,7 +46,7 @@ def test_silence_gives_finite_values() -> None:
     assert np.isfinite(PowerSpectrum(settings(8000, 20.0)).extract(np.zeros(800, dtype=np.float32))).all()
 
 
-@pytest.mark.parametrize("name", ["deepspeech2", "conformer", "lstm_paper", "transducer"])
+@pytest.mark.parametrize("name", ["deepspeech2", "conformer", "lstm_paper", "transducer", "attention"])
 @pytest.mark.parametrize("base", ["swb300", "swb2000", "mini"])
 def test_each_system_is_laid_over_each_size_and_its_model_can_be_built(base: str, name: str) -> None:
     config = load_config([CONF / f"{base}.toml", CONF / f"{name}.toml"])

@@ -72,7 +72,7 @@ def test_words_are_those_the_language_model_expects_of_what_sounds_so(
     work: Path, acoustic: AcousticModel, phones: str, words: str
 ) -> None:
     search = open_searches(work, acoustic, "graph")
-    ((found, _),) = search((say(phones), [WEIGHTS]))
+    (((found, _),),) = search([(say(phones), [WEIGHTS])])
     assert [word.text for word in found.words] == words.split()
     assert all(word.confidence == pytest.approx(np.exp(-0.05)) for word in found.words)
     starts = [word.begin_s for word in found.words]
@@ -82,7 +82,7 @@ def test_words_are_those_the_language_model_expects_of_what_sounds_so(
 
 def test_a_word_lasts_from_its_first_phone_to_its_last(work: Path, acoustic: AcousticModel) -> None:
     search = open_searches(work, acoustic, "graph")
-    ((found, _),) = search((say("DH EY R EH D T UW B UH K S"), [WEIGHTS]))
+    (((found, _),),) = search([(say("DH EY R EH D T UW B UH K S"), [WEIGHTS])])
     times = [(word.text, round(word.begin_s, 3), round(word.end_s, 3)) for word in found.words]
     # Rows of 0.03 s, a phone every second one; between two words the border is in the middle.
     assert times == [

@@ -433,5 +433,5 @@ def test_labels_of_the_graph_that_its_tables_lack_are_refused(
 def test_an_utterance_too_short_for_a_row_has_no_words(work: Path, acoustic: AcousticModel) -> None:
     search = open_searches(work, acoustic, configure(METHODS))
     empty_TV = np.zeros((0, 40), dtype=np.float32)
-    found = search((empty_TV, [DecodingParameters.of(name, **TUNED[name]) for name in METHODS]))
+    (found,) = search([(empty_TV, [DecodingParameters.of(name, **TUNED[name]) for name in METHODS])])
     assert [timed.result for timed in found] == [((), ())] * 4

@@ -100,7 +100,7 @@ def test_words_are_found_in_the_states_of_their_phones(work: Path, phones: str, 
     searches = open_searches(work, TREE)
     scores_TL = say(phones)
     graph_weights = DecodingParameters.of("graph", **WEIGHTS)
-    (found,) = searches((scores_TL, [graph_weights]))
+    ((found,),) = searches([(scores_TL, [graph_weights])])
     assert " ".join(word.text for word in found.result.words) == words
     for word in found.result.words:
         assert word.confidence == pytest.approx(np.exp(-0.05), abs=1e-3)  # of posteriors, priors left out

@@ -7,18 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from asrtool.decode.parallel import UNDER_WAY, process_pool
+from asrtool.decode.parallel import PIECE, UNDER_WAY, one_by_one, process_pool
 from asrtool.errors import AsrtoolError
 
 
 def test_results_come_in_order_and_from_other_processes() -> None:
-    with process_pool(lambda item: (item * item, os.getpid()), 2) as pool_map:
-        results = list(pool_map(range(50)))
+    with process_pool(one_by_one(lambda item: (item * item, os.getpid())), 2) as pool_map:
+        results = list(pool_map(range(50), 50))
     assert [square for square, _ in results] == [i * i for i in range(50)]
     assert os.getpid() not in {pid for _, pid in results}
 
@@ -26,9 +27,9 @@ def test_results_come_in_order_and_from_other_processes() -> None:
 def test_items_are_drawn_only_a_few_ahead_of_the_results() -> None:
     drawn: list[int] = []
     items = (drawn.append(i) or i for i in range(100))
-    with process_pool(abs, 2) as pool_map:
-        for count, _ in enumerate(pool_map(items), 1):
-            assert len(drawn) <= count + 2 * UNDER_WAY
+    with process_pool(one_by_one(abs), 2) as pool_map:
+        for count, _ in enumerate(pool_map(items, 100), 1):
+            assert len(drawn) <= count + PIECE * (2 * UNDER_WAY + 1)
     assert len(drawn) == 100
 
 
@@ -36,17 +37,57 @@ def test_an_error_in_a_process_reaches_the_caller() -> None:
     def fail(item: int) -> int:
         raise AsrtoolError(f"item {item} is bad", "fix it")
 
-    with pytest.raises(AsrtoolError, match="item 3 is bad; fix it"), process_pool(fail, 2) as pool_map:
-        list(pool_map([3]))
+    with pytest.raises(AsrtoolError, match="item 3 is bad; fix it"), process_pool(one_by_one(fail), 2) as pool_map:
+        list(pool_map([3], 1))
 
 
-def test_a_killed_process_is_one_line_and_no_hang() -> None:
-    def die(_: int) -> None:
+def test_a_process_is_given_several_items_at_a_time_and_few_where_there_are_few() -> None:
+    with process_pool(lambda items: [len(items)] * len(items), 2) as pool_map:
+        assert list(pool_map(range(100), 100)) == [PIECE] * 96 + [4] * 4
+        assert list(pool_map(range(5), 5)) == [1] * 5
+        assert list(pool_map([], 0)) == []
+
+
+@pytest.mark.parametrize("victims", [{3}, {0, 5, 6}, set(range(20))], ids=str)
+def test_what_a_killed_process_had_is_done_again(
+    victims: set[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(items: list[int]) -> list[int]:
+        (item,) = items
+        done = tmp_path / str(item)
+        if item in victims and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        with done.open("a") as file:
+            file.write("x")
+        return [item * item]
+
+    with process_pool(work, 3) as pool_map:
+        assert list(pool_map(range(20), 12)) == [i * i for i in range(20)]
+    assert len(caplog.records) == len(victims)
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"x"}  # each was done once
+
+
+def test_items_that_kill_their_processes_are_one_line_and_no_hang() -> None:
+    def die(_: list[int]) -> list[int]:
         os.kill(os.getpid(), signal.SIGKILL)
+        return []
 
-    killed = pytest.raises(AsrtoolError, match=r"search process was killed.*lower decode\.num_jobs")
+    killed = pytest.raises(AsrtoolError, match=r"search process was killed 2 times.*lower decode\.num_jobs")
     with killed, process_pool(die, 2) as pool_map:
-        list(pool_map(range(4)))
+        list(pool_map(range(4), 4))
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_of_its_item() -> None:
+    with pytest.raises(RuntimeError, match="cannot be sent"), process_pool(one_by_one(lambda _: os), 2) as pool_map:
+        list(pool_map(range(4), 4))
+
+
+def test_no_process_is_left_when_a_caller_gives_up() -> None:
+    with process_pool(one_by_one(lambda _: os.getpid()), 2) as pool_map:
+        process = next(iter(pool_map(range(100), 100)))
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux signals a process whose parent ended")
@@ -55,8 +96,8 @@ def test_the_processes_of_a_killed_command_end_with_it() -> None:
         "import os, signal, sys, time; from asrtool.decode.parallel import process_pool\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as the command line does\n"
         # In one write: print is two under PYTHONUNBUFFERED, and the lines of two processes run together.
-        "def work(seconds): os.write(1, f'{os.getpid()}\\n'.encode()); time.sleep(seconds)\n"
-        "with process_pool(work, 2) as pool_map: list(pool_map([600, 600]))\n"
+        "def work(items): os.write(1, f'{os.getpid()}\\n'.encode()); time.sleep(600)\n"
+        "with process_pool(work, 2) as pool_map: list(pool_map([1, 1], 2))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
@@ -80,7 +121,7 @@ def test_a_process_multiplies_matrices_with_one_thread(num_jobs: int) -> None:
 
     with threadpool_limits(3, "blas"):
         before = threads(0)
-        with process_pool(threads, num_jobs) as pool_map:
-            assert {tuple(found) for found in pool_map(range(4))} == {(1,) * len(before)}
+        with process_pool(one_by_one(threads), num_jobs) as pool_map:
+            assert {tuple(found) for found in pool_map(range(4), 4)} == {(1,) * len(before)}
         assert threads(0) == before
     assert before, f"NumPy {np.__version__} has no BLAS with threads"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asrtool.config import Config
 from asrtool.decode.method import SearchResult
 from asrtool.decode.parameters import DecodingParameters, Weights
-from asrtool.decode.rescore import Candidate, Rescore, score_list
+from asrtool.decode.rescore import Candidate, Rescore, ScoredList, score_lists
 from asrtool.decode.resources import Resources
 from asrtool.decode.settings import Rescore as RescoreSettings
 from asrtool.decode.tune import tried
@@ -64,13 +64,15 @@ def test_the_best_of_a_list_has_the_highest_sum_of_weighted_scores(
         penalty = weights.word_penalty * len(candidate.sentence)
         return candidate.acoustic + weights.lm_weight * (ngram - penalty) + nnlm_weight * neural
 
-    best = score_list(candidates, lm if with_ngram else None, lm if with_neural else None).best(weights, nnlm_weight)
+    [scored] = score_lists([candidates], lm if with_ngram else None, lm if with_neural else None)
+    best = ScoredList.of(scored).best(weights, nnlm_weight)
     assert best is not None
     assert score(best) == pytest.approx(max(map(score, candidates)), abs=1e-9)
 
 
 def test_an_empty_list_has_no_best() -> None:
-    assert score_list([], HashLm(), HashLm()).best(Weights(1.0)) is None
+    assert score_lists([[]], HashLm(), HashLm()) == [()]
+    assert ScoredList.of(()).best(Weights(1.0)) is None
 
 
 def open_rescore(neural: bool, **settings: tuple[float, ...]) -> Rescore:
@@ -90,10 +92,20 @@ def test_all_weights_are_tried_together_on_one_list(entry: list[Candidate]) -> N
     assert combined == list(itertools.product((0.5, 2.0), (-1.0, 0.0, 1.0), (0.0, 0.7)))
     assert {each["beam"] for each in parameters} == {14.0}
     assert {method.first_pass(each) for each in parameters} == {DecodingParameters("rescore", GRAPH.items)}
-    scored = score_list(entry, None, HashLm())
+    [result] = method.complete([SearchResult((), tuple(entry))])
+    scored = ScoredList.of(score_lists([entry], None, HashLm())[0])
     best = [scored.best(Weights.of(each), each["nnlm_weight"]) for each in parameters]
     expected = [candidate.words if candidate else () for candidate in best]
-    assert method.choose(SearchResult((), tuple(entry)), parameters) == expected
+    assert method.choose(result, parameters) == expected
+
+
+@given(st.lists(st.lists(candidates, max_size=3), max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_lists_are_scored_side_by_side_as_one_by_one(lists: list[list[Candidate]]) -> None:
+    method = open_rescore(True)
+    method.ngram = HashLm()
+    results = [SearchResult((), tuple(some)) for some in lists]
+    assert method.complete(results) == [method.complete([result])[0] for result in results]
 
 
 def test_without_a_neural_language_model_its_weight_is_zero() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from asrtool.cli.main import cli
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.estimate.needs import training_need
+from asrtool.estimate.needs import V100_FLOPS, training_need
 from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
@@ -44,6 +44,22 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
     frames = 3600 * 100 * (1 / 0.9 + 1 + 1 / 1.1)
     assert float(mini["features"][2]) == pytest.approx(frames * 10 * 1.2 / 2**30, rel=0.01)
     assert "of the mini corpus" in laid_over[""][1]  # mini.toml says that no release is there
+
+
+def test_the_neural_language_model_counts_where_it_is_on(tmp_path: Path) -> None:
+    words = ["--config", "mini", "--set", "nnlm.num_epochs=4", "--set", "nnlm.word-lstm.hidden_size=32"]
+    enabled = ["--set", "nnlm.enabled=true", "--set", "decode.methods=graph,rescore"]
+    off, on = estimate(tmp_path / "work", *words), estimate(tmp_path / "work", *words, *enabled)
+    assert "nnlm" not in off
+    # A layer with two matrices, 45,000 words of 32 values; AdamW has two states a weight, two checkpoints are kept.
+    weights = 2 * 4 * 32 * 32 + 45_000 * 32
+    biases = 2 * 4 * 32 + 45_000
+    flops = 6 * weights * 11_000 * 4  # an hour
+    column = int(on["nnlm"][0] == "-")  # of CPU hours, or where torch sees a GPU of its hours
+    assert float(on["nnlm"][1]) == pytest.approx(flops / V100_FLOPS / 3600, rel=0.01) or column
+    assert float(on["nnlm"][2]) == pytest.approx(4 * (weights + biases) * 3 * 2 / 2**30, rel=0.01)
+    assert float(on["nnlm"][column]) > 0
+    assert any(line.startswith("nnlm: ") for line in on[""])
 
 
 def test_a_release_that_is_not_there_counts_as_published(tmp_path: Path) -> None:

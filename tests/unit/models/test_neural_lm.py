@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.models.neural_lm import NeuralLm, build_neural_lm, load_neural_lm, pad_sentences, save_neural_lm
+from asrtool.models import neural_lm
+from asrtool.models.neural_lm import (
+    NeuralLm,
+    WordEncoder,
+    WordLstm,
+    load_neural_lm,
+    pad_sentences,
+    save_neural_lm,
+)
 from asrtool.models.torch_file import write_torch
+from asrtool.models.word_tree import make_word_tree
 from asrtool.settings import Choice
 
 LSTM = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=8, dropout=0.5)
@@ -18,12 +29,26 @@ WORDS = ["<unk>", "a", "b", "c", "<s>"]
 SENTENCES = [["a", "b"], [], ["c", "c", "a", "b", "b"], ["a", "zebra"]]
 
 
-@pytest.fixture
-def model() -> NeuralLm:
+class WholeSentences(WordLstm):
+    """An encoder that says no more than its forward pass, as one of a person's own may."""
+
+    read_tree = WordEncoder.read_tree
+
+
+def make_model(encoder: type[WordLstm] = WordLstm) -> NeuralLm:
     torch.manual_seed(3)
-    model = build_neural_lm(LSTM, WORDS).eval()
+    model = NeuralLm(encoder(LSTM.settings, len(WORDS)), WORDS).eval()
     torch.nn.init.normal_(model.objective.bias_V)
     return model
+
+
+@pytest.fixture
+def model() -> NeuralLm:
+    return make_model()
+
+
+MODELS = [make_model(), make_model(WholeSentences)]
+lists = st.lists(st.lists(st.sampled_from([*WORDS[1:4], "zebra"]), max_size=5), min_size=1, max_size=12)
 
 
 def log_prob_word_by_word(model: NeuralLm, sentence: list[str]) -> float:
@@ -44,6 +69,65 @@ def test_a_sentence_has_the_sum_of_its_words_whatever_it_is_batched_with(model: 
     assert model.log_probs(SENTENCES) == pytest.approx(expected, abs=1e-4)
     assert [model.log_probs([sentence])[0] for sentence in SENTENCES] == pytest.approx(expected, abs=1e-4)
     assert model.log_probs([]) == []
+
+
+@pytest.mark.parametrize("reader", MODELS, ids=["step by step", "whole sentences"])
+@given(sentences=lists, most=st.integers(1, 20), rows=st.integers(1, 9), words=st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_scores_side_by_side_are_those_one_by_one(
+    reader: NeuralLm, sentences: list[list[str]], most: int, rows: int, words: int
+) -> None:
+    expected = []
+    for sentence in sentences:
+        read_1T, lens_1, predicted_1T = pad_sentences([reader.number(sentence)])
+        with torch.no_grad():
+            expected.append(-reader.loss(read_1T, lens_1, predicted_1T, lens_1).total.item())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("MOST_WORDS", most), ("CHUNK_ROWS", rows), ("CHUNK_WORDS", words)):
+            patch.setattr(neural_lm, name, value)
+        assert reader.log_probs(sentences) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=5).map(tuple), min_size=1, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_a_tree_has_each_beginning_once(sentences: list[tuple[int, ...]]) -> None:
+    tree = make_word_tree(sentences, edge=9)
+    paths: list[tuple[int, ...]] = [()]
+    for parent, word in zip(tree.parent_R[1:].tolist(), tree.word_R[1:].tolist(), strict=True):
+        paths.append((*paths[parent], word))
+    beginnings = {words[:length] for words in sentences for length in range(len(words) + 1)}
+    assert len(paths) == len(beginnings)
+    assert set(paths) == beginnings
+    assert [paths[node] for node in tree.last_N] == sentences
+    assert [{len(path) for path in paths[level]} for level in tree.levels()] == [
+        {d} for d in range(len(tree.starts) - 1)
+    ]
+    leaves = {path for path in beginnings if not any(other[:-1] == path for other in beginnings - {()})}
+    assert {paths[node] for node in tree.leaves()} == leaves
+    assert tree.word_R[0] == 9
+
+
+def test_what_lists_begin_with_alike_is_read_once(model: NeuralLm, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    step = torch.lstm_cell
+    monkeypatch.setattr(torch, "lstm_cell", lambda *args: read.append(len(args[0])) or step(*args))  # type: ignore[func-returns-value]
+    model.log_probs([["a", "b", "c"], ["a", "b"], ["a", "b", "a"], ["a", "b", "c"]])
+    assert read[::2] == [1, 1, 1, 2]  # of the first of two layers
+
+
+def test_logits_of_few_words_are_held_at_once(model: NeuralLm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neural_lm, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(neural_lm, "CHUNK_WORDS", 2)
+    made: list[tuple[int, ...]] = []
+    linear = torch.nn.functional.linear
+
+    def watched(*args: torch.Tensor) -> torch.Tensor:
+        made.append(tuple(linear(*args).shape))
+        return linear(*args)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    model.log_probs(SENTENCES)
+    assert max(rows * words for rows, words in made) == 6
 
 
 def test_a_word_outside_the_vocabulary_is_the_unknown_one(model: NeuralLm) -> None:

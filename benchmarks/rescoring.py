@@ -1,0 +1,155 @@
+"""Seconds a list and peak memory of scoring n-best lists by a neural language model, in three ways that take turns.
+
+    .venv/bin/python benchmarks/rescoring.py [--lists 32] [--rounds 3] [--hidden 1024] [--words 45000]
+
+`whole`: list by list, all logits of all positions at once, as asrtool did before. `alone`: list by list through a tree.
+`together`: 16 lists in one tree, as search processes do it. Lists are invented: the 100 cheapest ways through
+slots of which three in five have 2 to 8 words to choose from, with the random weights of a model of the size in swb300.
+Each way has one thread, in a forked process, and its CPU time counts; where torch sees a GPU, the ways run there as
+well, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import heapq
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from asrtool.models.acoustic import choose_device
+from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, build_neural_lm, pad_sentences
+from asrtool.settings import Choice
+
+Sentences = list[list[str]]
+NUM_PATHS = 100
+TOGETHER = 16
+SHORT = (1, 2, 2, 3)  # words of a third of the sentences, which are turns such as "yeah"
+LONG = (4, 30)  # of the others, at least and at most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lists", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--words", type=int, default=45_000)
+    parser.add_argument("--length", type=int, help="words of every sentence, in place of a mixture")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    words = [UNK, EDGE, *(f"w{number}" for number in range(options.words - 2))]
+    encoder = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=options.hidden)
+    model = build_neural_lm(encoder, words).eval()
+    lists = make_lists(options.lists, options.length, words[2:], np.random.default_rng(1))
+    positions = sum(len(sentence) + 1 for each in lists for sentence in each)
+    beginnings = sum(len({tuple(words[:t]) for words in each for t in range(len(words) + 1)}) for each in lists)
+    print(f"{len(lists)} lists of {positions / len(lists):.0f} positions and {beginnings / len(lists):.0f} beginnings")
+    compare(model, lists, options.rounds, in_process)
+    if choose_device().type == "cuda":
+        print(torch.cuda.get_device_name())
+        compare(model.to(choose_device()), lists, options.rounds, on_gpu)
+
+
+def make_lists(num: int, length: int | None, words: Sequence[str], random: np.random.Generator) -> list[Sentences]:
+    """N-best lists, the shorter ones first, as batches of like length give them."""
+    lengths = [int(random.choice(SHORT) if random.random() < 1 / 3 else random.integers(*LONG)) for _ in range(num)]
+    return [make_list(length or each, words, random) for each in sorted(lengths)]
+
+
+def make_list(length: int, words: Sequence[str], random: np.random.Generator) -> Sentences:
+    """The cheapest of all ways through `length` slots, whose first word costs nothing."""
+    best: list[tuple[float, list[str]]] = [(0.0, [])]
+    for _ in range(length):
+        size = int(random.integers(2, 9)) if random.random() < 0.6 or length < 3 else 1
+        size *= 1 if length > 2 else 10  # a short turn is filled up with rare words
+        costs = [0.0, *np.sort(random.exponential(3.0, size - 1))]
+        # Words are as frequent as in Zipf's law, so that lists begin with the same ones.
+        chosen = [words[int(len(words) ** random.random()) - 1] for _ in costs]
+        ways = [
+            (cost + more, [*before, word]) for cost, before in best for more, word in zip(costs, chosen, strict=True)
+        ]
+        best = heapq.nsmallest(NUM_PATHS, ways, key=lambda way: way[0])
+    return [sentence for _, sentence in best]
+
+
+def whole(model: NeuralLm, lists: list[Sentences]) -> list[float]:
+    scores: list[float] = []
+    device = model.objective.bias_V.device
+    for each in lists:
+        batch = [part.to(device) for part in pad_sentences([model.number(words) for words in each])]
+        read_NT, lens_N, predicted_NT = batch
+        with torch.inference_mode():
+            hidden_NTC, _ = model.encoder(read_NT, lens_N)
+            logits_NVT = torch.nn.functional.linear(
+                hidden_NTC, model.objective.weight_VC, model.objective.bias_V
+            ).transpose(1, 2)
+            losses_NT = torch.nn.functional.cross_entropy(logits_NVT, predicted_NT, reduction="none")
+            spoken_NT = torch.arange(losses_NT.shape[1], device=device) < lens_N[:, None]
+            scores += (-(losses_NT * spoken_NT).sum(dim=1)).tolist()
+    return scores
+
+
+def alone(model: NeuralLm, lists: list[Sentences]) -> list[float]:
+    return [score for each in lists for score in model.log_probs(each)]
+
+
+def together(model: NeuralLm, lists: list[Sentences]) -> list[float]:
+    groups = (lists[first : first + TOGETHER] for first in range(0, len(lists), TOGETHER))
+    return [score for group in groups for score in model.log_probs([words for each in group for words in each])]
+
+
+def compare(model: NeuralLm, lists: list[Sentences], rounds: int, run: Callable[[Callable[[], Any]], Any]) -> None:
+    """Print a row for each way."""
+    ways = (whole, alone, together)
+    found: dict[str, list[tuple[list[float], float, float]]] = {way.__name__: [] for way in ways}
+    for _ in range(rounds):
+        for way in ways:
+            found[way.__name__].append(run(functools.partial(way, model, lists)))
+    print("| way | s a list | times as fast | MiB at the peak, beside the model | differs by |\n|---|---|---|---|---|")
+    medians = {name: statistics.median(seconds for _, seconds, _ in each) / len(lists) for name, each in found.items()}
+    expected = np.array(found["whole"][0][0])
+    for name, each in found.items():
+        peak = statistics.median(peak for _, _, peak in each)
+        error = np.max(np.abs(np.array(each[0][0]) / expected - 1))
+        print(f"| {name} | {medians[name]:.4f} | {medians['whole'] / medians[name]:.1f} | {peak:.0f} | {error:.1e} |")
+
+
+def in_process(work: Callable[[], list[float]]) -> tuple[list[float], float, float]:
+    """What `work` gives, the CPU seconds it takes, and MiB of memory more at its peak."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def child() -> None:
+        torch.set_num_threads(1)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start_s = time.process_time()
+        result = work()
+        took_s = time.process_time() - start_s
+        theirs.send((result, took_s, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
+
+    process = context.Process(target=child)
+    process.start()
+    found: tuple[list[float], float, float] = ours.recv()
+    process.join()
+    return found
+
+
+def on_gpu(work: Callable[[], list[float]]) -> tuple[list[float], float, float]:
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    start_s = time.perf_counter()
+    result = work()
+    torch.cuda.synchronize()
+    return result, time.perf_counter() - start_s, (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+if __name__ == "__main__":
+    main()
