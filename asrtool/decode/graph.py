@@ -19,7 +19,7 @@ from asrtool.decode.parameters import (
     word_penalty_axis,
 )
 from asrtool.decode.resources import SearchGraph
-from asrtool.lang.graph_file import load_graph
+from asrtool.lang.graph_file import load_fst
 from asrtool.optional import require_k2
 
 
@@ -54,11 +54,7 @@ class Graph(SearchMethod):
             from asrtool.decode.k2_search import K2Search
 
             return {penalty: K2Search(graph.folder, max_active, penalty) for penalty in penalties}
-        plain = load_graph(graph.folder)
-        return {
-            penalty: GraphSearch(add_word_penalty(plain, penalty, len(graph.words)), max_active)
-            for penalty in penalties
-        }
+        return {penalty: GraphSearch(load_fst(graph.arrays, penalty), max_active) for penalty in penalties}
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         """As SearchMethod.search."""
@@ -95,16 +91,3 @@ class GraphSearch:
         _, labels, _, _ = kaldifst.get_linear_symbol_sequence(path)
         assert len(labels) == len(scores_TV), f"{len(labels)} labels on {len(scores_TV)} frames"
         return [label - 1 for label in labels]
-
-
-def add_word_penalty(graph: Any, word_penalty: float, num_symbols: int) -> Any:
-    """`graph`, whose output labels are below `num_symbols`, with `word_penalty` more on every arc that writes a word.
-
-    Composition with an automaton of one state leaves states and arcs as they are. Its side is searched for matches,
-    because its labels are in order and those of `graph` need not be.
-    """
-    if word_penalty == 0:
-        return graph
-    arcs = "".join(f"0 0 {word} {word} {word_penalty!r}\n" for word in range(1, num_symbols))
-    penalties = kaldifst.compile(acceptor=False, s=arcs + "0\n")
-    return kaldifst.StdConstFst(kaldifst.compose(graph, penalties, match_side="right", connect=False))

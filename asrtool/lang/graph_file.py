@@ -6,6 +6,7 @@ kaldifst reads what a changed file says as it is, and follows it out of its memo
 from __future__ import annotations
 
 import struct
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +18,19 @@ from asrtool.errors import AsrtoolError
 HEADER = struct.Struct("<ii5si8siiQqqq")  # ..., flags, properties, start, number of states, number of arcs
 KIND = (2125659606, 5, b"const", 8, b"standard", 2, 0)  # magic number, types, version, flags
 STATE = np.dtype([("final", "<f4"), ("begin", "<u4"), ("num_arcs", "<u4"), ("epsilons", "<u4", 2)])
+PROPERTIES = 1  # of a graph with other costs: that its states can be counted, and nothing about its weights
+CHUNK_ARCS = 2**20  # 16 MiB
 ARC = np.dtype([("input", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("to", "<i4")])
 
 
 @dataclass(frozen=True)
 class GraphArrays:
-    """`states` (STATE, shape S) and `arcs` (ARC, by the state they leave); costs are negative natural logarithms."""
+    """`states` (STATE, shape S) and `arcs` (ARC, by the state they leave) of the file `path`, mapped to memory.
 
+    Costs are negative natural logarithms.
+    """
+
+    path: Path
     start: int
     states: np.ndarray
     arcs: np.ndarray
@@ -52,17 +59,49 @@ def read_graph(directory: Path | str) -> GraphArrays:
     arcs = np.asarray(np.memmap(path, ARC, "r", end_of_states, (num_arcs,)))
     if not (_are_states(states, num_arcs) and _are_arcs(arcs, num_states)):
         raise _broken_graph(path)
-    return GraphArrays(start, states, arcs)
+    return GraphArrays(path, start, states, arcs)
 
 
 def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
     """Read ``HLG.fst`` in `directory`; AsrtoolError when it is missing or broken."""
-    read_graph(directory)  # which reports what is missing or broken
-    path = Path(directory) / "HLG.fst"
+    return load_fst(read_graph(directory))
+
+
+def load_fst(graph: GraphArrays, word_penalty: float = 0.0) -> kaldifst.StdConstFst:
+    """`graph` as kaldifst searches it, with `word_penalty` more on every arc that writes a word.
+
+    It is in memory once, also when processes are forked afterwards, but for the file's own pages that the system keeps.
+    A changed one is written to the folder of temporary files first, since kaldifst takes a graph from a file alone.
+    Raises AsrtoolError when the file cannot be written or read.
+    """
+    if word_penalty == 0:
+        return _load(graph.path)
+    with tempfile.TemporaryDirectory(prefix="asrtool-graph-") as folder:
+        path = Path(folder) / graph.path.name
+        try:
+            _write_with_penalty(graph, word_penalty, path)
+        except OSError as error:
+            what = f"{path}: a graph with a word penalty cannot be written, {error.strerror}"
+            raise AsrtoolError(what, "free some space, or name another folder: TMPDIR=FOLDER asrtool ...") from error
+        return _load(path)
+
+
+def _load(path: Path) -> kaldifst.StdConstFst:
     graph = kaldifst.StdConstFst.read(str(path))
     if graph is None:
         raise _broken_graph(path)
     return graph
+
+
+def _write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> None:
+    """Copy the file of `graph`, costs changed, a chunk of arcs at a time."""
+    with path.open("wb") as file:
+        file.write(HEADER.pack(*KIND, PROPERTIES, graph.start, len(graph.states), len(graph.arcs)))
+        graph.states.tofile(file)
+        for first in range(0, len(graph.arcs), CHUNK_ARCS):
+            arcs = graph.arcs[first : first + CHUNK_ARCS].copy()
+            arcs["cost"][arcs["output"] > 0] += np.float32(word_penalty)
+            arcs.tofile(file)
 
 
 def _broken_graph(path: Path) -> AsrtoolError:

@@ -31,4 +31,18 @@ PATCHES = (
         "distinct = np.zeros(len(self.parent), dtype=bool)",
         (TEST_NGRAM_LM,),
     ),
+    Patch(
+        "word-penalty-on-the-first-arcs-alone",
+        "asrtool/lang/graph_file.py",
+        "for first in range(0, len(graph.arcs), CHUNK_ARCS):",
+        "for first in [0] * -(-len(graph.arcs) // CHUNK_ARCS):",
+        ("tests/unit/decode/test_graph_search.py",),
+    ),
+    Patch(
+        "word-penalty-on-arcs-without-words",
+        "asrtool/lang/graph_file.py",
+        """arcs["cost"][arcs["output"] > 0] += np.float32(word_penalty)""",
+        """arcs["cost"] += np.float32(word_penalty)""",
+        ("tests/unit/decode/test_graph_search.py",),
+    ),
 )
