@@ -105,4 +105,18 @@ PATCHES = (
         "[[replace(each, nnlm=next(scores)) for each in some] for some in lists[::-1]][::-1]",
         ("tests/unit/decode/test_rescore.py",),
     ),
+    Patch(
+        "main-process-completes-nothing",
+        "asrtool/decode/decoder.py",
+        "results = self._completed(results, list(passes))",
+        "pass",
+        ("tests/unit/decode/test_decoder.py",),
+    ),
+    Patch(
+        "search-process-completes-everything",
+        "asrtool/decode/decoder.py",
+        "if method.completes_in_main == in_main else column",
+        "if method.completes_in_main == in_main or not in_main else column",
+        ("tests/unit/decode/test_decoder.py",),
+    ),
 )

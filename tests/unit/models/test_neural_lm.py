@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from asrtool.errors import AsrtoolError
 from asrtool.models import neural_lm
@@ -33,6 +36,15 @@ class WholeSentences(WordLstm):
     """An encoder that says no more than its forward pass, as one of a person's own may."""
 
     read_tree = WordEncoder.read_tree
+
+
+class OneDevice(TorchDispatchMode):
+    """Inside, an operation but for a copy gets tensors of one device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        devices = {leaf.device.type for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        assert len(devices) < 2 or func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default), func
+        return func(*args, **(kwargs or {}))
 
 
 def make_model(encoder: type[WordLstm] = WordLstm) -> NeuralLm:
@@ -113,6 +125,17 @@ def test_what_lists_begin_with_alike_is_read_once(model: NeuralLm, monkeypatch: 
     monkeypatch.setattr(torch, "lstm_cell", lambda *args: read.append(len(args[0])) or step(*args))  # type: ignore[func-returns-value]
     model.log_probs([["a", "b", "c"], ["a", "b"], ["a", "b", "a"], ["a", "b", "c"]])
     assert read[::2] == [1, 1, 1, 2]  # of the first of two layers
+
+
+@pytest.mark.parametrize("encoder", [WordLstm, WholeSentences])
+def test_all_is_computed_where_the_weights_are(encoder: type[WordLstm]) -> None:
+    model = make_model(encoder).to("meta")
+    tree = make_word_tree([(1, 2), (1,), (3, 3, 1)], edge=4)
+    with OneDevice():
+        rows_RC = model.encoder.read_tree(tree)
+        words_R = torch.zeros(len(tree.word_R), dtype=torch.int64, device="meta")
+        scores_R = model.objective.word_scores(rows_RC, words_R) - model.objective.normalisers(rows_RC)
+    assert (scores_R.shape, scores_R.device.type) == ((6,), "meta")
 
 
 def test_logits_of_few_words_are_held_at_once(model: NeuralLm, monkeypatch: pytest.MonkeyPatch) -> None:
