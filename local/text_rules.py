@@ -28,6 +28,8 @@ HYPHENATED = frozenset({"uh-huh", "uh-uh"})
 # A degree of which the first initial has two letters, as an initial for each letter.
 DOCTORATE = (r"^ph\._?d\.?('?s)?$", r"p._h._d.\1")
 
+MAX_KNOWN = 2**17  # words whose normalised form is kept: most of a text are among its first few thousand
+
 # Sounds that NIST's mapping file joins to %HESITATION.
 HESITATIONS = frozenset(("ach", "ah", "eee", "eh", "er", "ew", "ha", "hee", "hm", "huh", "mm", "oof", "uh", "um"))
 
@@ -50,6 +52,7 @@ class Rules:
     word: Table = ()  # pattern in one word -> replacement
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
     says: Callable[[str], str] | None = None  # the words of one with digits or symbols
+    known: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)  # word -> what became of it
 
 
 # A person's own text, after strip_punctuation.
@@ -74,9 +77,15 @@ def normalise(text: str, rules: Rules, acronyms: Mapping[str, str] | None = None
             raise Unusable(reason, text)
     for pattern, replacement in rules.line:
         text = re.sub(pattern, replacement, text)
+    known: dict[str, list[str]] = {} if acronyms else rules.known
     words: list[str] = []
     for word in text.split():
-        words += _normalise_word(word, rules, acronyms or {})
+        found = known.get(word)
+        if found is None:
+            found = _normalise_word(word, rules, acronyms or {})
+            if len(known) < MAX_KNOWN:
+                known[word] = found
+        words += found
     return " ".join(words)
 
 

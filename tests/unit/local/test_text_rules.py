@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from local import text_rules
 from local.corpora.an4 import RULES as AN4
 from local.corpora.fisher import RULES as FISHER
 from local.corpora.swbd import RULES as SWBD
@@ -151,6 +153,34 @@ def test_an4_loses_its_sentence_marks_and_id() -> None:
 
 def test_acronyms_of_a_dictionary_are_spelled_out() -> None:
     assert normalise("an IBM [laughter-pc]", SWBD, {"ibm": "i b m", "pc": "p c"}) == "an i b m p c"
+
+
+def test_words_are_spelled_out_by_the_dictionary_at_hand_whatever_was_seen_before() -> None:
+    assert normalise("an ibm", SWBD) == "an ibm"
+    assert normalise("an ibm", SWBD, {"ibm": "i b m"}) == "an i b m"
+    assert normalise("an ibm", SWBD) == "an ibm"
+
+
+@given(
+    text=st.lists(
+        st.sampled_from(["uh-hum", "[laugh]", "ok", "t._v.'s", "401k", "well-known", "[x]", "the"]), max_size=6
+    )
+)
+def test_a_word_becomes_the_same_when_it_is_seen_again(text: list[str]) -> None:
+    def outcome(rules: Rules) -> str:
+        try:
+            return normalise(" ".join(text), rules)
+        except Unusable as error:
+            return error.reason
+
+    assert outcome(FISHER) == outcome(FISHER) == outcome(dataclasses.replace(FISHER, known={}))
+
+
+def test_words_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_rules, "MAX_KNOWN", 3)
+    rules = Rules()
+    assert normalise("a b a c d e d", rules) == "a b a c d e d"
+    assert list(rules.known) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("rules", [SWBD, FISHER, HUB5, AN4])
