@@ -57,6 +57,16 @@ class Rules:
 
 # A person's own text, after strip_punctuation.
 PLAIN = Rules(word=((r"^'(.+)'$", r"\1"),))
+# Marks of a person's own text and of Kaldi's; Kaldi's recipes give <unk> the phone of spoken noise.
+_MARK = re.compile(r"[\[<]+[^\[\]<>\s]*[\]>]+")
+MARKS = {
+    **dict.fromkeys(("[laugh]", "<laugh>", "<laughter>"), "[laughter]"),
+    **dict.fromkeys(("<noise>", "<nsn>", "[nsn]"), "[noise]"),
+    **dict.fromkeys(
+        ("<unk>", "[unk]", "<oov>", "<spn>", "[spn]", "<spoken_noise>", "<vocalized-noise>"), "[vocalized-noise]"
+    ),
+    **dict.fromkeys(("[pause]", "[silence]", "<sil>", "[sil]", "<silence>", "<pause>"), ""),
+}
 _TYPOGRAPHIC = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
 )
@@ -137,7 +147,10 @@ def _split_hyphens(word: str) -> list[str]:
 
 
 def normalise_plain(text: str) -> str:
-    """`text` of a person's own: lower case, without punctuation. Raises Unusable for letters or digits outside a-z."""
+    """`text` of a person's own: lower case, without punctuation.
+
+    Raises Unusable for letters or digits outside a-z, and for a mark in brackets, [so] or <so>, that is not in MARKS.
+    """
     return normalise(strip_punctuation(text), PLAIN)
 
 
@@ -145,9 +158,21 @@ def strip_punctuation(text: str) -> str:
     """`text` without punctuation and symbols, but for the apostrophe, the hyphen and the tags."""
     words = []
     for word in text.lower().translate(_TYPOGRAPHIC).split():
-        if word in TAGS:
-            words.append(word)
-            continue
-        kept = (c if c in "'-" or unicodedata.category(c)[0] not in "PS" else " " for c in word)
-        words += "".join(kept).split()
+        bare = word.strip(_EDGE + ".")
+        if bare in TAGS:
+            words.append(bare)
+        elif _MARK.fullmatch(bare):
+            words += _of_mark(bare)
+        else:
+            words += _of_word(word)
     return " ".join(words)
+
+
+def _of_mark(word: str) -> list[str]:
+    if word not in MARKS:
+        raise Unusable("unknown mark-up", word)
+    return MARKS[word].split()
+
+
+def _of_word(word: str) -> list[str]:
+    return "".join(c if c in "'-" or unicodedata.category(c)[0] not in "PS" else " " for c in word).split()

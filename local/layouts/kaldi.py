@@ -86,9 +86,10 @@ def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
         raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
     table: dict[str, str] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        id_, _, value = line.strip().partition(" ")
-        if not id_ or (not value and not allow_empty):
+        fields = line.split(maxsplit=1)  # by blanks or a tab
+        if not fields or (len(fields) == 1 and not allow_empty):
             raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "fix the line")
+        id_, value = fields[0], fields[1] if len(fields) == 2 else ""
         if id_ in table:
             raise AsrtoolError(f"{path}, line {number}: {id_} was there before", "make the ids unique")
         table[id_] = value.strip()

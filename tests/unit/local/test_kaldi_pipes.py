@@ -141,6 +141,13 @@ def test_two_pipes_of_a_file_are_the_channels_of_one_recording(stereo: Path, tmp
     assert (tmp_path / "m" / "ref.stm").read_text().splitlines()[-1] == "sw02001 B b 1.000 2.000 <O,x> yes"
 
 
+def test_tables_may_have_tabs(stereo: Path, tmp_path: Path) -> None:
+    for name in ("wav.scp", "segments", "text", "utt2spk"):
+        (stereo / name).write_text(re.sub(r"(?m)^(\S+) ", r"\1\t", (stereo / name).read_text()))
+    prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    assert [s["text"] for s in supervisions(tmp_path / "m")] == ["t v's on", "yes"]
+
+
 def test_a_pipe_of_a_file_that_is_gone_is_set_aside(stereo: Path, tmp_path: Path) -> None:
     (stereo / "wav.scp").write_text((stereo / "wav.scp").read_text() + f"y sph2pipe -f wav {tmp_path}/gone.sph |\n")
     with (stereo / "segments").open("a") as segments, (stereo / "text").open("a") as text:

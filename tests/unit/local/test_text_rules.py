@@ -141,6 +141,27 @@ def test_what_cannot_be_normalised_is_refused_with_a_reason(rules: Rules, text: 
     assert (caught.value.reason, caught.value.detail) == (reason, detail)
 
 
+MARK_CASES = [
+    ("[Noise]. so", "[noise] so"),
+    ("<unk> hello <UNK>", "[vocalized-noise] hello [vocalized-noise]"),
+    ("so [pause] <sil> yes [silence]", "so yes"),
+    ("<laugh> <noise>, <spoken_noise>", "[laughter] [noise] [vocalized-noise]"),
+    ("so < yes", "so yes"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), MARK_CASES)
+def test_marks_of_plain_text_are_tags_or_silence_and_no_words(text: str, expected: str) -> None:
+    assert normalise_plain(text) == expected
+
+
+@pytest.mark.parametrize("mark", ["[[skip]]", "[inaudible]", "<b>", "</s>"])
+def test_unknown_marks_of_plain_text_are_refused(mark: str) -> None:
+    with pytest.raises(Unusable, match="unknown mark-up") as caught:
+        normalise_plain(f"so {mark}, yes")
+    assert caught.value.detail == mark
+
+
 def test_digits_in_plain_text_are_refused() -> None:
     with pytest.raises(Unusable, match="unknown characters: 42"):
         normalise_plain("room 42")
