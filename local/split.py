@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.manifest import REPORT, Drop, format_line, read_sorted, write_sorted
+from asrtool.corpus.manifest import REPORT, Drop, format_line, read_again, read_sorted, write_sorted
 from asrtool.corpus.sets import DEV, FILE, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
@@ -220,7 +220,7 @@ def _by_recording(parts: Sequence[Part], data: Data) -> Iterator[tuple[Entry, st
     """The training utterances of all parts, with their lines, in the order of recordings."""
 
     def recordings(place: int) -> Iterator[tuple[str, int, list[tuple[Entry, str]]]]:
-        rows = enumerate(read_sorted(parts[place].folder)[1])
+        rows = enumerate(read_again(parts[place].folder, len(parts[place].is_fit)))
         for id_, group in itertools.groupby(rows, key=lambda row: str(row[1][0]["recording_id"])):
             yield id_, place, list(_trained(parts[place], group, data))
 

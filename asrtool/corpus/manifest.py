@@ -38,6 +38,7 @@ BAD_UTTERANCE = frozenset(
 
 Item = TypeVar("Item")
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,17 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
     return recordings, _read_utterances(directory, Tally(recordings, directory), report)
 
 
+def read_again(directory: Path, expected: int) -> Iterator[tuple[Entry, str]]:
+    """The utterances of a folder that `read_sorted` has checked, with their lines.
+
+    Raises AsrtoolError where they are not so many any more, or cannot be read.
+    """
+    number = 0
+    for number, item in enumerate(_read_pairs(directory / SUPERVISIONS, Entry), 1):
+        yield item
+    _check_number(directory / SUPERVISIONS, number, expected)
+
+
 def _read_utterances(directory: Path, tally: Tally, report: Mapping[str, Any]) -> Iterator[tuple[Entry, str]]:
     path = directory / SUPERVISIONS
     yield from (item for item in _read_pairs(path, Entry) if tally.add(item[0]))
@@ -193,7 +205,10 @@ def _read_pairs(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for line in file:
-                yield parse(json.loads(line)), line
+                entry, end = _DECODER.raw_decode(line)  # json.loads takes half as long again
+                if line[end:].strip():
+                    raise ValueError(f"found {line[end:].strip()[:20]!r} behind an entry")
+                yield parse(entry), line
                 number += 1
     except FileNotFoundError as error:
         raise AsrtoolError(f"{path}: missing", "make the manifest again") from error

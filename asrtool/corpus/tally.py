@@ -29,6 +29,7 @@ class Tally:
                 raise AsrtoolError(f"{where}: recording id {entry['id']} occurs more than once", "make the ids unique")
             self._check_recording(entry)
             self._recordings[entry["id"]] = entry
+        self._channels = {id_: channels(entry) for id_, entry in self._recordings.items()}
         self._used: set[str] = set()
         self._speakers: set[str | None] = set()
         self._ids = array("q")  # hashes: the ids of a large set would take more memory than all the rest
@@ -47,11 +48,9 @@ class Tally:
         start_s, duration_s, channel = entry["start"], entry["duration"], entry["channel"]
         if duration_s <= 0:
             self._fail(entry, f"duration has to be greater than 0 (is {duration_s})")
-        end_s = round(start_s + duration_s, 8)
-        if not -TOLERANCE_S <= start_s <= end_s <= recording["duration"] + TOLERANCE_S:
-            span = f"it spans {start_s} to {end_s} s; the recording 0 to {recording['duration']} s"
-            self._fail(entry, f"exceeded the bounds of its recording {recording['id']} ({span})")
-        known = channels(recording)
+        if not 0 <= start_s <= start_s + duration_s <= recording["duration"]:
+            self._check_bounds(entry, recording)
+        known = self._channels[recording["id"]]
         if channel not in known if isinstance(channel, int) else not set(channel) <= set(known):
             self._fail(entry, f"channel {channel} does not exist in its recording {recording['id']} (it has {known})")
         self._used.add(recording["id"])
@@ -89,6 +88,12 @@ class Tally:
             "speech_hours": round(self._speech_s / 3600, 4),
             "audio_hours": round(sum(entry["duration"] for entry in used) / 3600, 4),
         }
+
+    def _check_bounds(self, entry: Entry, recording: Entry) -> None:
+        start_s, end_s = entry["start"], round(entry["start"] + entry["duration"], 8)
+        if not -TOLERANCE_S <= start_s <= end_s <= recording["duration"] + TOLERANCE_S:
+            span = f"it spans {start_s} to {end_s} s; the recording 0 to {recording['duration']} s"
+            self._fail(entry, f"exceeded the bounds of its recording {recording['id']} ({span})")
 
     def _fail(self, entry: Entry, fault: str) -> NoReturn:
         raise AsrtoolError(f"{self._where}: Supervision {entry['id']} {fault}", AGAIN)
