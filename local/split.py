@@ -22,7 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.manifest import REPORT, Drop, format_line, read_again, read_sorted, write_sorted
+from asrtool.corpus.manifest import (
+    REPORT,
+    Drop,
+    format_line,
+    read_recordings,
+    read_sorted,
+    read_utterances,
+    write_sorted,
+)
 from asrtool.corpus.sets import DEV, FILE, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
@@ -125,8 +133,8 @@ def choose_conversations(said: Iterable[tuple[str, str, float]], target_s: float
 
 def _survey(folder: Path, name: str, data: Data) -> Part:
     """A corpus of which nothing is held out yet."""
-    recordings, lines = read_sorted(folder)
-    columns = read_columns(entry for entry, _ in lines)
+    recordings = read_recordings(folder)
+    columns = read_columns(entry for entry, _ in read_utterances(folder))
     is_fit = (columns.duration_s >= data.min_duration_s) & (columns.duration_s <= data.max_duration_s)
     none = np.zeros_like(is_fit)
     return Part(name, folder, recordings, columns, is_fit, none, none, none.astype(np.int32))
@@ -220,7 +228,7 @@ def _by_recording(parts: Sequence[Part], data: Data) -> Iterator[tuple[Entry, st
     """The training utterances of all parts, with their lines, in the order of recordings."""
 
     def recordings(place: int) -> Iterator[tuple[str, int, list[tuple[Entry, str]]]]:
-        rows = enumerate(read_again(parts[place].folder, len(parts[place].is_fit)))
+        rows = enumerate(read_utterances(parts[place].folder))
         for id_, group in itertools.groupby(rows, key=lambda row: str(row[1][0]["recording_id"])):
             yield id_, place, list(_trained(parts[place], group, data))
 

@@ -166,28 +166,33 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
 
     Raises AsrtoolError as `read_manifests` does, of the utterances while they are read.
     """
+    recordings = read_recordings(directory)
+    return recordings, _checked(directory, Tally(recordings, directory))
+
+
+def read_recordings(directory: Path) -> list[Entry]:
+    """The recordings of a folder. Raises AsrtoolError where it is missing, half-written or corrupt."""
     report = read_report(directory)
     recordings = list(read_lines(directory / RECORDINGS, Entry))
     _check_number(directory / RECORDINGS, len(recordings), report.get("num_recordings"))
-    return recordings, _read_utterances(directory, Tally(recordings, directory), report)
+    return recordings
 
 
-def read_again(directory: Path, expected: int) -> Iterator[tuple[Entry, str]]:
-    """The utterances of a folder that `read_sorted` has checked, with their lines.
+def read_utterances(directory: Path) -> Iterator[tuple[Entry, str]]:
+    """The utterances of a folder with their lines, for who checks what is made of them: in half the time.
 
-    Raises AsrtoolError where they are not so many any more, or cannot be read.
+    Raises AsrtoolError, some of it at the end, where the folder is missing, half-written or corrupt.
     """
-    number = 0
-    for number, item in enumerate(_read_pairs(directory / SUPERVISIONS, Entry), 1):
+    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
+    for item in _read_pairs(path, Entry):
         yield item
-    _check_number(directory / SUPERVISIONS, number, expected)
+        number += 1
+    _check_number(path, number, report.get("num_utterances"))
 
 
-def _read_utterances(directory: Path, tally: Tally, report: Mapping[str, Any]) -> Iterator[tuple[Entry, str]]:
-    path = directory / SUPERVISIONS
-    yield from (item for item in _read_pairs(path, Entry) if tally.add(item[0]))
-    _check_number(path, tally.num_utterances, report.get("num_utterances"))
-    tally.check_unique(lambda: (entry["id"] for entry in read_lines(path, Entry)))
+def _checked(directory: Path, tally: Tally) -> Iterator[tuple[Entry, str]]:
+    yield from (item for item in read_utterances(directory) if tally.add(item[0]))
+    tally.check_unique(lambda: (entry["id"] for entry, _ in read_utterances(directory)))
 
 
 def _check_number(path: Path, found: int, expected: int | None) -> None:
