@@ -29,6 +29,7 @@ from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
 from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.record import read_record, whole_shards
+from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
@@ -59,7 +60,7 @@ def compute_features(
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
     utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
     more than `features.bad_fraction` of a set, for a missing or corrupt manifest, a wrong sampling rate, features that
-    are not finite, and a full disk.
+    are not finite, and a disk that is full or has too little room for all.
     """
     if extractor and extractor.size != features.speaker_vector:
         what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
@@ -73,6 +74,7 @@ def compute_features(
     for name in (SETTINGS, MADE_OF):
         (out / name).unlink(missing_ok=True)
     _remove_others(out, sets)
+    check_room(out, Path(manifests), sets, features)
     fitted: Fitted | None = None
     with process_map(compute_shard.__module__, features.num_jobs or num_cores()) as map_pieces:
         for name in sets.names:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asrtool.config import Config
+from asrtool.corpus.room import stored_bytes
 from asrtool.corpus.settings import Features
 from asrtool.estimate.probe import NeuralProbe, Probe, probe_model, probe_neural_lm
 from asrtool.recipe.state import Run
@@ -19,7 +20,6 @@ from asrtool.train.settings import Nnlm
 GIB = 2**30
 OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
-BYTES_A_VALUE = 1.2  # of features on disk: 1.17 on the mini corpus, 1.25 of Fisher and Switchboard in full size
 PROBED_S = 30.0  # of noise, whose features are computed
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 NUM_WORDS = 45_000  # of their lexicon
@@ -88,8 +88,7 @@ def features_need(features: Features, hours: float) -> Need:
     extractor.extract(samples_S)
     rate = (time.process_time() - before) / PROBED_S
     copies = sum(1 / speed for speed in features.speeds)
-    values = hours * copies * 3600 * 1000 / features.frame_shift_ms * features.num_features
-    return Need("features", cpu_hours=hours * copies * rate, disk_bytes=values * BYTES_A_VALUE)
+    return Need("features", cpu_hours=hours * copies * rate, disk_bytes=stored_bytes(features, hours * copies))
 
 
 def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:

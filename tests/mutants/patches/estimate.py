@@ -7,8 +7,8 @@ PATCHES = (
     Patch(
         "estimate-of-one-speed",
         "asrtool/estimate/needs.py",
-        """    values = hours * copies * 3600""",
-        """    values = hours * 3600""",
+        """stored_bytes(features, hours * copies)""",
+        """stored_bytes(features, hours)""",
         ("tests/unit/estimate/test_estimate.py",),
     ),
     Patch(

@@ -42,7 +42,7 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
     # Bytes of features grow with hours alone, and the mini corpus is one hour.
     assert float(found["features"][2]) == pytest.approx(12.5 * float(mini["features"][2]), rel=0.02)
     frames = 3600 * 100 * (1 / 0.9 + 1 + 1 / 1.1)
-    assert float(mini["features"][2]) == pytest.approx(frames * 10 * 1.2 / 2**30, rel=0.01)
+    assert float(mini["features"][2]) == pytest.approx(frames * 10 * 1.25 / 2**30, rel=0.01)
     assert "of the mini corpus" in laid_over[""][1]  # mini.toml says that no release is there
 
 
