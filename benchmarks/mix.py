@@ -43,7 +43,7 @@ SETTINGS = (
     "train.batch_s=30",
     "decode.methods=greedy",
 )
-DOMAINS = {"telephone": "hub5", "wide-band": "librispeech"}
+DOMAINS = {"telephone": ("swbd", "hub5"), "wide-band": ("librispeech", "librispeech")}  # label of dev, test set
 
 
 def main() -> None:
@@ -57,8 +57,11 @@ def main() -> None:
     for seed in options.seeds.split(","):
         for mix in options.mixes.split(";"):
             out = train(work, mix, int(seed))
-            rates = ", ".join(f"{name} {word_error_rate(out, one):.1f} %" for name, one in DOMAINS.items())
-            print(f"seed {seed}, {mix}: {rates}; {portions(out)}", flush=True)
+            rates = [
+                f"{name} dev {word_error_rate(out, 'dev', label):.1f} %, test {word_error_rate(out, test):.1f} %"
+                for name, (label, test) in DOMAINS.items()
+            ]
+            print(f"seed {seed}, {mix}: {'; '.join([*rates, portions(out)])}", flush=True)
 
 
 def prepare(work: Path) -> None:
@@ -89,10 +92,11 @@ def train(work: Path, mix: str, seed: int) -> Path:
     return out
 
 
-def word_error_rate(out: Path, name: str) -> float:
-    """In percent."""
-    overall = json.loads((out / "score" / name / "greedy/score.json").read_text(encoding="utf-8"))["overall"]
-    return 100 * float(overall["err"]) / float(overall["words"])
+def word_error_rate(out: Path, name: str, label: str = "") -> float:
+    """In percent, on a set or what has this label of its reference."""
+    score = json.loads((out / "score" / name / "greedy/score.json").read_text(encoding="utf-8"))
+    counts = score["labels"][label] if label else score["overall"]
+    return 100 * float(counts["err"]) / float(counts["words"])
 
 
 def portions(out: Path) -> str:
