@@ -24,6 +24,7 @@ from asrtool.distributed.strategy import (
 )
 from asrtool.distributed.view import Recorded, chunks_of
 from asrtool.distributed.work_queue import AssignmentRule
+from asrtool.errors import AsrtoolError
 
 
 class MixingRule(ABC):
@@ -50,8 +51,8 @@ class MixingRule(ABC):
         """All learners call this: finish what is under way."""
 
     def record(self, cut: int) -> Recorded:
-        """The mixed weights at `cut`, to be consistent with what others record there. For asynchronous ones."""
-        raise NotImplementedError
+        """The mixed weights at `cut`, to be consistent with what others record there. For asynchronous ones alone."""
+        raise NotImplementedError  # LocalReplica refuses an asynchronous rule that has none
 
     def give_back(self, values_P: Tensor) -> None:
         """What was recorded is not read any more."""
@@ -89,6 +90,10 @@ class LocalReplica(Strategy):
         assignment_rule: AssignmentRule,
         task: nn.Module,
     ) -> None:
+        """Raises AsrtoolError for an asynchronous rule without `record`: it would fail at the first snapshot."""
+        if mixing.asynchronous and type(mixing).record is MixingRule.record:
+            what = f"{type(mixing).__name__} is asynchronous and has no `record`"
+            raise AsrtoolError(what, "give it one, see docs/guide/extending.md, or leave `asynchronous` false")
         self.assignment_rule = assignment_rule
         self.task = task
         self.model = context.model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,15 +39,15 @@ def number_stages(stages: Sequence[Stage]) -> list[str]:
     """What `asrtool run --stage` calls the stages: positions among those that no setting turns off.
 
     One that a setting turns off, or that stands aside, has the number before it and a ``b``, ``c``, ..., so that the
-    others keep theirs.
+    others keep theirs. Before the first of these it is ``0a``, ``0b``, ...
     """
     numbers: list[str] = []
-    number, letters = -1, iter("")
+    number, letters = -1, iter(string.ascii_lowercase)
     for stage in stages:
         if is_lettered(stage):
-            numbers.append(f"{number}{next(letters)}")
+            numbers.append(f"{max(0, number)}{next(letters)}")
         else:
-            number, letters = number + 1, iter("bcdefghijklmnopqrstuvwxyz")
+            number, letters = number + 1, iter(string.ascii_lowercase[1:])
             numbers.append(str(number))
     return numbers
 

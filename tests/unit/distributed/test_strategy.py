@@ -10,8 +10,12 @@ import pytest
 import torch
 from learner_threads import Net, NormalisedNet, at_once, give_gradients, started, train_alone, weights_of
 
-from asrtool.distributed.strategy import NamedParameters, Strategy, StrategyContext
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.replica import LocalReplica, MixingRule
+from asrtool.distributed.strategy import NamedParameters, StepCost, Strategy, StrategyContext
+from asrtool.distributed.work_queue import AssignmentRule
 from asrtool.distributed.world import World
+from asrtool.errors import AsrtoolError
 from asrtool.registry import load
 
 OWN_KEYS: dict[str, dict[str, Any]] = {
@@ -47,6 +51,22 @@ def test_a_strategy_needs_its_own_settings_alone_and_its_optimizers_get_the_name
 @pytest.mark.parametrize("name", OWN_KEYS)
 def test_one_learner_of_any_strategy_is_single_bit_for_bit_with_its_buffers(name: str, optimizer: str) -> None:
     np.testing.assert_array_equal(train_alone(name, optimizer), train_alone("single", optimizer))
+
+
+class Unrecorded(MixingRule):
+    """Asynchronous by its own word, and cannot say what its weights were at a snapshot."""
+
+    asynchronous = True
+
+    def mix(self) -> StepCost:
+        return StepCost()
+
+
+def test_an_asynchronous_rule_that_cannot_be_recorded_is_refused_before_the_first_step() -> None:
+    model = Net()
+    context = StrategyContext(model, model, lambda named: torch.optim.SGD([p for _, p in named]), 1.0, None, 1, World())
+    with pytest.raises(AsrtoolError, match="Unrecorded is asynchronous and has no `record`; give it one"):
+        LocalReplica(context, FlatWeights(model), Unrecorded(), AssignmentRule(lockstep=False), model)
 
 
 def test_distance_and_drift_are_those_of_weights_and_not_of_buffers() -> None:

@@ -71,6 +71,7 @@ def test_turning_a_stage_on_or_off_makes_those_stale_that_read_what_it_makes(tmp
 
 def test_the_numbers_of_other_stages_do_not_depend_on_it(tmp_path: Path, toy_root: Path) -> None:
     assert number_stages(STAGES) == ["0", "0b", "1", "2"]
+    assert number_stages([STAGES[1], *STAGES[1:]]) == ["0a", "0b", "0", "1"]
     for config in (OFF, ON):
         lines = format_states(make_run(tmp_path, config), range(4)).splitlines()[1:]
         assert [line.split()[:2] for line in lines] == [
