@@ -26,7 +26,7 @@ from local.corpora.rt03 import Corpus as Rt03
 from local.corpora.swbd import Corpus as Swbd
 from local.mini import fisher, hub5, rt03, swbd
 from local.mini.call import Call, Recorded
-from local.mini.conversation import hold_conversation
+from local.mini.conversation import hold_conversation, with_whole_turns
 from local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from utils.sphere import write_sphere
 
@@ -54,6 +54,8 @@ def make_corpus(out: Path, mini: Mini, names: Collection[str] = (), num_jobs: in
         calls = [call for plan in plans.values() for call in plan]
         recorded = iter(list(progress(_record_all(root, calls, num_jobs), "mini corpus", len(calls), "call")))
         parts = {name: [next(recorded) for _ in plan] for name, plan in plans.items()}
+        if mini.whole_turns:
+            parts |= {name: list(map(_in_turns, parts[name])) for name in ("swbd", "fisher")}
         swbd.write_transcripts(root, parts["swbd"], _pronounce(parts["swbd"]))
         fisher.write_transcripts(root, parts["fisher"])
         hub5.write_references(root, parts["hub5"])
@@ -79,6 +81,10 @@ def _record(root: Path, call: Call) -> Recorded:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_sphere(path, audio, SAMPLING_RATE_HZ)
     return Recorded(call, conversation)
+
+
+def _in_turns(item: Recorded) -> Recorded:
+    return dataclasses.replace(item, conversation=with_whole_turns(item.conversation))
 
 
 def _pronounce(recorded: Iterable[Recorded]) -> dict[str, str]:

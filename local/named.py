@@ -11,7 +11,7 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.corpus import ROLES, TEXT, Corpus, Release
 
-RESERVED = ("train", "dev", "corpora")  # folders of manifests that are of no corpus
+RESERVED = ("train", "dev", "long", "corpora")  # folders of manifests that are of no corpus
 
 
 @dataclass(frozen=True)

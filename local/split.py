@@ -15,6 +15,7 @@ import hashlib
 import heapq
 import itertools
 import logging
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from asrtool.corpus.manifest import (
     read_utterances,
     write_sorted,
 )
-from asrtool.corpus.sets import DEV, FILE, TRAIN, EvaluationSet, Sets, write_sets
+from asrtool.corpus.sets import DEV, FILE, LONG, TRAIN, EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
@@ -61,6 +62,7 @@ class Part:
     known: list[Drop] = field(default_factory=list)
     doubted: list[Drop] = field(default_factory=list)
     repeated: list[Drop] = field(default_factory=list)
+    long: list[Entry] = field(default_factory=list)  # to be cut
     text: bytearray = field(default_factory=bytearray)  # of training, a line an utterance
     unfit_text: bytearray = field(default_factory=bytearray)  # said in training, but too short or too long to hear
 
@@ -77,6 +79,8 @@ class Dev:
 def split_manifests(manifests: Path, data: Data) -> None:
     """Write `manifests`/train, `manifests`/dev, a folder for each corpus of data.test, and, last, sets.json.
 
+    With data.cut_long what is too long goes to `manifests`/long, where there is some.
+
     Reads `manifests`/corpora. Where no corpus of data.dev has a development set, a part of data.train is held out.
     Raises AsrtoolError when a folder is missing or broken, or when nothing would be left to train on.
     """
@@ -91,6 +95,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
     if not given:
         _hold_out(parts, data.dev_minutes * 60)
     _write_train(manifests / TRAIN, parts, drops, data)
+    _write_long(manifests / LONG, parts)
     held_out = [Dev(part.name, part.recordings, part.dev) for part in parts]
     _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]))
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
@@ -215,6 +220,15 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     write_sorted(out, [entry for part in parts for entry in part.recordings], lines(), drops, 1.0, texts)
 
 
+def _write_long(out: Path, parts: Sequence[Part]) -> None:
+    """Write `out`, what is to be cut before it is trained on; without it there is no such folder."""
+    if out.is_dir():
+        shutil.rmtree(out)
+    entries = [entry for part in parts for entry in part.long]
+    if entries:
+        _write(out, [entry for part in parts for entry in part.recordings], entries, {})
+
+
 def number_texts(parts: Sequence[Part], data: Data) -> None:
     """Count for each training utterance how often its text was there before, over all of `parts`."""
     drop = data.uncertain == "drop"
@@ -247,7 +261,11 @@ def _trained(part: Part, rows: Iterable[tuple[int, tuple[Entry, str]]], data: Da
         if is_training and text:
             (part.text if is_fit else part.unfit_text).extend(f"{text}\n".encode())
         if not is_fit:
-            part.unfit.append(_unfit(entry, data))
+            is_wanted = is_training and not (part.columns.is_doubted[row] and data.uncertain == "drop")
+            if data.cut_long and is_wanted and entry["duration"] > data.max_duration_s:
+                part.long.append(_with_corpus(entry, part.name))
+            else:
+                part.unfit.append(_unfit(entry, data))
         elif part.is_dev[row]:
             part.dev.append(_with_corpus(entry, part.name))
         elif part.is_known[row]:

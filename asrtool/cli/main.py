@@ -36,6 +36,7 @@ COMMANDS = {
     "tune": ("asrtool.cli.tune:tune", "Choose the weights of the searches on dev."),
     "decode": ("asrtool.cli.decode:decode", "Acoustic model and graph to ctm files."),
     "align": ("asrtool.cli.align:align", "Write when each word of the transcripts was said."),
+    "cut": ("asrtool.cli.cut:cut", "Cut long utterances at pauses, which a model finds."),
     "targets": ("asrtool.cli.targets:targets", "Align the training set by a model: what frame-ce is trained on."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),

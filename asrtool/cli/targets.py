@@ -15,17 +15,21 @@ from asrtool.config import Config
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--cut", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool cut` wrote, for data.cut_long."
+)
 @settings_options
-def targets(model: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:
+def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path | None, config: Config) -> None:
     """Align FEATURES/train and FEATURES/dev by MODEL, and grow a decision tree of the states of tokens.
 
     MODEL may be of any objective with a topology, also a hybrid model, whose alignment is then made anew. Writes
     OUT/train and OUT/dev (which token was said in which frames), OUT/tree.npz and OUT/targets.json. Settings: [tree],
-    decode.batch_s, decode.num_jobs.
+    decode.batch_s, decode.num_jobs, data.cut_long.
 
     \b
     Example: asrtool targets exp/aligner/model.pt exp/features exp/tokenizer exp/targets
     """
+    from asrtool.corpus.sets import with_pieces
     from asrtool.decode.targets import targets_run
 
-    targets_run(model, features, tokenizer, out, config.decode, config.tree)
+    targets_run(model, with_pieces(features, cut, config.data), tokenizer, out, config.decode, config.tree)

@@ -33,10 +33,13 @@ MAX_FACTOR = 10_000
 @click.option(
     "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
 )
-@click.option("--aligner", is_flag=True, help="Train what makes its first alignment, as model.frame-ce.aligner.")
+@click.option("--aligner", is_flag=True, help="Train what aligns, as model.frame-ce.aligner.")
 @click.option("--hybrid", is_flag=True, help="Train the hybrid model of frame-ce that lf-mmi begins with.")
 @click.option(
     "--init", type=click.Path(path_type=Path), metavar="FILE", help="That model, unless train.init_model names one."
+)
+@click.option(
+    "--cut", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool cut` wrote, for data.cut_long."
 )
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
@@ -51,6 +54,7 @@ def train(
     aligner: bool,
     hybrid: bool,
     init: Path | None,
+    cut: Path | None,
     join: bool,
     config: Config,
 ) -> None:
@@ -59,8 +63,9 @@ def train(
     Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard and at the end OUT/train.json. The same
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. With --join,
     beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
-    [train], [distributed].
+    [train], [distributed], data.cut_long.
     """
+    from asrtool.corpus.sets import with_pieces
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
     from asrtool.train.inputs import ACOUSTIC
@@ -75,6 +80,7 @@ def train(
         config = begin_with_hybrid(config, init)
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
+    features = with_pieces(features, cut, config.data)
     start_training(features, tokenizer, out, config, injection, code, join, profile, targets)
 
 

@@ -58,10 +58,27 @@ def add_moments(totals: dict[str, Moments], new: Mapping[str, Moments]) -> None:
 
 def write_cmvn(directory: Path, speakers: Mapping[str, Moments], everyone: Moments) -> None:
     """Write `directory`/cmvn.npz: `everyone`, and each speaker with MIN_SPEAKER_FRAMES or more."""
+    _write(directory, {**_arrays({EVERYONE: everyone}), **_arrays(_listed(speakers))})
+
+
+def write_more_cmvn(directory: Path, base: Path, speakers: Mapping[str, Moments]) -> None:
+    """Write `directory`/cmvn.npz: what `base`/cmvn.npz has, and each speaker that it lacks, as `write_cmvn`."""
+    with np.load(base / CMVN, allow_pickle=False) as arrays:
+        _write(directory, {**_arrays(_listed(speakers)), **arrays})
+
+
+def _listed(speakers: Mapping[str, Moments]) -> dict[str, Moments]:
+    return {name: moments for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
+
+
+def _arrays(moments: Mapping[str, Moments]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
-    listed = {name: moments for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
-    for name, moments in {EVERYONE: everyone, **listed}.items():
-        arrays[f"{name}/mean"], arrays[f"{name}/std"] = moments.mean_std()
+    for name, of_name in moments.items():
+        arrays[f"{name}/mean"], arrays[f"{name}/std"] = of_name.mean_std()
+    return arrays
+
+
+def _write(directory: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with open(directory / CMVN, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def _write_set(
             jobs = keeping_audio(jobs)
         np.save(directory / DIGESTS, digests)
         _compute_missing(out.name, directory, jobs, features, code, map_pieces)
-        moments, drops, num_utterances = _collect(directory, len(jobs))
+        moments, drops, num_utterances = collect(directory, range(len(jobs)))
         _check_drops(out, drops, num_utterances, features.bad_fraction)
         everyone = fitted.everyone if fitted else functools.reduce(Moments.__add__, moments.values())
         write_cmvn(directory, moments, everyone)
@@ -148,13 +148,13 @@ def _compute_missing(
         pass
 
 
-def _collect(directory: Path, num_shards: int) -> tuple[dict[str, Moments], list[Drop], int]:
-    """Put the index together of the records of all shards, adding up the rest on the way."""
+def collect(directory: Path, numbers: Iterable[int]) -> tuple[dict[str, Moments], list[Drop], int]:
+    """Put the index together of the records of the shards of these `numbers`, adding up the rest on the way."""
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     num_utterances = 0
     with open(directory / INDEX, "w", encoding="utf-8") as index:
-        for number in range(num_shards):
+        for number in numbers:
             record = read_record(directory, number)
             if record is None:
                 raise AsrtoolError(f"{directory}: shard {number:06d} has no readable record", RERUN)

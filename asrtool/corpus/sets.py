@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 
 FILE = "sets.json"
 TRAIN, DEV = "train", "dev"
+LONG = "long"  # beside the sets: what is too long to be trained on before it is cut
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Sets:
     def scored(self) -> list[str]:
         """Those that are decoded and scored."""
         return [self.dev, *(item.name for item in self.test)]
+
+
+def with_pieces(features: Path, cut: Path | None, data: Data) -> Path:
+    """The features to train on: those that `asrtool cut` wrote to `cut`, with data.cut_long."""
+    return cut / "features" if cut and data.cut_long else features
 
 
 def write_sets(folder: Path, sets: Sets) -> None:

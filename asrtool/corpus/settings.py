@@ -23,6 +23,7 @@ class Mini:
     train_hours: float = 1.0  # hours of speech, all training parts together
     test_minutes: float = 8.0  # minutes of speech, all parts of the test set together
     seed: int = 2000  # another seed, another corpus
+    whole_turns: bool = False  # a training utterance is a turn of up to three sentences, with the pauses between them
 
     def __post_init__(self) -> None:
         between("mini.train_hours", self.train_hours, 0.005, 100)
@@ -83,6 +84,8 @@ class Data:
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
+    cut_long: bool = False  # these are cut at pauses instead, which a model of the others finds by forced alignment
+    min_pause_s: float = 0.2  # seconds between two words that an utterance may be cut at
     uncertain: str = "keep"  # or drop: utterances with words that their transcriber doubts, (( )), are not trained on
     bad_fraction: float = 0.01  # fail when more than this fraction of recordings or transcripts cannot be used
     same_audio: str = "ignore"  # of one sound in two utterances: ignore, report, or drop from training what is scored
@@ -91,7 +94,10 @@ class Data:
     def __post_init__(self) -> None:
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
+        between("data.min_pause_s", self.min_pause_s, 0.05, 10)
         one_of("data.same_audio", self.same_audio, ("ignore", "report", "drop"))
+        if self.cut_long and self.same_audio == "drop":
+            raise ValueError("data.same_audio is drop but data.cut_long is true, whose utterances it does not look at")
         Mix.parse(self.mix)
 
     def check(self, config: Config) -> None:

@@ -72,6 +72,7 @@ def trainings(run: Run) -> dict[str, Config]:
     """The stages that train an acoustic model, and the settings that each of them trains by; `train` is the last."""
     on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
     settings: dict[str, Callable[[Config], Config]] = {
+        "cutter": aligner_settings,
         "aligner": aligner_settings,
         "hybrid": hybrid_settings,
         "start": hybrid_settings,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from asrtool.config import Config, to_table
 from asrtool.recipe.stage import Line, Stage
 from asrtool.settings import SEARCHED
@@ -17,8 +19,8 @@ CORPUS = Stage(
     settings=("paths", "mini", "data.train", "data.dev", "data.test", "lm.extra_text"),
 )
 
-# What part each corpus has is chosen when a model is trained.
-PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key != "mix")
+# What part each corpus has is chosen when a model is trained, and where long utterances are cut when there is one.
+PREPARED = tuple(f"data.{key}" for key in to_table(Config().data) if key not in ("mix", "min_pause_s"))
 
 PREPARE = Stage(
     name="prepare",
@@ -33,18 +35,18 @@ PREPARE = Stage(
     settings=PREPARED,
 )
 
-TRAINING = ("data.mix", "model", "augment", "specaugment", "train", "distributed")
-ALIGNING = ("tree", "decode.batch_s", "decode.num_jobs")
+TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "train", "distributed")
+ALIGNING = ("tree", "data.cut_long", "decode.batch_s", "decode.num_jobs")
 
 
-def trained_aside(name: str, why: str, options: str, *targets: str) -> Stage:
-    """A model that a later training needs, learned from the alignment `targets` where there is one."""
-    learn = [f"--targets {{work}}/{folder}" for folder in targets]
+def trained_aside(name: str, why: str, options: str, *learns_from: str) -> Stage:
+    """A model that a later training needs, learned from an alignment and from pieces where it `learns_from` these."""
+    learn = [f"{'--cut' if folder == 'cut' else '--targets'} {{work}}/{folder}" for folder in learns_from]
     words = " ".join(["asrtool train {work}/features {work}/tokenizer", f"{{work}}/{name}/train", options, *learn])
     return Stage(
         name=name,
         why=why,
-        needs=(*targets, "features", "tokenizer"),
+        needs=(*learns_from, "features", "tokenizer"),
         makes=(name,),
         run=(
             Line(f"{words} --config {{config}}"),
@@ -62,12 +64,12 @@ def aligned_by(model: str, name: str, why: str) -> Stage:
     return Stage(
         name=name,
         why=why,
-        needs=(model, "features", "tokenizer"),
+        needs=(model, "features", "tokenizer", "cut"),
         makes=(name,),
         run=(
             Line(
                 f"asrtool targets {{work}}/{model}/model.pt {{work}}/features {{work}}/tokenizer {{work}}/{name}"
-                " --config {config}"
+                " --cut {work}/cut --config {config}"
             ),
         ),
         settings=ALIGNING,
@@ -76,15 +78,38 @@ def aligned_by(model: str, name: str, why: str) -> Stage:
     )
 
 
+# With data.cut_long: a model of what is not too long cuts the rest at pauses.
+CUTTING = (
+    replace(
+        trained_aside("cutter", "A model that has heard shorter utterances aligns the long ones.", "--aligner"),
+        optional=False,
+        when="data.cut_long",
+    ),
+    Stage(
+        name="cut",
+        why="What is too long is trained on in pieces, cut where nobody speaks.",
+        needs=("cutter/model.pt", "manifests", "features", "tokenizer"),
+        makes=("cut",),
+        run=(
+            Line(
+                "asrtool cut {work}/cutter/model.pt {work}/manifests {work}/features {work}/tokenizer {work}/cut"
+                " --config {config}"
+            ),
+        ),
+        settings=("data.max_duration_s", "data.min_pause_s", "decode.batch_s", "decode.num_jobs"),
+        when="data.cut_long",
+    ),
+)
+
 # An alignment for an objective that needs one: by a first model, and by a model of the objective that it trains.
 CHAIN = (
-    trained_aside("aligner", "A model that needs no alignment makes the first one.", "--aligner"),
+    trained_aside("aligner", "A model that needs no alignment makes the first one.", "--aligner", "cut"),
     aligned_by("aligner", "targets", "Where each token was said says what the frames are."),
     trained_aside(
-        "hybrid", "A model of frames aligns them better than the one that it learns from.", "--hybrid", "targets"
+        "hybrid", "A model of frames aligns them better than the one that it learns from.", "--hybrid", "targets", "cut"
     ),
     aligned_by("hybrid", "realign", "The last model is trained on the better alignment."),
-    trained_aside("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign"),
+    trained_aside("start", "Training on sequences begins with a model of frames.", "--hybrid", "realign", "cut"),
 )
 
 TEXT = Stage(
@@ -116,6 +141,7 @@ COMMON = (
         run=(Line("asrtool tokenizer {work}/manifests/train/sentences.txt {work}/tokenizer --config {config}"),),
         settings=("tokenizer",),
     ),
+    *CUTTING,
     Stage(
         name="lang",
         why="Graph search needs each word as tokens.",
@@ -160,12 +186,12 @@ COMMON = (
     Stage(
         name="train",
         why="The acoustic model learns the tokens of speech.",
-        needs=("features", "tokenizer", "realign", "start"),
+        needs=("features", "tokenizer", "realign", "start", "cut"),
         makes=("train",),
         run=(
             Line(
                 "asrtool train {work}/features {work}/tokenizer {work}/train --targets {work}/realign"
-                " --init {work}/start/model.pt --config {config}"
+                " --init {work}/start/model.pt --cut {work}/cut --config {config}"
             ),
         ),
         settings=TRAINING,
@@ -218,7 +244,7 @@ COMMON = (
     Stage(
         name="report",
         why="A number without its command, configuration and commit is no result.",
-        needs=("score", "train", "decode", "manifests"),
+        needs=("score", "train", "decode", "manifests", "cut"),
         makes=("RESULTS.md", "report"),
         run=(Line("asrtool report {work} --config {config}"),),
         settings=(

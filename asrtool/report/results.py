@@ -26,6 +26,7 @@ from asrtool.score.table import SIZES, name_of
 
 FIGURES = "report"  # the folder of figures
 SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
+PIECES = "pieces of long utterances"  # in the table of data
 
 
 def write_results(work: Path, config: Config) -> Path:
@@ -38,6 +39,10 @@ def write_results(work: Path, config: Config) -> Path:
     decoding = _read(work / "decode" / "decode.json", "decode")
     sets = read_sets(work / "manifests")
     manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
+    cut = work / "cut" / "manifests" / "report.json"
+    if config.data.cut_long and cut.exists():
+        manifests[PIECES] = _read(cut, "cut")
+    heard = [manifests[name] for name in (sets.train, PIECES) if name in manifests]
     methods = [method.name for method in config.decode.methods]
     scores = {name: _read_scores(work, name, methods) for name in sets.scored}
     learners = read_training(work / "train")
@@ -48,7 +53,7 @@ def write_results(work: Path, config: Config) -> Path:
         _score_table(scores[sets.dev], {}, decoding),
         "## How to get them again",
         f"```\n{run['command']}\n```",
-        _facts(training, decoding, manifests[sets.train], [item.name for item in sets.test]),
+        _facts(training, decoding, heard, [item.name for item in sets.test]),
         "## Training",
         describe_training(learners, f"{FIGURES}/"),
         "## Data",
@@ -120,7 +125,7 @@ def _rate(counts: Mapping[str, int]) -> str:
 
 
 def _facts(
-    training: Mapping[str, Any], decoding: Mapping[str, Any], trained: Mapping[str, Any], tested: Iterable[str]
+    training: Mapping[str, Any], decoding: Mapping[str, Any], heard: Iterable[Mapping[str, Any]], tested: Iterable[str]
 ) -> str:
     weights = {
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
@@ -130,7 +135,7 @@ def _facts(
         ("commit", _commit()),
         ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
-        ("speech trained on", f"{trained['speech_hours']:.2f} h, before speed perturbation"),
+        ("speech trained on", f"{sum(of['speech_hours'] for of in heard):.2f} h, before speed perturbation"),
         (
             "training",
             f"{training['num_steps']} steps, {training['num_samples']} utterances, {training['seconds']:.0f} s",

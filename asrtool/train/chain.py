@@ -6,17 +6,15 @@ import dataclasses
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
 
 def aligner_settings(config: Config) -> Config:
-    """Those of what makes the first alignment for the objective of `config`; AsrtoolError where it names none."""
-    objective = config.model.objective
-    if not (name := getattr(objective.settings, "aligner", "")):
-        what = f"model.objective = {objective.name} is not trained on an alignment, so nothing makes it one"
-        raise AsrtoolError(what, "leave out --aligner, or set model.objective to frame-ce")
-    return _before(config, Choice.of("objective", name))
+    """Those of what aligns for the objective of `config`: what that names, itself where it can, else CTC."""
+    settings = config.model.objective.settings
+    if name := getattr(settings, "aligner", ""):
+        return _before(config, Choice.of("objective", name))
+    return config if getattr(settings, "topology", "") else _before(config, Choice.of("objective", "ctc"))
 
 
 def hybrid_settings(config: Config) -> Config:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ MARK_SHARE = 0.25  # of utterances
 BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more
 SOUND_ONLY_SHARE = 0.03  # a sound alone between two utterances
 QUIET = 0.5  # gain of asides and of words no one is sure of
+PAUSE_S = 0.6  # between two utterances of a turn, at most
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,25 @@ def hold_conversation(plan: Plan) -> tuple[Conversation, np.ndarray]:
     audio = through_lines(_mix(talk.sides, duration_s), lines, rng)
     segments = (tuple(talk.sides[0].segments), tuple(talk.sides[1].segments))
     return Conversation(plan.name, segments, len(audio) / SAMPLING_RATE_HZ, greeting_end_s), audio
+
+
+def with_whole_turns(conversation: Conversation) -> Conversation:
+    """The same, where an utterance reaches to the next pause of more than PAUSE_S on its side."""
+    a, b = (tuple(_join(side)) for side in conversation.sides)
+    return replace(conversation, sides=(a, b))
+
+
+def _join(segments: Iterable[Segment]) -> Iterator[Segment]:
+    turn: Segment | None = None
+    for segment in segments:
+        if turn and segment.start_s - turn.end_s <= PAUSE_S:
+            turn = Segment(turn.start_s, segment.end_s, turn.tokens + segment.tokens)
+            continue
+        if turn:
+            yield turn
+        turn = segment
+    if turn:
+        yield turn
 
 
 def _mix(sides: tuple[Side, Side], duration_s: float) -> np.ndarray:

@@ -49,7 +49,7 @@ def test_a_new_work_directory_has_everything_to_do(recipe: str, tmp_path: Path) 
     states = {line.split()[1]: line.split(maxsplit=2)[2] for line in lines}
     assert (states.pop("nnlm"), states.pop("text")) == ("off", "off")
     before = ("aligner", "targets", "hybrid", "realign", "start")
-    assert [states.pop(name) for name in before] == ["off"] * 5
+    assert [states.pop(name) for name in (*before, "cutter", "cut")] == ["off"] * 7
     assert list(states.values()) == ["to do"] * 12
     assert list(tmp_path.iterdir()) == []
 

@@ -327,3 +327,25 @@ def perfect_ctm(segment: list[str]) -> list[str]:
     words, start_s, end_s = text.split(), float(segment[3]), float(segment[4])
     step_s = (end_s - start_s) / len(words)
     return [f"{segment[0]} {segment[1]} {start_s + i * step_s:.3f} {step_s:.3f} {w}\n" for i, w in enumerate(words)]
+
+
+def test_whole_turns_are_the_same_sound_and_words_in_longer_utterances(tmp_path: Path) -> None:
+    for name, whole_turns in (("apart", False), ("whole", True)):
+        make_corpus(tmp_path / name, Mini(0.02, 0.2, seed=11, whole_turns=whole_turns), num_jobs=1)
+    apart, whole = digest(tmp_path / "apart"), digest(tmp_path / "whole")
+    assert apart.keys() == whole.keys()
+    changed = {name for name in apart if apart[name] != whole[name]}
+    assert {Path(name).suffix for name in changed} == {".text", ".txt"}
+    for kind in ("trans", "word"):
+        sides = [ms98(tmp_path / name, kind) for name in ("apart", "whole")]
+        words = [
+            {side: [w for line in lines for w in line[3].split() if w != "[silence]"] for side, lines in of.items()}
+            for of in sides
+        ]
+        assert words[0] == words[1]
+    segments = [
+        [(float(line[1]), float(line[2])) for lines in of.values() for line in lines if line[3] != "[silence]"]
+        for of in (ms98(tmp_path / name, "trans") for name in ("apart", "whole"))
+    ]
+    assert len(segments[1]) < 0.8 * len(segments[0])
+    assert max(end - begin for begin, end in segments[1]) > max(end - begin for begin, end in segments[0])

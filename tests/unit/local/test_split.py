@@ -231,6 +231,44 @@ def test_the_text_of_training_is_all_that_its_conversations_say(tmp_path: Path) 
     assert not {"blink", "tale"} & set((tmp_path / "dev" / "sentences.txt").read_text().split())
 
 
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_what_is_too_long_to_train_on_is_set_aside_to_be_cut(tmp_path: Path, is_cut: bool) -> None:
+    calls = {f"c{i:02}": (f"a{i}", f"b{i // 2}") for i in range(20)}
+    long = [
+        dataclasses.replace(segment, id=f"{segment.id}-long", text="tale", duration=25.0).with_custom(
+            UNCERTAIN, segment.channel == 1
+        )
+        for segment in corpus(calls, 1)
+    ]
+    write(tmp_path / "corpora" / "fisher" / "train", corpus(calls) + long)
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    data = make_data(train=("fisher",), dev_minutes=2, uncertain="drop", cut_long=True)
+    split_manifests(tmp_path, data)
+    split_manifests(tmp_path, data if is_cut else dataclasses.replace(data, cut_long=False))
+    dev = supervisions(tmp_path / "dev")
+    held_out = {s["recording_id"] for s in dev}, {s["speaker"] for s in dev}
+    wanted = [s for s in long if s.recording_id not in held_out[0] and s.speaker not in held_out[1]]
+    good = [s for s in wanted if s.channel == 0]
+    dropped_ids = {name for name, why in dropped(tmp_path / "train").items() if why == "too long"}
+    text = (tmp_path / "train" / "sentences.txt").read_text().splitlines()
+    assert text.count("tale") == len(wanted)
+    assert not {s["id"] for s in supervisions(tmp_path / "train")} & {s.id for s in long}
+    if not is_cut:
+        assert not (tmp_path / "long").exists()
+        assert dropped_ids == {s.id for s in long}
+        return
+    found = supervisions(tmp_path / "long")
+    assert 10 < len(found) < len(wanted) < len(long)
+    assert {s["id"] for s in found} == {s.id for s in good}
+    assert {s["custom"]["corpus"] for s in found} == {"fisher"}
+    assert dropped_ids == {s.id for s in long} - {s.id for s in good}
+
+
+def test_long_utterances_are_not_cut_where_sounds_of_test_sets_are_to_be_left_out() -> None:
+    with pytest.raises(ValueError, match=r"data\.same_audio is drop but data\.cut_long is true"):
+        make_data(cut_long=True, same_audio="drop")
+
+
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_doubted_utterances_are_trained_on_or_not_and_their_text_stays(tmp_path: Path, choice: str) -> None:
     segments = corpus({f"c{i:02}": (f"a{i}", f"b{i}") for i in range(12)})

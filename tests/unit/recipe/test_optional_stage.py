@@ -100,6 +100,7 @@ def test_only_a_true_false_setting_turns_a_stage_on(tmp_path: Path, toy_root: Pa
 LM = replace(EXTRA, name="lm", when="", optional=True)  # a name that settings of the searches have in `needs`
 NEEDED = (FIRST, LM, SECOND, READER)
 CHAIN = {"aligner", "targets", "hybrid", "realign"}  # that a hybrid model needs
+CUTTING = {"cutter", "cut"}  # that long utterances need
 BEFORE = {*CHAIN, "start"}  # that sequence training needs
 GREEDY, BEAM = (load_config(overrides=[f"decode.methods={name}"]) for name in ("greedy", "beam"))
 
@@ -136,7 +137,7 @@ def test_its_number_is_its_own_whether_it_is_on_or_off(tmp_path: Path, toy_root:
 def test_the_searches_say_which_stages_they_need(methods: str, on: set[str], tmp_path: Path) -> None:
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=[f"decode.methods={methods}"]))
     off = {stage.name for stage in COMMON if run.is_off(stage)}
-    assert off == {"text", "lang", "lm", "graph", "nnlm", *BEFORE} - on
+    assert off == {"text", *CUTTING, "lang", "lm", "graph", "nnlm", *BEFORE} - on
     (decode,) = (stage for stage in COMMON if stage.name == "decode")
     assert {"lang", "lm", "graph"} & set(run.needs(decode)) == on
 
@@ -159,6 +160,16 @@ def test_a_hybrid_model_needs_its_chain_which_nothing_else_reads(tmp_path: Path)
     assert (numbers["graph"], numbers["nnlm"]) == (str(first + 1), f"{first + 3}b")
 
 
+def test_every_training_but_the_first_reads_the_pieces_of_long_utterances(tmp_path: Path) -> None:
+    for cut_long in (False, True):
+        overrides = ["model.objective=lf-mmi", "decode.methods=graph", f"data.cut_long={cut_long}".lower()]
+        run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
+        on = [stage.name for stage in COMMON if not run.is_off(stage)]
+        assert [name for name in on if name in CUTTING] == (["cutter", "cut"] if cut_long else [])
+        readers = {stage.name for stage in COMMON if "cut" in run.needs(stage)}
+        assert readers == ({*BEFORE, "train", "report"} if cut_long else set())
+
+
 def test_a_component_of_a_persons_own_names_the_stages_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,4 +186,4 @@ def test_a_component_of_a_persons_own_names_the_stages_it_needs(
     monkeypatch.syspath_prepend(tmp_path)
     overrides = ["decode.methods=greedy", f"train.optimizer={module}:adagrad"]
     run = toy.make_run(tmp_path, COMMON, load_config(overrides=overrides))
-    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"text", "lm", "graph", "nnlm", *BEFORE}
+    assert {stage.name for stage in COMMON if run.is_off(stage)} == {"text", *CUTTING, "lm", "graph", "nnlm", *BEFORE}

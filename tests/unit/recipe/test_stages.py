@@ -14,10 +14,14 @@ def stages_that_depend_on(override: str) -> set[str]:
 
 
 def test_another_mix_of_corpora_trains_again_and_prepares_nothing_again() -> None:
-    assert stages_that_depend_on("data.mix=hours") == {"aligner", "hybrid", "start", "train", "report"}
+    assert stages_that_depend_on("data.mix=hours") == {"cutter", "aligner", "hybrid", "start", "train", "report"}
 
 
 def test_any_other_setting_of_data_prepares_again() -> None:
     for override in ("data.train=an4", "data.max_duplicates=7", "data.uncertain=drop", "data.same_audio=drop"):
         assert "prepare" in stages_that_depend_on(override)
         assert "train" not in stages_that_depend_on(override)
+
+
+def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_them() -> None:
+    assert stages_that_depend_on("data.min_pause_s=0.5") == {"cut", "report"}

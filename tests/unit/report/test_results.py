@@ -65,6 +65,15 @@ def test_the_table_has_a_row_for_each_method_and_a_column_for_each_corpus(work: 
     assert "| graph | 0.5 | 10.0 | 20.0 | 5.0 | 0 | 2 | 2 | 80 | 10 |" in text
 
 
+def test_pieces_of_long_utterances_count_among_what_was_trained_on(work: Path) -> None:
+    write_json(work / "cut/manifests/report.json", MANIFEST | {"speech_hours": 0.25})
+    assert "speech trained on: 0.50 h" in write_results(work, CONFIG).read_text(encoding="utf-8")
+    cut = dataclasses.replace(CONFIG, data=dataclasses.replace(CONFIG.data, cut_long=True))
+    text = write_results(work, cut).read_text(encoding="utf-8")
+    assert "speech trained on: 0.75 h" in text
+    assert "| pieces of long utterances | 0.25 |" in text
+
+
 def test_several_test_sets_have_a_table_each(work: Path) -> None:
     write_sets(work / "manifests", Sets((HUB5, EvaluationSet("calls", "My calls", {"X": "Part X", "Y": "Part Y"}))))
     write_json(work / "manifests/calls/report.json", MANIFEST)

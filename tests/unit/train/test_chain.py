@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from asrtool.config import Config
 from asrtool.config_file import load_config
-from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import save_model
 from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
 from asrtool.train.train import build_components
@@ -41,11 +39,12 @@ def test_a_model_of_frames_is_trained_as_it_is() -> None:
     assert described(aligner_settings(config)) == ("ctc", config.train.num_epochs, config.train.peak_lr)
 
 
-def test_an_objective_without_an_alignment_has_no_aligner() -> None:
-    with pytest.raises(
-        AsrtoolError, match=r"model\.objective = ctc is not trained on an alignment, .*; leave out --al"
-    ):
-        aligner_settings(config_of("ctc"))
+def test_what_needs_no_alignment_aligns_by_itself_or_by_ctc() -> None:
+    for objective in ("ctc", "k2-ctc"):
+        assert aligner_settings(config_of(objective)) == config_of(objective)
+    methods = "decode.methods=transducer-greedy", "train.num_epochs=4"
+    config = load_config(overrides=["model.objective=transducer", *methods])
+    assert described(aligner_settings(config)) == ("ctc", 4, config.train.peak_lr)
 
 
 def test_training_begins_with_the_hybrid_model_where_it_is_wanted_and_no_other_is_named() -> None:

@@ -1,0 +1,92 @@
+"""Features of further utterances, alone or behind those of a set, of whose files there are links then.
+
+They are normalised as that set normalises their speakers: what a model has learned of these stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.corpus.cmvn import CMVN, write_more_cmvn
+from asrtool.corpus.extract import compute_shard
+from asrtool.corpus.features import collect
+from asrtool.corpus.index import INDEX, RERUN, VECTORS
+from asrtool.corpus.ivector import Extractor
+from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_drops
+from asrtool.corpus.plan import plan_shards
+from asrtool.corpus.processes import num_cores, process_map
+from asrtool.corpus.settings import Features
+from asrtool.corpus.speaker_vectors import EXTRACTOR, write_vectors
+from asrtool.corpus.transcripts import TRANSCRIPTS
+from asrtool.errors import AsrtoolError
+
+SHARD = re.compile(r"cuts\.(\d+)\.")
+OWN = (INDEX, TRANSCRIPTS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
+
+
+def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
+    """Write the set `directory` of the folder `manifests`, at the speed of the recordings, normalised as `base`.
+
+    Returns what has no usable audio. Raises AsrtoolError as compute_features.
+    """
+    directory.mkdir()
+    return _write(directory, base, manifests, dataclasses.replace(features, speeds=(1.0,), keep_audio=False), 0)
+
+
+def write_behind(directory: Path, base: Path, manifests: Path | None, features: Features) -> list[Drop]:
+    """Write the set `directory`: links to the shards of `base`, and behind them what the folder `manifests` has.
+
+    That is at each of the speeds. Returns what has no usable audio. Raises AsrtoolError as compute_features, and where
+    `base` has no file of texts.
+    """
+    if not (base / TRANSCRIPTS).exists():
+        raise AsrtoolError(f"{base}: no {TRANSCRIPTS}, an earlier asrtool has written it", RERUN)
+    if not manifests:
+        link_files(directory, base)
+        return []
+    link_files(directory, base, OWN)
+    numbers = [int(match[1]) for path in base.iterdir() if (match := SHARD.match(path.name))]
+    drops = _write(directory, base, manifests, features, 1 + max(numbers))
+    for name in (INDEX, TRANSCRIPTS):
+        more = (directory / name).read_bytes()
+        shutil.copyfile(base / name, directory / name)
+        with (directory / name).open("ab") as file:
+            file.write(more)
+    if features.speaker_vector:
+        vectors = [np.load(folder / VECTORS) for folder in (base, directory)]
+        np.save(directory / VECTORS, np.concatenate(vectors))
+    text = format_drops([*read_drops(base / DROPPED), *drops])
+    (directory / DROPPED).write_text(text, encoding="utf-8")
+    return drops
+
+
+def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None:
+    """Make the folder `directory`, of links to the files of `base`, which stay right when both are moved together."""
+    directory.mkdir()
+    start = os.path.realpath(directory)
+    for path in sorted(base.iterdir()):
+        if path.name not in without:
+            os.symlink(os.path.relpath(os.path.realpath(path), start), directory / path.name)
+
+
+def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
+    """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
+    planned, _ = plan_shards(manifests, directory, features.speeds, features)
+    jobs = [dataclasses.replace(job, number=job.number + first, keeps_audio=features.keep_audio) for job in planned]
+    compute = functools.partial(compute_shard, directory=directory, features=features, key="")
+    with process_map(compute_shard.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
+        for _ in map_pieces(compute, jobs):
+            pass
+        moments, drops, _ = collect(directory, [job.number for job in jobs])
+        write_more_cmvn(directory, base, moments)
+        if features.speaker_vector:
+            write_vectors(directory, Extractor.load(base.parent / EXTRACTOR), map_pieces)
+    return drops

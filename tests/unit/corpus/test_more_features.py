@@ -1,0 +1,146 @@
+"""Features behind those of a set: the ones of the set stay, the others are as if they had been computed with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.manifest import read_drops, read_manifests, write_manifests
+from asrtool.corpus.more_features import link_files, write_alone, write_behind
+from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.samples import SampleReader
+from asrtool.corpus.settings import Features
+from asrtool.errors import AsrtoolError
+from asrtool.settings import Choice
+
+MakeManifests = Callable[..., Path]
+FBANK = Choice.of("features", "fbank", num_mel_bins=23)
+MORE = Features(type=FBANK, shard_cuts=4, speaker_vector=3, keep_audio=True, num_jobs=1)
+
+
+def write_halves(work: Path, speaker: str = "", without: str = "") -> Path:
+    """Manifests of the first half of each utterance; no audio is there of the recording `without`."""
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    halves = [
+        dataclasses.replace(s, id=f"{s.id}-c01", duration=s.duration / 2, speaker=speaker or s.speaker)
+        for s in segments
+    ]
+    found = []
+    for recording in recordings:
+        gone = dataclasses.replace(recording.sources[0], source=str(work / "nowhere.wav"))
+        found.append(dataclasses.replace(recording, sources=[gone]) if recording.id == without else recording)
+    write_manifests(work / "halves", found, halves, [], 1.0, {})
+    return work / "halves"
+
+
+@pytest.fixture
+def work(make_manifests: MakeManifests) -> Path:
+    """Manifests and features of two recordings to train on."""
+    manifests = make_manifests(train=2)
+    compute_features(manifests, manifests.parent / "features", MORE)
+    return manifests.parent
+
+
+def write_pieces(work: Path, features: Features = MORE, speaker: str = "") -> Path:
+    (work / "cut" / "features").mkdir(parents=True)
+    shutil.copy(work / "features" / "speaker_vectors.npz", work / "cut" / "features")
+    directory = work / "cut" / "features" / "train"
+    assert not write_behind(directory, work / "features" / "train", write_halves(work, speaker), features)
+    return directory
+
+
+def test_the_utterances_of_the_set_stay_and_the_pieces_follow_at_each_speed(work: Path) -> None:
+    directory = write_pieces(work)
+    base, both = FeatureReader(work / "features" / "train", "speaker"), FeatureReader(directory, "speaker")
+    num = len(base.index)
+    assert list(both.index[:num]) == list(base.index)
+    for i in range(num):
+        np.testing.assert_array_equal(both.read(i), base.read(i))
+    assert base.vectors is not None
+    assert both.vectors is not None
+    np.testing.assert_array_equal(both.vectors[:num], base.vectors)
+    assert [u.id for u in both.index[num:]] == [
+        u.id + "-c01" for u in sorted(base.index, key=lambda u: MORE.speeds.index(speed_of(u.id)))
+    ]
+    assert both.texts(both.index[:num]) == base.texts(base.index)
+    assert set(both.texts(both.index[num:])) == set(base.texts(base.index))
+    assert min(u.shard for u in both.index[num:]) == 1 + max(u.shard for u in base.index)
+
+
+def speed_of(name: str) -> float:
+    return float(name[2:].split("-")[0]) if name.startswith("sp") else 1.0
+
+
+def test_a_piece_has_the_features_and_samples_of_its_stretch_of_sound(work: Path) -> None:
+    directory = write_pieces(work)
+    base, both = FeatureReader(work / "features" / "train", "none"), FeatureReader(directory, "none")
+    places = {u.id: i for i, u in enumerate(both.index)}
+    samples = SampleReader(directory, both.index, MORE.sampling_rate_hz)
+    for i, utterance in enumerate(base.index):
+        place = places[f"{utterance.id}-c01"]
+        whole, half = samples.read(i), samples.read(place)
+        assert abs(len(half) - len(whole) / 2) <= 2
+        np.testing.assert_allclose(both.read(place)[:-3], base.read(i)[: len(both.read(place)) - 3], atol=0.15)
+
+
+def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: Path) -> None:
+    before = np.load(work / "features" / "train" / "cmvn.npz")
+    same = write_pieces(work)
+    after = np.load(same / "cmvn.npz")
+    assert set(after.files) == set(before.files)
+    assert all((after[name] == before[name]).all() for name in before.files)
+    shutil.rmtree(work / "cut")
+    new = write_pieces(work, speaker="stranger")
+    after = np.load(new / "cmvn.npz")
+    names = {f"{prefix}stranger/{value}" for prefix in ("", "sp0.9-", "sp1.1-") for value in ("mean", "std")}
+    assert set(after.files) == set(before.files) | names
+
+
+def test_links_hold_when_the_work_directory_is_moved(work: Path) -> None:
+    write_pieces(work)
+    link_files(work / "cut" / "features" / "dev", work / "features" / "dev")
+    moved = work.with_name("moved")
+    work.rename(moved)
+    for name in ("train", "dev"):
+        reader = FeatureReader(moved / "cut" / "features" / name, "speaker")
+        assert len([reader.read(i) for i in range(len(reader.index))]) > 5
+    links = [path for path in (moved / "cut" / "features" / "train").iterdir() if path.is_symlink()]
+    assert len(links) > 5
+    assert not any(os.path.isabs(os.readlink(path)) for path in links)
+
+
+def test_what_has_no_usable_audio_is_listed_behind_what_had_none(work: Path) -> None:
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    without = sorted(recordings.ids)[1]
+    old = work / "features" / "train" / "dropped.tsv"
+    old.write_text(old.read_text() + "x\ttoo short\t1 sample\n")
+    plain = dataclasses.replace(MORE, speaker_vector=0)
+    drops = write_behind(work / "cut", work / "features" / "train", write_halves(work, without=without), plain)
+    assert len(drops) == 3 * sum(s.recording_id == without for s in segments)
+    assert [drop.id for drop in read_drops(work / "cut" / "dropped.tsv")] == ["x", *(drop.id for drop in drops)]
+
+
+def test_alone_they_are_at_one_speed(work: Path) -> None:
+    shutil.copy(work / "features" / "speaker_vectors.npz", work)
+    assert not write_alone(work / "long", work / "features" / "train", write_halves(work), MORE)
+    reader = FeatureReader(work / "long", "speaker")
+    assert [u.id for u in reader.index] == [s.id for s in read_manifests(work / "halves")[1]]
+    assert reader.vectors is not None
+
+
+def test_without_pieces_the_set_is_the_same(work: Path) -> None:
+    assert write_behind(work / "cut", work / "features" / "train", None, MORE) == []
+    assert sorted(os.listdir(work / "cut")) == sorted(os.listdir(work / "features" / "train"))
+
+
+def test_a_set_of_an_earlier_asrtool_is_one_line(work: Path) -> None:
+    (work / "features" / "train" / "transcripts.tsv").unlink()
+    with pytest.raises(AsrtoolError, match=r"features/train: no transcripts\.tsv, .*; run the features stage again"):
+        write_behind(work / "cut", work / "features" / "train", None, MORE)

@@ -1,0 +1,221 @@
+"""Long utterances of which is known when each word is said, cut by a model that hears them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from lhotse import Recording, SupervisionSegment
+
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.index import read_index
+from asrtool.corpus.manifest import read_drops, write_manifests
+from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.corpus.settings import Data, Features
+from asrtool.decode import cut as cut_module
+from asrtool.decode.cut import Cutter, cut_run
+from asrtool.decode.forward import AcousticModel
+from asrtool.decode.pauses import Lengths, Piece
+from asrtool.decode.settings import Decode
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.models.ctc_topology import CtcTopology
+from asrtool.settings import Choice
+
+RATE_HZ = 8000
+FRAME_S = 0.03
+LENGTHS = Lengths(1.0, 4.0, 0.2)
+DATA = Data(max_duration_s=4.0, cut_long=True)
+FEATURES = Features(type=Choice.of("features", "fbank", num_mel_bins=23), speeds=(1.0, 0.9), num_jobs=1)
+SENTENCE = ["so", "what", "did", "you", "do", "last", "week"]
+SAID_S = {0: 0.2, 1: 0.6, 2: 1.1, 3: 2.4, 4: 2.8, 5: 4.2, 6: 4.6}  # when each of them begins; all last 0.3 s
+PAUSES_S = ((1.4, 2.4), (3.1, 4.2))  # those of more than 0.2 s
+DURATION_S = 5.2
+
+
+def scores_of(tokens_at: list[tuple[int, float]], num_tokens: int, duration_s: float = DURATION_S) -> np.ndarray:
+    """Log posteriors of a model that is sure of each token at its time and of blank elsewhere."""
+    best = np.zeros(round(duration_s / FRAME_S), dtype=int)
+    for token, at_s in tokens_at:
+        best[round(at_s / FRAME_S)] = token
+    scores_TV = np.full((len(best), num_tokens), math.log(0.02 / (num_tokens - 1)), dtype=np.float32)
+    scores_TV[np.arange(len(best)), best] = math.log(0.98)
+    return scores_TV
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    (folder / "text").write_text(f"{' '.join(SENTENCE)}\n" * 5)
+    train_tokenizer(folder / "text", folder / "tokenizer", 35)
+    return folder / "tokenizer"
+
+
+def heard(tokenizer: Tokenizer) -> np.ndarray:
+    """The scores of SENTENCE, the tokens of a word spread over its 0.3 s."""
+    at = []
+    for i, word in enumerate(SENTENCE):
+        tokens = tokenizer.encode(word)
+        at += [(token, SAID_S[i] + 0.3 * (n + 0.5) / len(tokens)) for n, token in enumerate(tokens)]
+    return scores_of(at, tokenizer.num_tokens)
+
+
+def item(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, list[tuple[str, list[int]]], float]:
+    return heard(tokenizer), [(word, tokenizer.encode(word)) for word in words], DURATION_S
+
+
+def test_cuts_are_in_pauses_and_pieces_have_their_words(tokenizer: Path) -> None:
+    loaded = Tokenizer.load(tokenizer)
+    pieces = Cutter(CtcTopology(), FRAME_S, LENGTHS)(item(loaded, SENTENCE))
+    assert [piece.text for piece in pieces if isinstance(piece, Piece)] == ["so what did you do", "last week"]
+    for one, other in itertools.pairwise(pieces):
+        assert isinstance(one, Piece)
+        assert isinstance(other, Piece)
+        assert any(begin - 0.02 <= one.end_s <= other.begin_s <= end + 0.02 for begin, end in PAUSES_S)
+
+
+def test_what_cannot_be_cut_says_why(tokenizer: Path) -> None:
+    loaded = Tokenizer.load(tokenizer)
+    cutter = Cutter(CtcTopology(), FRAME_S, LENGTHS)
+    assert cutter((heard(loaded), "'x': no tokens", DURATION_S)) == ("no alignment", "'x': no tokens")
+    few = heard(loaded)[:5], item(loaded, SENTENCE)[1], DURATION_S
+    reason, detail = cutter(few)
+    assert (reason, str(detail)[:7]) == ("no alignment", "5 rows,")
+    reason, detail = cutter(item(loaded, list(reversed(SENTENCE))))
+    assert reason == "text unlike audio"
+    assert str(detail).endswith("nats a token behind the best path, 2 allowed")
+    strict = dataclasses.replace(cutter, lengths=Lengths(1.0, 4.0, 1.5))
+    assert strict(item(loaded, SENTENCE)) == ("no pause", "none of 1.5 s that leaves pieces of 1 to 4 s")
+
+
+class Model(torch.nn.Module):
+    """Gives the scores of SENTENCE for whatever it hears."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.encoder = SimpleNamespace(subsampling=3)
+        self.scores = heard(tokenizer)
+
+    def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows_N = lens_N // 3
+        scores = torch.from_numpy(self.scores)[: int(rows_N.max())]
+        return scores.expand(len(lens_N), -1, -1), torch.clamp(rows_N, max=len(scores))
+
+
+def make_work(folder: Path, texts: list[str]) -> None:
+    """Manifests with an utterance that is not too long and those that are, and the features of the former."""
+    noise = np.random.default_rng(1).normal(scale=0.1, size=(RATE_HZ * 40, 2))
+    soundfile.write(folder / "r.wav", noise, RATE_HZ)
+    recording = Recording.from_file(folder / "r.wav", recording_id="r")
+
+    def segment(name: str, start_s: float, duration_s: float, text: str) -> SupervisionSegment:
+        return SupervisionSegment(
+            name, "r", start_s, duration_s, 1, text, speaker="r-B", custom={"corpus": "own", "uncertain": True}
+        )
+
+    for name in ("train", "dev", "test"):
+        write_manifests(folder / "manifests" / name, [recording], [segment(name, 0.5, 3.0, "so")], [], 0.0, {})
+    long = [segment(f"u{i}", 4.125 + 6 * i, DURATION_S, text) for i, text in enumerate(texts)]
+    if long:
+        write_manifests(folder / "manifests" / "long", [recording], long, [], 0.0, {})
+    write_sets(folder / "manifests", Sets((EvaluationSet("test"),)))
+    compute_features(folder / "manifests", folder / "features", FEATURES)
+
+
+def run(folder: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, data: Data = DATA) -> None:
+    loaded = Tokenizer.load(tokenizer)
+    info = {
+        "features": {"frame_shift_ms": 10.0, "cmvn": "speaker"},
+        "model": {},
+        "num_features": 23,
+        "num_tokens": loaded.num_tokens,
+    }
+    acoustic = AcousticModel(Path("model.pt"), Model(loaded), info)  # type: ignore[arg-type]
+    monkeypatch.setattr(cut_module, "load_acoustic_model", lambda _: acoustic)
+    cut_run(
+        Path("model.pt"), folder / "manifests", folder / "features", tokenizer, folder / "cut", Decode(num_jobs=1), data
+    )
+
+
+def test_pieces_are_trained_on_as_utterances(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    right, wrong = " ".join(SENTENCE), " ".join(reversed(SENTENCE))
+    make_work(tmp_path, [right, wrong, right])
+    run(tmp_path, tokenizer, monkeypatch)
+    index = read_index(tmp_path / "cut" / "features" / "train")
+    assert [u.id for u in index[:2]] == ["train", "sp0.9-train"]
+    pieces = [u for u in index[2:] if not u.id.startswith("sp")]
+    assert [u.id for u in pieces] == ["u0-c01", "u0-c02", "u2-c01", "u2-c02"]
+    assert [u.id for u in index[6:]] == [f"sp0.9-{u.id}" for u in pieces]
+    assert FeatureReader(tmp_path / "cut" / "features" / "train", "speaker").texts(index[:3]) == [
+        "so",
+        "so",
+        "so what did you do",
+    ]
+    assert (
+        FeatureReader(tmp_path / "cut" / "features" / "train", "speaker").texts(pieces)
+        == ["so what did you do", "last week"] * 2
+    )
+    for i, start_s in ((0, 4.125), (2, 16.125)):
+        assert pieces[i].start_s == start_s
+        assert pieces[i + 1].start_s + pieces[i + 1].duration_s == pytest.approx(start_s + DURATION_S, abs=1e-3)
+        for piece in pieces[i : i + 2]:
+            assert 1.0 <= piece.duration_s <= 4.0
+            assert (piece.recording, piece.channel, piece.speaker) == ("r", "B", "r-B")
+            assert (piece.corpus, piece.fields) == ("own", {"uncertain": True})
+    rows = [line.split("\t") for line in (tmp_path / "cut" / "pieces.tsv").read_text().splitlines()]
+    assert rows[0] == ["id", "recording", "channel", "start_s", "end_s", "text"]
+    assert rows[1][:4] == ["u0-c01", "r", "B", "4.125"]
+    assert rows[1][5] == "so what did you do"
+    (drop,) = read_drops(tmp_path / "cut" / "dropped.tsv")
+    assert (drop.id, drop.reason) == ("u1", "text unlike audio")
+    assert "3 long utterances, 0.004 h; cut into 4 pieces, 0.003 h; dropped: 1 text unlike audio" in caplog.text
+    assert [u.id for u in read_index(tmp_path / "cut" / "features" / "dev")] == ["dev"]
+    assert not (tmp_path / "cut" / "features" / "long").exists()
+
+
+def test_where_nothing_is_too_long_the_features_are_the_same(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_work(tmp_path, [])
+    run(tmp_path, tokenizer, monkeypatch)
+    features = tmp_path / "features" / "train" / "index.jsonl"
+    assert (tmp_path / "cut" / "features" / "train" / "index.jsonl").read_text() == features.read_text()
+    assert read_drops(tmp_path / "cut" / "dropped.tsv") == []
+
+
+def test_where_no_pause_is_long_enough_all_are_dropped_and_named(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_work(tmp_path, [" ".join(SENTENCE)])
+    run(tmp_path, tokenizer, monkeypatch, dataclasses.replace(DATA, min_pause_s=3.0))
+    assert len(read_index(tmp_path / "cut" / "features" / "train")) == 2
+    assert [(d.id, d.reason) for d in read_drops(tmp_path / "cut" / "dropped.tsv")] == [("u0", "no pause")]
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_work(tmp_path, [" ".join(SENTENCE)])
+    (tmp_path / "text").write_text("one two three\n" * 5)
+    train_tokenizer(tmp_path / "text", tmp_path / "other", 36)
+    monkeypatch.setattr(cut_module, "Tokenizer", SimpleNamespace(load=lambda _: Tokenizer.load(tmp_path / "other")))
+    with pytest.raises(AsrtoolError, match=r"tokens, but model\.pt was trained on"):
+        run(tmp_path, tokenizer, monkeypatch)
+    assert not (tmp_path / "cut").exists()
+
+
+def test_missing_features_are_one_line(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AsrtoolError, match=r"features/sets\.json: missing, .*; run the stage that makes it"):
+        run(tmp_path, tokenizer, monkeypatch)
