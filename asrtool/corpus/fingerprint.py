@@ -30,6 +30,7 @@ OCTAVE_CELLS, RATIO_CELLS = 12, 10  # how finely ratios of frequencies and of ti
 PITCH_CELLS = 2  # an octave, so coarsely that a change of speed reaches the next one at most
 
 LARGEST_CHANGE = 0.33  # octaves of frequency or of time between what is matched: a factor of 1.26
+PITCH_TOLERANCE = 0.1  # octaves by which one may differ from the other: a change of speed changes both alike
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
 MOST_OFFSETS = 2**15  # offsets that differ: hours
 MIN_VOTES, CANDIDATES = 8, 2
@@ -83,7 +84,10 @@ def log_spectrogram(samples_S: np.ndarray) -> np.ndarray:
 
 
 def find_peaks(samples_S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and log2 of frequencies of the peaks, by time, between frames and bins by a parabola through three."""
+    """Seconds and log2 of frequencies of the peaks, by time, between frames and bins by a parabola through three.
+
+    Of an utterance, float32 samples of RATE_HZ.
+    """
     logs_TF = log_spectrogram(samples_S)
     if len(logs_TF) < 3:
         return np.zeros(0), np.zeros(0)
@@ -106,15 +110,15 @@ def _top(logs_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: int
     return np.asarray(np.clip((before_P - after_P) / (2 * bend_P), -0.5, 0.5))
 
 
-def find_triplets(samples_S: np.ndarray) -> Triplets:
-    """Of an utterance, float32 samples of RATE_HZ."""
-    values_H4, *rest = _joined(*find_peaks(samples_S))
+def find_triplets(seconds_P: np.ndarray, octaves_P: np.ndarray) -> Triplets:
+    """Of the peaks of an utterance."""
+    values_H4, *rest = _joined(seconds_P, octaves_P)
     return Triplets(_cells(np.floor(values_H4)), *rest)
 
 
-def find_queries(samples_S: np.ndarray) -> Triplets:
+def find_queries(seconds_P: np.ndarray, octaves_P: np.ndarray) -> Triplets:
     """As `find_triplets`, each with all cells that its ratios lie next to, of which a small change may choose any."""
-    values_H4, *rest = _joined(*find_peaks(samples_S))
+    values_H4, *rest = _joined(seconds_P, octaves_P)
     lower_H4 = np.floor(values_H4)
     nearer_H4 = np.where(values_H4 - lower_H4 < 0.5, -1, 1)
     which = [np.array([corner >> axis & 1 for axis in range(4)]) for corner in range(16)]
@@ -197,6 +201,7 @@ class FingerprintIndex:
         time_M = np.log2(theirs.spans_H / mine.spans_H)
         frequency_M = theirs.octaves_H - mine.octaves_H
         likely = (np.abs(time_M) < LARGEST_CHANGE) & (np.abs(frequency_M) < LARGEST_CHANGE)
+        likely &= np.abs(time_M + frequency_M) < PITCH_TOLERANCE
         time_M, frequency_M = time_M[likely], frequency_M[likely]
         offset_M = theirs.times_H[likely] - mine.times_H[likely] * 2**time_M
         return _voted(self.utterances_H[found_M[likely]], time_M, frequency_M, offset_M)

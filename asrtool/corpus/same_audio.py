@@ -26,6 +26,7 @@ from asrtool.corpus.fingerprint import (
     Alignment,
     FingerprintIndex,
     Triplets,
+    find_peaks,
     find_queries,
     find_triplets,
     log_spectrogram,
@@ -75,11 +76,12 @@ def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list
     recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
     firsts = [0, *itertools.accumulate(map(len, recordings))]
     with tempfile.TemporaryDirectory() as folder, process_map(__name__, num_jobs) as map_pieces:
-        keep = functools.partial(_triplets, one_in=one_in)
-        indexed = _logged(map_pieces(keep, recordings), "fingerprints", len(recordings))
+        numbered = list(zip(firsts, recordings, strict=False))
+        keep = functools.partial(_triplets, one_in=one_in, folder=Path(folder))
+        indexed = _logged(map_pieces(keep, numbered), "fingerprints", len(recordings))
         FingerprintIndex.of(list(itertools.chain.from_iterable(indexed))).save(Path(folder))
-        search = functools.partial(_search, folder=folder)
-        found = _logged(map_pieces(search, zip(firsts, recordings, strict=False)), "search", len(recordings))
+        search = functools.partial(_search, folder=Path(folder))
+        found = _logged(map_pieces(search, firsts[:-1]), "search", len(recordings))
         pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(found)]
         chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
         return list(itertools.chain.from_iterable(_logged(map_pieces(_compare, chunks), "comparison", len(chunks))))
@@ -95,19 +97,28 @@ def _utterances(folder: Path, name: str) -> Iterator[Spoken]:
     yield from (Spoken(name, by_id[segment.recording_id], segment) for segment in segments)
 
 
-def _triplets(utterances: Sequence[Spoken], one_in: dict[str, int]) -> list[Triplets]:
-    """Of the utterances of one recording."""
-    return [find_triplets(samples_S).thinned(one_in.get(utterances[0].of_set, 1)) for samples_S in _samples(utterances)]
-
-
-def _search(numbered: tuple[int, Sequence[Spoken]], folder: str) -> list[tuple[int, Alignment]]:
-    """Numbers of utterances of a recording, the first of which is given, with how they lie in earlier ones."""
+def _triplets(numbered: tuple[int, Sequence[Spoken]], one_in: dict[str, int], folder: Path) -> list[Triplets]:
+    """Of the utterances of one recording; the number of the first is given. Their peaks are kept for the search."""
     first, utterances = numbered
+    peaks = [find_peaks(samples_S) for samples_S in _samples(utterances)]
+    begins = np.cumsum([0, *(len(seconds_P) for seconds_P, _ in peaks)])
+    np.savez(_peaks(folder, first), begins=begins, peaks_2P=np.concatenate(peaks, axis=1).astype(np.float32))
+    return [find_triplets(*of_one).thinned(one_in.get(utterances[0].of_set, 1)) for of_one in peaks]
+
+
+def _peaks(folder: Path, first: int) -> Path:
+    return folder / f"{first}.npz"
+
+
+def _search(first: int, folder: Path) -> list[tuple[int, Alignment]]:
+    """Numbers of utterances of a recording, the first of which is given, with how they lie in earlier ones."""
     index = _open(folder)
+    with np.load(_peaks(folder, first)) as file:
+        peaks = np.split(file["peaks_2P"].astype(np.float64), file["begins"][1:-1], axis=1)
     return [
         (i, alignment)
-        for i, samples_S in enumerate(_samples(utterances), start=first)
-        for alignment in index.alignments(find_queries(samples_S), before=i)
+        for i, (seconds_P, octaves_P) in enumerate(peaks, start=first)
+        for alignment in index.alignments(find_queries(seconds_P, octaves_P), before=i)
     ]
 
 
@@ -123,8 +134,8 @@ def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudi
 
 
 @functools.lru_cache(1)
-def _open(folder: str) -> FingerprintIndex:
-    return FingerprintIndex.load(Path(folder))
+def _open(folder: Path) -> FingerprintIndex:
+    return FingerprintIndex.load(folder)
 
 
 def _samples(utterances: Sequence[Spoken]) -> Iterator[np.ndarray]:

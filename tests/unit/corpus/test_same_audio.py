@@ -71,9 +71,9 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_copy_is_found_among_others(change: str) -> None:
     others = [speech(seed) for seed in range(12)]
-    index = FingerprintIndex.of([find_triplets(samples) for samples in others])
+    index = FingerprintIndex.of([find_triplets(*find_peaks(samples)) for samples in others])
     copy = CHANGES[change](others[7])
-    found = index.alignments(find_queries(copy), before=12)
+    found = index.alignments(find_queries(*find_peaks(copy)), before=12)
     spectrogram = log_spectrogram(copy)
     alike = {a.other: likeness(spectrogram, log_spectrogram(others[a.other]), a) for a in found}
     assert alike.pop(7) > 0.8
@@ -84,8 +84,8 @@ def test_a_changed_copy_is_found_among_others(change: str) -> None:
 def test_the_alignment_says_the_speed_and_where_the_copy_begins(num: int, denominator: int) -> None:
     original = speech(3, 6.0)
     copy = at_speed(original, Fraction(num, denominator))[8000:]
-    index = FingerprintIndex.of([find_triplets(speech(5)), find_triplets(original)])
-    best = index.alignments(find_queries(copy), before=2)[0]
+    index = FingerprintIndex.of([find_triplets(*find_peaks(speech(5))), find_triplets(*find_peaks(original))])
+    best = index.alignments(find_queries(*find_peaks(copy)), before=2)[0]
     assert best.other == 1
     speed = num / denominator
     np.testing.assert_allclose([2**best.time_scale, 2**best.frequency_scale], [speed, 1 / speed], rtol=0.02)
@@ -94,17 +94,18 @@ def test_the_alignment_says_the_speed_and_where_the_copy_begins(num: int, denomi
 
 def test_a_query_looks_into_sixteen_cells_its_own_among_them() -> None:
     """A small change of each of the four values may lead to the next one."""
-    own_H = find_triplets(speech(6)).cells_H
-    asked_CH = find_queries(speech(6)).cells_H.reshape(16, -1)
+    own_H = find_triplets(*find_peaks(speech(6))).cells_H
+    asked_CH = find_queries(*find_peaks(speech(6))).cells_H.reshape(16, -1)
     assert (asked_CH == own_H).any(axis=0).all()
     assert all(len(set(cells)) == 16 for cells in asked_CH.T.tolist())
 
 
 def test_a_changed_copy_has_more_votes_by_the_cells_beside_its_own() -> None:
     """At another speed and through a codec, many ratios are in the next cell."""
-    index = FingerprintIndex.of([find_triplets(speech(6))])
+    index = FingerprintIndex.of([find_triplets(*find_peaks(speech(6)))])
     copy = CHANGES["faster and GSM"](speech(6))
-    near, exact = (index.alignments(find(copy), before=1)[0].votes for find in (find_queries, find_triplets))
+    peaks = find_peaks(copy)
+    near, exact = (index.alignments(find(*peaks), before=1)[0].votes for find in (find_queries, find_triplets))
     assert near > 1.5 * exact
 
 
@@ -123,8 +124,9 @@ def test_peaks_are_where_the_sinusoids_are() -> None:
 @pytest.mark.parametrize("num_samples", [0, 100, 512, 700])
 def test_of_next_to_nothing_there_are_no_triplets(num_samples: int) -> None:
     samples = speech(1)[:num_samples]
-    assert len(find_triplets(samples)) == len(find_queries(samples)) == 0
-    assert FingerprintIndex.of([find_triplets(speech(1))]).alignments(find_queries(samples), before=1) == []
+    peaks = find_peaks(samples)
+    assert len(find_triplets(*peaks)) == len(find_queries(*peaks)) == 0
+    assert FingerprintIndex.of([find_triplets(*find_peaks(speech(1)))]).alignments(find_queries(*peaks), before=1) == []
 
 
 def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
@@ -137,13 +139,13 @@ def test_likeness_is_that_of_the_part_where_both_are_there() -> None:
 
 
 def test_a_thinned_index_has_the_same_cells_of_every_utterance() -> None:
-    whole = find_triplets(speech(4, 20.0))
+    whole = find_triplets(*find_peaks(speech(4, 20.0)))
     thin = whole.thinned(4)
     assert 0.15 < len(thin) / len(whole) < 0.35
     kept = set(thin.cells_H.tolist())
     assert sum(cell in kept for cell in whole.cells_H.tolist()) == len(thin)
-    index = FingerprintIndex.of([find_triplets(speech(8)).thinned(4), thin])
-    assert index.alignments(find_queries(speech(4, 20.0)), before=2)[0].other == 1
+    index = FingerprintIndex.of([find_triplets(*find_peaks(speech(8))).thinned(4), thin])
+    assert index.alignments(find_queries(*find_peaks(speech(4, 20.0))), before=2)[0].other == 1
 
 
 def write_set(folder: Path, name: str, utterances: Sequence[np.ndarray], rate_hz: int = RATE_HZ) -> None:
