@@ -49,7 +49,7 @@ class Mix:
         except ValueError:
             weights = {}
         if "" in weights or len(weights) < len(pairs) or not all(0 <= w < float("inf") for w in weights.values()):
-            forms = "utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as swbd:0.7,fisher:0.3"
+            forms = "utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as NAME:0.7,OTHER:0.3"
             raise ValueError(f"data.mix is {text!r}, expected {forms}")
         if not any(weights.values()):
             raise ValueError(f"data.mix is {text!r}, expected {'a number' if len(pairs) == 1 else 'a weight'} above 0")
