@@ -17,7 +17,7 @@ from asrtool.corpus.mix import Mixture, Walk, apportion, fractions_of
 from asrtool.corpus.settings import Data, Mix
 from asrtool.errors import AsrtoolError
 
-FORMS = "expected utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as swbd:0.7,fisher:0.3"
+FORMS = "expected utterances, hours, temperature:2, or a weight of 0 or more for each corpus, as NAME:0.7,OTHER:0.3"
 NUM = {"swbd": 800, "wide": 50}
 FRAMES = {"swbd": 160_000, "wide": 40_000}
 
