@@ -28,7 +28,7 @@ from asrtool.parent import end_with
 PIECE = 8  # items that a process is given at a time, at most
 PIECES = 4  # for each process, at least, so that all of them have work until the end
 UNDER_WAY = 2  # pieces sent ahead for each process: enough that none waits, few enough that memory stays bounded
-ATTEMPTS = 2  # processes that a piece may be lost with
+ATTEMPTS = 3  # processes that a piece may be lost with
 POLL_S = 0.2  # how long a killed process is noticed after, at most
 
 Work = Callable[[list[Any]], list[Any]]  # items to as many results
@@ -70,8 +70,8 @@ def process_pool(work: Work, num_jobs: int) -> Iterator[Map]:
     NumPy has one thread in each: its matrices are small, and threads that wait for each other on cores that are taken
     need several times the CPU time. The processes are forked at once, so `work` may hold what cannot be pickled (a
     graph) or should not be copied (a language model); items and results are pickled. They end when this one is killed
-    (on Linux). When one of them is killed, its piece is done again by a new one. Raises AsrtoolError when that is
-    killed as well.
+    (on Linux). When one of them is killed, its piece is done again by a new one. Raises AsrtoolError when ATTEMPTS of
+    them are killed with one piece.
     """
     if num_jobs == 1:
         with threadpool_limits(1, "blas"):

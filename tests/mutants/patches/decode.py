@@ -94,7 +94,7 @@ PATCHES = (
     Patch(
         "piece-of-a-killed-process-is-lost",
         "asrtool/decode/parallel.py",
-        "ATTEMPTS = 2",
+        "ATTEMPTS = 3",
         "ATTEMPTS = 1",
         ("tests/unit/decode/test_parallel.py",),
     ),

@@ -73,7 +73,7 @@ def test_items_that_kill_their_processes_are_one_line_and_no_hang() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return []
 
-    killed = pytest.raises(AsrtoolError, match=r"search process was killed 2 times.*lower decode\.num_jobs")
+    killed = pytest.raises(AsrtoolError, match=r"search process was killed 3 times.*lower decode\.num_jobs")
     with killed, process_pool(die, 2) as pool_map:
         list(pool_map(range(4), 4))
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 from asrtool.errors import AsrtoolError
 from asrtool.models import neural_lm
@@ -42,7 +42,7 @@ class OneDevice(TorchDispatchMode):
     """Inside, an operation but for a copy gets tensors of one device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        devices = {leaf.device.type for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        devices = {leaf.device.type for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)}
         assert len(devices) < 2 or func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default), func
         return func(*args, **(kwargs or {}))
 
