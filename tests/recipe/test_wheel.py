@@ -130,4 +130,4 @@ def test_a_recipe_of_ones_own_is_run_from_its_folder(installed: Path, tmp_path: 
     (folder / "recipe.py").write_text(text.replace('"own"', '"mine"', 1))
     assert asrtool(installed, folder, "run", "--list")[0] == f"recipe {folder}, work {folder / 'exp'}"
     (checked,) = asrtool(installed, tmp_path, "run", "--recipe", "mine", "--check")
-    assert checked.startswith(f"{folder}: 19 stages, 1 configurations")
+    assert re.match(rf"{re.escape(str(folder))}: \d+ stages, 1 configurations, all links hold", checked)
