@@ -83,7 +83,11 @@ setup(
             "mypy>=1.11",
             # tests/recipe/test_wheel.py: it makes wheels by itself, with the licences in the folder of PEP 639.
             "setuptools>=77",
+            # As of "dask", for its tests.
+            "distributed>=2025.1",
         ],
+        # Features computed by the workers of a cluster: features.executor = "dask:ADDRESS".
+        "dask": ["distributed>=2025.1"],
         # What benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],
     },

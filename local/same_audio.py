@@ -10,14 +10,14 @@ from pathlib import Path
 from asrtool.corpus.manifest import DROPPED, Drop, read_drops, read_manifests, write_manifests
 from asrtool.corpus.same_audio import SameAudio, find_same_audio
 from asrtool.corpus.sets import read_sets
-from asrtool.corpus.settings import Data
+from asrtool.corpus.settings import Data, Features
 from asrtool.files import write_text
 
 FOUND = "same_audio.tsv"
 HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
 
 
-def check_same_audio(manifests: Path, data: Data, num_jobs: int) -> None:
+def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
     """Write `manifests`/same_audio.tsv, and leave out of `manifests`/train what a set to be scored has too.
 
     As data.same_audio says. Raises AsrtoolError for a missing or corrupt manifest, and when nothing is left.
@@ -26,7 +26,7 @@ def check_same_audio(manifests: Path, data: Data, num_jobs: int) -> None:
     if data.same_audio == "ignore":
         return
     sets = read_sets(manifests)
-    found = find_same_audio(manifests, [*sets.scored, sets.train], num_jobs)
+    found = find_same_audio(manifests, [*sets.scored, sets.train], features)
     write_text(manifests / FOUND, HEADING + "".join(map(_line, found)))
     for (one, other), num in sorted(Counter((pair.one.of_set, pair.other.of_set) for pair in found).items()):
         logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, manifests / FOUND)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import executor_option, settings_options
 from asrtool.config import Config
 
 
@@ -19,6 +19,7 @@ from asrtool.config import Config
     type=click.Path(path_type=Path),
     help="speaker_vectors.npz of the features that a model was trained on, for speaker vectors that it knows.",
 )
+@executor_option
 @settings_options
 def features(manifests: Path, out: Path, extractor: Path | None, config: Config) -> None:
     """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.

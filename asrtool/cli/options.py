@@ -33,7 +33,15 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # options of a command that stand for a key
-SHORT = {"strategy": "distributed.strategy", "num_learners": "distributed.num_learners"}
+SHORT = {
+    "strategy": "distributed.strategy",
+    "num_learners": "distributed.num_learners",
+    "executor": "features.executor",
+}
+
+executor_option = click.option(
+    "--executor", metavar="local|dask:ADDRESS", help="Who computes: processes here, or the workers of a Dask scheduler."
+)
 
 
 def settings_options(

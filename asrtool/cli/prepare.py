@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import executor_option, settings_options
 from asrtool.config import Config
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -74,13 +74,13 @@ def split(manifests: Path, config: Config) -> None:
 
 @prepare.command("same-audio")
 @click.argument("manifests", type=EXISTING)
+@executor_option
 @settings_options
 def same_audio(manifests: Path, config: Config) -> None:
     """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv."""
-    from asrtool.corpus.processes import num_cores
     from local.same_audio import check_same_audio
 
-    check_same_audio(manifests, config.data, config.features.num_jobs or num_cores())
+    check_same_audio(manifests, config.data, config.features)
 
 
 @prepare.command()

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
+from asrtool.corpus.executor import open_executor
 from asrtool.corpus.extract import compute_shard
 from asrtool.corpus.index import INDEX, RERUN, SETTINGS, write_feature_settings
 from asrtool.corpus.ivector import Extractor
@@ -27,7 +28,6 @@ from asrtool.corpus.made_of import FILE as MADE_OF
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
 from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
-from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.record import read_record, whole_shards
 from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
@@ -76,7 +76,7 @@ def compute_features(
     _remove_others(out, sets)
     check_room(out, Path(manifests), sets, features)
     fitted: Fitted | None = None
-    with process_map(compute_shard.__module__, features.num_jobs or num_cores()) as map_pieces:
+    with open_executor(features, compute_shard.__module__) as map_pieces:
         for name in sets.names:
             paths = (out / name, Path(manifests) / name, name == sets.train)
             fitted = _write_set(*paths, features, fitted, extractor, code, map_pieces)
@@ -86,8 +86,8 @@ def compute_features(
     write_sets(out, sets)
     if code and not extractor:
         write_made_of(out, code)
-    # How many processes did it is no property of the features.
-    write_feature_settings(out, dataclasses.replace(features, num_jobs=0))
+    # Who did it is no property of the features.
+    write_feature_settings(out, dataclasses.replace(features, num_jobs=0, executor="local"))
 
 
 def _remove_others(out: Path, sets: Sets) -> None:

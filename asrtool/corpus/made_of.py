@@ -28,7 +28,7 @@ from asrtool.files import write_text
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
 AGAIN = "make the manifest again"
-NO_PART = ("num_jobs", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
+NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
 
 
 def write_made_of(out: Path, code: str) -> None:
@@ -41,7 +41,7 @@ def is_made_of(out: Path, features: Features, code: str) -> bool:
     try:
         if json.loads((out / FILE).read_text(encoding="utf-8")) != {"code": code}:
             return False
-        return read_feature_settings(out) == dataclasses.replace(features, num_jobs=0)
+        return read_feature_settings(out) == dataclasses.replace(features, num_jobs=0, executor="local")
     except (OSError, ValueError, AsrtoolError):
         return False
 

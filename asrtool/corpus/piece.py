@@ -50,10 +50,10 @@ def attempt(function: Callable[[Any], Any], piece: Piece) -> Any:
     raise AssertionError(piece)
 
 
-def given_up(piece: Piece, why: str) -> AsrtoolError:
-    """The error for a piece that has failed TRIES times."""
+def given_up(piece: Piece, why: str, times: int = TRIES) -> AsrtoolError:
+    """The error for a piece that has failed so many times."""
     reason = " ".join(why.split())
     return AsrtoolError(
-        f"{piece.name} failed {TRIES} times, the last time because {reason}",
+        f"{piece.name} failed {times} times, the last time because {reason}",
         "run the same command again; where memory is short, with a lower features.num_jobs",
     )

@@ -20,6 +20,7 @@ from lhotse import Recording, SupervisionSegment
 from lhotse.audio import audio_backend
 from scipy.signal import resample_poly
 
+from asrtool.corpus.executor import open_executor
 from asrtool.corpus.extract import UNREADABLE
 from asrtool.corpus.fingerprint import (
     RATE_HZ,
@@ -33,7 +34,7 @@ from asrtool.corpus.fingerprint import (
 )
 from asrtool.corpus.likeness import likeness
 from asrtool.corpus.manifest import read_manifests
-from asrtool.corpus.processes import process_map
+from asrtool.corpus.settings import Features
 from asrtool.log import progress
 
 LEAST_S = 1.0  # what is shorter has too few peaks to be known again
@@ -63,7 +64,7 @@ class SameAudio:
     speed: float  # of `one`, where that of `other` is 1
 
 
-def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list[SameAudio]:
+def find_same_audio(manifests: Path, sets: Sequence[str], features: Features) -> list[SameAudio]:
     """All pairs in the folders `manifests`/SET; `one` is of the later set, or the later utterance of one set.
 
     Of the last set, to train on, fewer fingerprints are kept the larger it is, so that memory is bounded: of more than
@@ -75,7 +76,11 @@ def find_same_audio(manifests: Path, sets: Sequence[str], num_jobs: int) -> list
     one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
     recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
     firsts = [0, *itertools.accumulate(map(len, recordings))]
-    with tempfile.TemporaryDirectory() as folder, process_map(__name__, num_jobs) as map_pieces:
+    shared = None if features.executor == "local" else manifests  # a folder that all workers see
+    with (
+        tempfile.TemporaryDirectory(prefix=".same-audio-", dir=shared) as folder,
+        open_executor(features, __name__) as map_pieces,
+    ):
         numbered = list(zip(firsts, recordings, strict=False))
         keep = functools.partial(_triplets, one_in=one_in, folder=Path(folder))
         indexed = _logged(map_pieces(keep, numbered), "fingerprints", len(recordings))

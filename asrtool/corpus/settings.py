@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from asrtool.config import Config
 
 CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
+DASK = "dask:"  # before the address of a scheduler
 GSM_HZ = 8000  # the sampling rate that GSM is defined for
 
 
@@ -152,8 +153,11 @@ class Features:
     shard_cuts: int = 500  # utterances a shard, which one process writes
     bad_fraction: float = 0.01  # fail when more than this fraction of utterances has no readable audio
     num_jobs: int = 0  # processes; 0 is one per core
+    executor: str = "local"  # who computes shards: local processes, or dask:ADDRESS, the workers of a Dask scheduler
 
     def __post_init__(self) -> None:
+        if self.executor != "local" and not (self.executor.startswith(DASK) and len(self.executor) > len(DASK)):
+            raise ValueError(f"features.executor is {self.executor!r}, expected local or dask:ADDRESS of a scheduler")
         one_of("features.cmvn", self.cmvn, ("speaker", "utterance", "global", "none"))
         one_of("features.storage", self.storage, ("lilcom", "shar"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)

@@ -25,6 +25,7 @@ from asrtool.corpus.fingerprint import (
 from asrtool.corpus.likeness import likeness
 from asrtool.corpus.manifest import write_manifests
 from asrtool.corpus.same_audio import SameAudio, find_same_audio
+from asrtool.corpus.settings import Features
 
 
 def speech(seed: int, seconds: float = 4.0) -> np.ndarray:
@@ -183,7 +184,7 @@ def test_pairs_in_two_sets_and_within_one_are_found(tmp_path: Path) -> None:
     train[6] = np.concatenate([test[2][:10000], train[6][10000:]])  # the same only to begin with
     write_set(tmp_path, "test", [resample_poly(x, 2, 1) for x in test], 16000)
     write_set(tmp_path, "train", [resample_poly(x, 2, 1) for x in train], 16000)
-    found = find_same_audio(tmp_path, ["test", "train"], num_jobs=1)
+    found = find_same_audio(tmp_path, ["test", "train"], Features(num_jobs=1))
     assert names(found) == {("train-3", "test-5"), ("train-8", "test-9"), ("train-11", "train-0")}
     speeds = {pair.one.segment.id: pair.speed for pair in found}
     assert speeds["train-3"] == pytest.approx(1.05, abs=0.02)
@@ -193,7 +194,7 @@ def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
     for name, seeds in (("dev", (1, 2)), ("test", (3, 4)), ("train", (2, 5, 3))):
         write_set(tmp_path, name, [speech(seed) for seed in seeds])
     sets = ["dev", "test", "train"]
-    one, two = (find_same_audio(tmp_path, sets, num_jobs) for num_jobs in (1, 2))
+    one, two = (find_same_audio(tmp_path, sets, Features(num_jobs=num_jobs)) for num_jobs in (1, 2))
     assert names(one) == names(two) == {("train-0", "dev-1"), ("train-2", "test-0")}
 
 
@@ -201,4 +202,4 @@ def test_audio_that_cannot_be_read_is_left_to_the_features(tmp_path: Path) -> No
     write_set(tmp_path, "test", [speech(1)])
     write_set(tmp_path, "train", [speech(1)])
     (tmp_path / "test.wav").write_bytes(b"no sound")
-    assert find_same_audio(tmp_path, ["test", "train"], num_jobs=1) == []
+    assert find_same_audio(tmp_path, ["test", "train"], Features(num_jobs=1)) == []

@@ -13,6 +13,7 @@ from small_releases import make_data
 from asrtool.cli.main import cli
 from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.corpus.settings import Features
 from local.same_audio import check_same_audio
 
 
@@ -67,7 +68,7 @@ def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> N
 
 
 def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
-    check_same_audio(manifests, make_data(same_audio="drop"), num_jobs=1)
+    check_same_audio(manifests, make_data(same_audio="drop"), Features(num_jobs=1))
     assert found(manifests) == {*LEAKED, WITHIN}
     train = manifests / "train"
     assert [s.id for s in read_manifests(train)[1]] == ["train0", "train2", "train4"]
@@ -86,5 +87,5 @@ def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
 def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> None:
     (manifests / "same_audio.tsv").write_text("old", encoding="utf-8")
     (manifests / "hub50.wav").unlink()
-    check_same_audio(manifests, make_data(same_audio="ignore"), num_jobs=1)
+    check_same_audio(manifests, make_data(same_audio="ignore"), Features(num_jobs=1))
     assert not (manifests / "same_audio.tsv").exists()

@@ -1,0 +1,88 @@
+"""Where pieces of work are computed: processes of this machine, or the workers of a Dask cluster.
+
+Both take a function of a module and items, read a little ahead, and give the results in order. A worker that is killed
+costs the piece that it had; that is computed again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from asrtool.corpus.piece import AHEAD, MapPieces, Piece, attempt, given_up, numbered
+from asrtool.corpus.processes import num_cores, process_map
+from asrtool.corpus.settings import DASK, Features
+from asrtool.errors import AsrtoolError
+
+CONNECT_S = 10  # for which a scheduler is waited for
+
+
+def open_executor(features: Features, module: str) -> AbstractContextManager[MapPieces]:
+    """A MapPieces for functions of `module`, as `features.executor` says; with processes, of `features.num_jobs`."""
+    if features.executor.startswith(DASK):
+        return dask_map(features.executor.removeprefix(DASK))
+    return process_map(module, features.num_jobs or num_cores())
+
+
+@contextmanager
+def dask_map(address: str) -> Iterator[MapPieces]:
+    """Yield a MapPieces over the workers of the scheduler at `address`, which see the same files under the same names.
+
+    Raises AsrtoolError where Dask is not installed, no scheduler answers, it has no worker, or one has several threads:
+    torch's number of threads and lhotse's way to read audio are those of a process.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        what = f"features.executor = dask:{address} needs the package distributed ({error})"
+        raise AsrtoolError(what, "pip install 'asrtool[dask]', or leave this setting out") from error
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        what = f"features.executor: no Dask scheduler at {address!r} ({type(error).__name__})"
+        raise AsrtoolError(what, "start one with `dask scheduler` and give the address that it prints") from error
+    with client:
+        threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+        if set(threads) != {1}:
+            found = f"a worker with {max(threads)} threads" if threads else "no worker"
+            what = f"features.executor: the scheduler at {address} has {found}, expected workers with one thread"
+            raise AsrtoolError(what, f"start them with `dask worker {address} --nworkers N --nthreads 1`")
+        yield lambda function, items: _ordered(client, len(threads), function, items)
+
+
+def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """Results are fetched when they are there: what a worker still holds is lost with it, and computed again."""
+    from distributed import as_completed
+
+    coming = numbered(items)
+    pieces: dict[Any, Piece] = {}
+    done: dict[int, Any] = {}
+    finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+    first, begun = 0, 0
+    while True:
+        for piece in itertools.islice(coming, first + AHEAD * num_workers - begun):
+            future = client.submit(attempt, function, piece, pure=False)
+            pieces[future.key] = piece
+            finished.add(future)
+            begun += 1
+        if not pieces:
+            return
+        future, result = next(finished)
+        piece = pieces.pop(future.key)
+        if future.status != "finished":
+            raise _error(piece, future.exception())
+        done[piece.number] = result
+        while first in done:
+            yield done.pop(first)
+            first += 1
+
+
+def _error(piece: Piece, error: Exception) -> Exception:
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        why = "the worker that had it was killed, perhaps for want of memory"
+        return given_up(piece, why, error.allowed_failures + 1)
+    return error

@@ -1,0 +1,95 @@
+"""Peak memory and CPU time of the parent of `asrtool features`: all but the shards themselves, which are faked.
+
+    python benchmarks/features_parent.py 210000
+    python benchmarks/features_parent.py 2100000
+
+So many training utterances, at three speeds, in calls of 180 with two speakers each; a shard is a record without files.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.corpus import features as features_module
+from asrtool.corpus.cmvn import Moments
+from asrtool.corpus.extract import _copy_id
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.index import Utterance
+from asrtool.corpus.manifest import format_line, write_sorted
+from asrtool.corpus.plan import ShardJob
+from asrtool.corpus.record import writing_shard
+from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.corpus.settings import Features
+from asrtool.corpus.tally import Entry
+
+A_CALL = 180
+SUM_F = np.random.default_rng(0).standard_normal(40)
+
+
+def main() -> None:
+    num = int(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for of_set, calls in (("train", num // A_CALL), ("dev", 1), ("test", 1)):
+            write_sorted(folder / "m" / of_set, recordings(calls), utterances(calls), [], 0.0, {})
+        write_sets(folder / "m", Sets((EvaluationSet("test"),)))
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        began = time.process_time()
+        fake = fake_shard
+        fake.__module__ = "asrtool.corpus.extract"
+        setattr(features_module, "compute_shard", fake)  # noqa: B010
+        compute_features(folder / "m", folder / "f", Features(num_jobs=1), code="c")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(
+            f"{num:,} utterances: {peak / 2**20:.2f} GiB at the peak, {before.ru_maxrss / 2**20:.2f} before,"
+            f" {time.process_time() - began:.0f} s CPU"
+        )
+
+
+def recordings(num: int) -> list[Entry]:
+    return [
+        {
+            "id": f"fe_03_{n:05d}",
+            "sources": [{"type": "file", "channels": [0, 1], "source": f"/nowhere/fe_03_{n:05d}.sph"}],
+            "sampling_rate": 8000, "num_samples": 4800000, "duration": 600.0, "channel_ids": [0, 1],
+        }
+        for n in range(num)
+    ]  # fmt: skip
+
+
+def utterances(calls: int) -> Iterator[tuple[Entry, str]]:
+    for n in range(calls):
+        call = f"fe_03_{n:05d}"
+        for k in range(A_CALL):
+            side = "AB"[k % 2]
+            yield format_line(
+                {
+                    "id": f"{call}-{side}-{k:04d}-{k + 1:06d}", "recording_id": call,
+                    "start": 3.3 * k, "duration": 3.25, "channel": k % 2,
+                    "text": "yeah i know what you mean by that", "speaker": f"{call}-{side}",
+                    "custom": {"corpus": "fisher"},
+                }
+            )  # fmt: skip
+
+
+def fake_shard(job: ShardJob, directory: Path, features: Features, key: str) -> None:
+    moments, listed = {}, []
+    for source in job.group.sources(features.sampling_rate_hz):
+        for s in source.segments:
+            who = _copy_id(s.speaker, job.speed)
+            moments[who] = Moments(30000, SUM_F, SUM_F**2)
+            where = (s.recording_id, "AB"[s.channel], s.start / job.speed, s.duration / job.speed)
+            listed.append(Utterance(_copy_id(s.id, job.speed), *where, who, None, job.number, 325, "fisher"))
+    with writing_shard(directory, job.number) as (_, record):
+        record(key, job.digest, listed, moments, [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Features and fingerprints computed by workers of a Dask cluster: the same as by processes of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from asrtool.corpus.executor import dask_map
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.same_audio import find_same_audio
+from asrtool.corpus.settings import Features
+from asrtool.errors import AsrtoolError
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = Features(shard_cuts=6, num_jobs=1, speeds=(1.0,))
+DASK = "import sys; from dask.__main__ import main; sys.argv[0] = 'dask'; main()"
+
+needs_dask = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import distributed"], capture_output=True, check=False).returncode != 0,
+    reason="distributed is not installed: pip install 'asrtool[dask]'",
+)
+
+
+class Cluster:
+    """A scheduler and workers, as processes of this machine."""
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"}
+        options = ["--no-dashboard", "--local-directory", str(folder), "--no-nanny", "--nthreads", str(threads)]
+        commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
+        commands += [["worker", self.address, *options]] * 2
+        self.processes = [
+            subprocess.Popen([sys.executable, "-c", DASK, *words], env=env, cwd=ROOT, stderr=subprocess.DEVNULL)
+            for words in commands
+        ]
+
+    def wait(self) -> None:
+        """Until both workers are there."""
+        from distributed import Client
+
+        with Client(self.address, timeout=60, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("dask"))
+    try:
+        found.wait()
+        yield found
+    finally:
+        found.end()
+
+
+def read_all(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+@needs_dask
+def test_workers_compute_the_same_bytes_and_find_the_same_audio(
+    cluster: Cluster, make_manifests: Callable[..., Path], tmp_path: Path
+) -> None:
+    manifests = make_manifests(train=2)
+    remote = dataclasses.replace(SMALL, executor=f"dask:{cluster.address}")
+    for name, features in (("here", SMALL), ("there", remote)):
+        compute_features(manifests, tmp_path / name, features, code="c")
+    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
+    shutil.copy(tmp_path / "audio" / "train0.wav", tmp_path / "audio" / "test0.wav")
+    found = [find_same_audio(manifests, ["test", "train"], features) for features in (SMALL, remote)]
+    assert found[0]
+    assert found[0] == found[1]
+    assert not list(manifests.glob(".same-audio-*"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The n-th of `folder`, where each begun leaves a file with the number of its process."""
+
+    folder: Path
+    number: int
+
+
+def work(job: Job) -> int:
+    begun = job.folder / f"{job.number}.{len(list(job.folder.glob(f'{job.number}.*')))}"
+    begun.write_text(str(os.getpid()))
+    time.sleep(0.2 if job.number != 5 or begun.suffix != ".0" else 60)  # the first time it would take long
+    return job.number**2
+
+
+@needs_dask
+def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) -> None:
+    """This ends one of the two workers, so it is the last test of the cluster."""
+    jobs = [Job(tmp_path, n) for n in range(12)]
+    with dask_map(cluster.address) as map_pieces:
+        results = map_pieces(work, jobs)
+        found = [next(results) for _ in range(3)]
+        while not (tmp_path / "5.0").exists() or not (tmp_path / "5.0").read_text():
+            time.sleep(0.05)
+        os.kill(int((tmp_path / "5.0").read_text()), signal.SIGKILL)
+        found += list(results)
+    assert found == [n**2 for n in range(12)]
+    assert sorted(tmp_path.glob("5.*")) == [tmp_path / "5.0", tmp_path / "5.1"]
+    assert [path.name for path in tmp_path.glob("*.1")] == ["5.1"]
+
+
+@needs_dask
+def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
+    several = Cluster(tmp_path, threads=2)
+    try:
+        several.wait()
+        message = "has a worker with 2 threads, expected workers with one thread; start them with `dask worker tcp"
+        with pytest.raises(AsrtoolError, match=message), dask_map(several.address):
+            pass
+    finally:
+        several.end()
+
+
+@needs_dask
+def test_no_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asrtool.corpus.executor.CONNECT_S", 0.5)
+    message = r"no Dask scheduler at 'tcp://127\.0\.0\.1:9'.*; start one"
+    with pytest.raises(AsrtoolError, match=message) as raised, dask_map("tcp://127.0.0.1:9"):
+        pass
+    assert "\n" not in str(raised.value)
+
+
+def test_without_the_package_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    message = r"needs the package distributed.*pip install 'asrtool\[dask\]'"
+    with pytest.raises(AsrtoolError, match=message), dask_map("tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize("value", ["dask", "dask:", "slurm:x", ""])
+def test_an_executor_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="expected local or dask:ADDRESS of a scheduler"):
+        Features(executor=value)
