@@ -45,6 +45,7 @@ def main() -> None:
         fake = fake_shard
         fake.__module__ = "asrtool.corpus.extract"
         setattr(features_module, "compute_shard", fake)  # noqa: B010
+        setattr(features_module, "check_room", lambda *_: None)  # noqa: B010, fakes take little
         compute_features(folder / "m", folder / "f", Features(num_jobs=1), code="c")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(

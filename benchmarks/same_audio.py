@@ -25,6 +25,7 @@ from scipy.signal import resample_poly
 
 from asrtool.corpus.manifest import read_manifests, write_manifests
 from asrtool.corpus.same_audio import LEAST_S, find_same_audio
+from asrtool.corpus.settings import Features
 
 RATE_HZ = 8000
 FRACTION = 0.05
@@ -43,7 +44,7 @@ def main() -> None:
             how = plant(Path(folder), recordings, long_enough, np.random.default_rng(seed))
             planted.update(how.values())
             began = time.process_time()
-            pairs = find_same_audio(Path(folder), ["test", "train"], num_jobs=1)
+            pairs = find_same_audio(Path(folder), ["test", "train"], Features(num_jobs=1))
             cpu_s += time.process_time() - began
         right = {pair.one.segment.id: pair for pair in pairs if pair.other.segment.id == original(pair.one.segment.id)}
         right |= {p.other.segment.id: p for p in pairs if p.one.segment.id == original(p.other.segment.id)}
