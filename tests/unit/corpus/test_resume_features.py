@@ -32,7 +32,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from asrtool.corpus.features import compute_features
-from tests.unit.corpus.test_resume import SMALL
+from tests.unit.corpus.test_resume_features import SMALL
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 
