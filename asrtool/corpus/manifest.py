@@ -70,7 +70,7 @@ def write_sorted(
     lines: Iterable[tuple[Entry, str]],
     drops: Sequence[Drop],
     bad_fraction: float,
-    texts: Mapping[str, str | Sequence[bytes | bytearray]],
+    texts: Mapping[str, str | Iterable[bytes | memoryview]],
 ) -> None:
     """Check both manifests and write the folder `out`, with the further files `texts` (name -> content or its pieces).
 
@@ -81,8 +81,20 @@ def write_sorted(
     there before then stays.
     """
     tally = Tally(recordings, out)
+    write_counted(out, tally, (line for entry, line in lines if tally.add(entry)), drops, bad_fraction, texts)
+
+
+def write_counted(
+    out: Path,
+    tally: Tally,
+    lines: Iterable[str],
+    drops: Sequence[Drop],
+    bad_fraction: float,
+    texts: Mapping[str, str | Iterable[bytes | memoryview]],
+) -> None:
+    """`write_sorted` of lines that are checked, and counted by `tally` when the last of them is read."""
     with _refused(out), write_beside(out / SUPERVISIONS) as temporary:
-        _write_lines(temporary, (line for entry, line in lines if tally.add(entry)))
+        _write_lines(temporary, lines)
         used = tally.used()
         check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
         tally.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
@@ -166,33 +178,62 @@ def read_sorted(directory: Path) -> tuple[list[Entry], Iterator[tuple[Entry, str
 
     Raises AsrtoolError as `read_manifests` does, of the utterances while they are read.
     """
-    recordings = read_recordings(directory)
-    return recordings, _checked(directory, Tally(recordings, directory))
+    recordings = _read_recordings(directory)
+    return recordings, _counted(directory, Tally(recordings, directory))
 
 
-def read_recordings(directory: Path) -> list[Entry]:
-    """The recordings of a folder. Raises AsrtoolError where it is missing, half-written or corrupt."""
+def read_batches(directory: Path) -> tuple[list[Entry], Iterator[list[Entry]]]:
+    """`read_sorted` without lines, some utterances at once, in half the time: who writes them checks their ids."""
+    recordings = _read_recordings(directory)
+    return recordings, _batches(directory, Tally(recordings, directory).check)
+
+
+def _read_recordings(directory: Path) -> list[Entry]:
     report = read_report(directory)
     recordings = list(read_lines(directory / RECORDINGS, Entry))
     _check_number(directory / RECORDINGS, len(recordings), report.get("num_recordings"))
     return recordings
 
 
-def read_utterances(directory: Path) -> Iterator[tuple[Entry, str]]:
-    """The utterances of a folder with their lines, for who checks what is made of them: in half the time.
+def _counted(directory: Path, tally: Tally) -> Iterator[tuple[Entry, str]]:
+    yield from _read_utterances(directory, tally.add)
+    tally.check_unique(lambda: (entry["id"] for entry in read_lines(directory / SUPERVISIONS, Entry)))
 
-    Raises AsrtoolError, some of it at the end, where the folder is missing, half-written or corrupt.
-    """
+
+def _read_utterances(directory: Path, check: Callable[[Entry], object]) -> Iterator[tuple[Entry, str]]:
+    def parse(line: str) -> tuple[Entry, str]:
+        entry = parse_line(line)
+        check(entry)
+        return entry, line
+
     number, report, path = 0, read_report(directory), directory / SUPERVISIONS
-    for item in _read_pairs(path, Entry):
+    for item in _read(path, parse):
         yield item
         number += 1
     _check_number(path, number, report.get("num_utterances"))
 
 
-def _checked(directory: Path, tally: Tally) -> Iterator[tuple[Entry, str]]:
-    yield from (item for item in read_utterances(directory) if tally.add(item[0]))
-    tally.check_unique(lambda: (entry["id"] for entry, _ in read_utterances(directory)))
+def _batches(directory: Path, check: Callable[[Entry], object]) -> Iterator[list[Entry]]:
+    number, report, path = 0, read_report(directory), directory / SUPERVISIONS
+    lines = read_again(directory)
+    while some := list(itertools.islice(lines, 500)):
+        try:
+            entries = _DECODER.decode(f"[{','.join(some)}]")
+            if len(entries) != len(some):
+                raise ValueError(f"{len(entries)} entries in {len(some)} lines")
+            for entry in entries:
+                check(entry)
+        except (ValueError, KeyError, TypeError):
+            collections.deque(_read_utterances(directory, check), maxlen=0)  # says which line it is
+            raise
+        yield entries
+        number += len(entries)
+    _check_number(path, number, report.get("num_utterances"))
+
+
+def read_again(directory: Path) -> Iterator[str]:
+    """The lines of the utterances of a folder, as they are, for who has checked them."""
+    return _read(directory / SUPERVISIONS, str)
 
 
 def _check_number(path: Path, found: int, expected: int | None) -> None:
@@ -202,18 +243,25 @@ def _check_number(path: Path, found: int, expected: int | None) -> None:
 
 def read_lines(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
     """The items of a manifest (.jsonl or .jsonl.gz). Raises AsrtoolError naming the file and line of a fault."""
-    return (item for item, _ in _read_pairs(path, parse))
+    return _read(path, lambda line: parse(parse_line(line)))
 
 
-def _read_pairs(path: Path, parse: Callable[[dict[str, Any]], Item]) -> Iterator[tuple[Item, str]]:
+def parse_line(line: str) -> Entry:
+    """The entry of a line. Raises ValueError where it is not that alone."""
+    entry, end = _DECODER.raw_decode(line)  # json.loads takes half as long again
+    if not isinstance(entry, dict):
+        raise ValueError(f"found {line.strip()[:20]!r}, expected an entry")
+    if line[end:].strip():
+        raise ValueError(f"found {line[end:].strip()[:20]!r} behind an entry")
+    return entry
+
+
+def _read(path: Path, parse: Callable[[str], Item]) -> Iterator[Item]:
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for line in file:
-                entry, end = _DECODER.raw_decode(line)  # json.loads takes half as long again
-                if line[end:].strip():
-                    raise ValueError(f"found {line[end:].strip()[:20]!r} behind an entry")
-                yield parse(entry), line
+                yield parse(line)
                 number += 1
     except FileNotFoundError as error:
         raise AsrtoolError(f"{path}: missing", "make the manifest again") from error
@@ -249,10 +297,11 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    # No file name and no time in the header: the same manifest is the same bytes.
+    # No file name and no time in the header: the same manifest is the same bytes. Level 3 takes half the time of 6, and
+    # 9 % more room.
     with (
         path.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=3, fileobj=raw, mtime=0) as file,
     ):
         lines = iter(lines)
         while some := "".join(itertools.islice(lines, 500)):

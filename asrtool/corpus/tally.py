@@ -41,7 +41,17 @@ class Tally:
         return len(self._ids)
 
     def add(self, entry: Entry) -> bool:
-        """Count an utterance. Raises AsrtoolError unless it lies inside a recording, on a channel of it."""
+        """Count an utterance, after `check`."""
+        self.check(entry)
+        self._used.add(entry["recording_id"])
+        self._speakers.add(entry.get("speaker"))
+        self._ids.append(hash(entry["id"]))
+        self._num_words += len((entry.get("text") or "").split())
+        self._speech_s += entry["duration"]
+        return True
+
+    def check(self, entry: Entry) -> None:
+        """Raise AsrtoolError unless an utterance lies inside a recording, on a channel of it."""
         recording = self._recordings.get(entry["recording_id"])
         if recording is None:
             self._fail(entry, f"references non-existent recording {entry['recording_id']}")
@@ -53,12 +63,16 @@ class Tally:
         known = self._channels[recording["id"]]
         if channel not in known if isinstance(channel, int) else not set(channel) <= set(known):
             self._fail(entry, f"channel {channel} does not exist in its recording {recording['id']} (it has {known})")
-        self._used.add(recording["id"])
-        self._speakers.add(entry.get("speaker"))
-        self._ids.append(hash(entry["id"]))
-        self._num_words += len((entry.get("text") or "").split())
-        self._speech_s += duration_s
-        return True
+
+    def add_checked(
+        self, recordings: Iterable[str], speakers: Iterable[str | None], ids: bytes, num_words: int, speech_s: float
+    ) -> None:
+        """Count utterances that were checked: their recordings, speakers and sums, and `ids`, the hashes as int64."""
+        self._used.update(recordings)
+        self._speakers.update(speakers)
+        self._ids.frombytes(ids)
+        self._num_words += num_words
+        self._speech_s += speech_s
 
     def used(self) -> list[Entry]:
         """The recordings that have an utterance, by id."""

@@ -26,9 +26,9 @@ PATCHES = (
     ),
     Patch(
         "long-utterances-of-dev-are-cut-to-train-on",
-        "local/split.py",
-        "is_wanted = is_training and not (part.columns",
-        "is_wanted = not (part.columns",
+        "local/part.py",
+        "wanted = [part.is_training & ~(part.columns",
+        "wanted = [~(part.columns",
         ("tests/unit/local/test_split.py",),
     ),
 )

@@ -1,0 +1,80 @@
+"""Which conversations are held out as a development set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Speaker = str | None
+
+
+@dataclass(frozen=True)
+class Option:
+    """What it means to hold out a conversation."""
+
+    gain_s: float  # of speech
+    loss: float  # utterances of its speakers in conversations that are not held out, for each second
+    key: str  # by which equal ones are ordered
+    new: set[Speaker]
+    joining: set[str]  # conversations all of whose speakers are held out then
+
+    def rank(self, missing_s: float) -> tuple[bool, float, float, str]:
+        """The lowest is best. Beyond twice what is missing, the target would be missed by more than it is without."""
+        too_long = self.gain_s > 2 * missing_s
+        return too_long, self.gain_s if too_long else 0.0, self.loss, self.key
+
+
+class Calls:
+    """Conversations and who speaks in them: `num_utterances` is by conversation and speaker."""
+
+    def __init__(self, speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]]) -> None:
+        self.speech_s = speech_s
+        self._num_utterances = num_utterances
+        self._speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
+        self._recordings: defaultdict[Speaker, set[str]] = defaultdict(set)
+        for recording, speaker in num_utterances:
+            self._speakers[recording].add(speaker)
+            self._recordings[speaker].add(recording)
+
+    def option(self, id_: str, chosen: set[str], held_out: set[Speaker]) -> Option:
+        """What it means to hold out `id_` where `chosen`, and the speakers `held_out`, are already."""
+        new = self._speakers[id_] - held_out
+        touched = self.of(new) - chosen | {id_}
+        joining = {other for other in touched if self._speakers[other] <= held_out | new}
+        gain_s = sum(self.speech_s[other] for other in sorted(joining))
+        loss = sum(self._num_utterances[other, speaker] for other in touched - joining for speaker in new)
+        return Option(gain_s, loss / gain_s, hashlib.sha256(id_.encode()).hexdigest(), new, joining)
+
+    def of(self, speakers: set[Speaker]) -> set[str]:
+        """The conversations in which one of `speakers` speaks."""
+        return {id_ for speaker in speakers for id_ in self._recordings[speaker]}
+
+    def beside(self, speakers: set[Speaker]) -> set[str]:
+        """The conversations that have a speaker who speaks with one of `speakers` somewhere."""
+        return self.of({other for id_ in self.of(speakers) for other in self._speakers[id_]})
+
+
+def choose_conversations(
+    speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float
+) -> set[str]:
+    """Of recordings with `speech_s` those that hold about `target_s`, and their speakers few others.
+
+    At least one; those all of whose speakers are held out anyway are among them. Deterministic.
+    """
+    calls = Calls(speech_s, num_utterances)
+    held_out: set[Speaker] = set()
+    chosen: set[str] = set()
+    options = {id_: calls.option(id_, chosen, held_out) for id_ in speech_s}
+    while (missing_s := target_s - sum(speech_s[id_] for id_ in sorted(chosen))) > 0 and options:
+        best = min(options.values(), key=lambda option: option.rank(missing_s))
+        if chosen and best.gain_s > 2 * missing_s:
+            break
+        held_out |= best.new
+        chosen |= best.joining
+        for id_ in best.joining:
+            del options[id_]
+        for id_ in calls.beside(best.new) & options.keys():  # the others are as they were
+            options[id_] = calls.option(id_, chosen, held_out)
+    return chosen
