@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Table = tuple[tuple[str, str], ...]
 
@@ -52,7 +52,12 @@ class Rules:
     word: Table = ()  # pattern in one word -> replacement
     words: Mapping[str, str] = field(default_factory=dict)  # whole word -> words
     says: Callable[[str], str] | None = None  # the words of one with digits or symbols
+    acronyms: Mapping[str, str] = field(default_factory=dict)  # word that is spelled out -> letters: ibm -> i b m
     known: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)  # word -> what became of it
+
+    def spelling(self, acronyms: Mapping[str, str]) -> Rules:
+        """These rules with the acronyms of a dictionary."""
+        return replace(self, acronyms=acronyms, known={})
 
 
 # A person's own text, after strip_punctuation.
@@ -76,23 +81,20 @@ _LETTER = re.compile(r"([a-z])\.('?s)?")
 _EDGE = ',?!;:"'
 
 
-def normalise(text: str, rules: Rules, acronyms: Mapping[str, str] | None = None) -> str:
-    """`text` of one utterance by `rules`; empty when nothing but silence is left.
-
-    `acronyms` gives the letters of words that are spelled out (ibm -> i b m). Raises Unusable with the reason.
-    """
+def normalise(text: str, rules: Rules) -> str:
+    """`text` of one utterance by `rules`; empty when nothing but silence is left. Raises Unusable with the reason."""
     text = text.lower()
     for pattern, reason in rules.refuse:
         if re.search(pattern, text):
             raise Unusable(reason, text)
     for pattern, replacement in rules.line:
         text = re.sub(pattern, replacement, text)
-    known: dict[str, list[str]] = {} if acronyms else rules.known
+    known = rules.known
     words: list[str] = []
     for word in text.split():
         found = known.get(word)
         if found is None:
-            found = _normalise_word(word, rules, acronyms or {})
+            found = _normalise_word(word, rules)
             if len(known) < MAX_KNOWN:
                 known[word] = found
         words += found
@@ -108,7 +110,7 @@ def split_acronym(word: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _normalise_word(word: str, rules: Rules, acronyms: Mapping[str, str]) -> list[str]:
+def _normalise_word(word: str, rules: Rules) -> list[str]:
     for pattern, replacement in rules.word:
         word = re.sub(pattern, replacement, word)
     word = rules.words.get(word, word)
@@ -117,8 +119,8 @@ def _normalise_word(word: str, rules: Rules, acronyms: Mapping[str, str]) -> lis
     if re.search(r"[\[\]{}()<>/]", word):
         raise Unusable("unknown mark-up", word)
     word = _without_punctuation(word)
-    if word in acronyms:
-        return acronyms[word].split()
+    if word in rules.acronyms:
+        return rules.acronyms[word].split()
     said = rules.says(word).split() if rules.says else [word]
     return [piece for each in said for part in split_acronym(each) for piece in _split_hyphens(part)]
 

@@ -156,21 +156,14 @@ def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
     return text.splitlines()
 
 
-def link(target: Path, name: Path) -> None:
-    """Make `name` a link to the real file behind `target`, with the folders above it."""
-    name.parent.mkdir(parents=True, exist_ok=True)
-    name.symlink_to(os.path.realpath(target))
+def within(start_s: float, length_s: float, duration_s: float) -> float:
+    """`length_s` so that what begins at `start_s` ends with the recording at the latest, as lhotse's fix_manifests."""
+    end_s = round(start_s + length_s, 8)
+    if end_s <= duration_s:
+        return length_s
+    from lhotse.utils import add_durations
 
-
-def with_paths(recordings: Iterable[Recording], sounds: Mapping[str, Sound]) -> list[Recording]:
-    """`recordings` read from `sounds` (by recording id) instead of from the staged links, which will be gone."""
-    return [
-        dataclasses.replace(
-            recording,
-            sources=[dataclasses.replace(recording.sources[0], source=os.path.abspath(sounds[recording.id].path))],
-        )
-        for recording in recordings
-    ]
+    return add_durations(length_s, duration_s - end_s, sampling_rate=48000)
 
 
 def make_recording(id_: str, sound: Sound, num_channels: int = 1) -> Recording:

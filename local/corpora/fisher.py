@@ -21,7 +21,7 @@ from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
 from local.text_rules import DOCTORATE, Rules, normalise
-from local.utterances import Sound, make_recording, normalised, read_lines, times_run, usable_audio
+from local.utterances import Sound, make_recording, normalised, read_lines, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
@@ -128,7 +128,7 @@ def _of_call(
             "id": name,
             "recording_id": id_,
             "start": round(start_s, 3),
-            "duration": _within(round(start_s, 3), round(end_s - start_s, 3), duration_s),
+            "duration": within(round(start_s, 3), round(end_s - start_s, 3), duration_s),
             "channel": "AB".index(side),
             "text": text,
             "language": "English",
@@ -138,16 +138,6 @@ def _of_call(
             entry["custom"] = {UNCERTAIN: True}
         kept.append(entry)
     return sorted(kept, key=lambda entry: (entry["start"], entry["channel"], entry["id"]))
-
-
-def _within(start_s: float, length_s: float, duration_s: float) -> float:
-    """`length_s` so that what begins at `start_s` ends with the recording at the latest, as lhotse's fix_manifests."""
-    end_s = round(start_s + length_s, 8)
-    if end_s <= duration_s:
-        return length_s
-    from lhotse.utils import add_durations
-
-    return add_durations(length_s, duration_s - end_s, sampling_rate=48000)
 
 
 def read_speakers(corpus: Path) -> dict[str, str]:

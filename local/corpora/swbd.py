@@ -1,21 +1,21 @@
-"""Switchboard-1: LDC97S62 audio and MS-State transcripts, read by lhotse's prepare_switchboard.
+"""Switchboard-1: LDC97S62 audio and MS-State transcripts.
 
-lhotse reads a staged copy of the release that holds only what it can read: recordings with the transcripts of both
-sides, and no broken line. Speakers are kept apart here: by the release's table of calls, or else one a side.
+Calls are read and written one by one, those with the transcripts of both sides. Ids, times and trimming are as lhotse's
+prepare_switchboard has them, and a test compares. Speakers are of the release's table of calls, or else one a side.
 """
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.manifest import Drop, format_line, write_sorted
 from asrtool.corpus.settings import Data
+from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from local.corpus import Corpus as Base
 from local.corpus import Release
@@ -23,10 +23,7 @@ from local.releases import find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
 from local.text_rules import DOCTORATE, Rules, normalise
-from local.utterances import Sound, link, normalise_all, read_lines, staging, times_run, usable_audio, with_paths
-
-if TYPE_CHECKING:
-    from lhotse import SupervisionSegment
+from local.utterances import Sound, make_recording, normalised, read_lines, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
@@ -39,6 +36,9 @@ DICTIONARY = "sw-ms98-dict.text"
 CALLERS = "call_con_tab.csv"  # conversation, side, caller
 CONVERSATIONS = ("conv_tab.csv", "conv.tab")  # conversation, whether it is active, caller of A, caller of B
 ADVICE = f"set paths.{DOCUMENTATION.key} to the folder of the documentation that has {CALLERS} or conv_tab.csv"
+
+LINE = re.compile(r"(\S+)\s+(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+(\S.*)")
+Line = tuple[str, float, float, str, str]  # id, start, end, side, words
 
 # How the dictionary of the release pronounces the names of letters.
 LETTERS = {
@@ -92,8 +92,6 @@ def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path,
 
     Raises AsrtoolError when a folder holds nothing of the kind, or too much of it cannot be used.
     """
-    from lhotse.recipes import prepare_switchboard
-
     drops: list[Drop] = []
     files = {f"sw0{path.stem[-4:]}": path for path in find_files(audio, "sw[0-9]*.sph")}
     sides = {path.name[2:7].upper(): path for path in find_files(transcripts, "sw[0-9]*-ms98-a-trans.text")}
@@ -101,27 +99,59 @@ def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path,
         found, where = ("sw*.sph", audio) if not files else ("sw*-ms98-a-trans.text", transcripts)
         raise AsrtoolError(f"{where}: no {found} in it", f"check paths.{AUDIO.key} and paths.{TRANSCRIPTS.key}")
     good = usable_audio(files, SAMPLING_RATE_HZ, NUM_CHANNELS, out, drops)
-    lines = _transcribed(good, files, sides, drops)
-    if not lines:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    with staging() as stage:
-        for id_, of_sides in lines.items():
-            link(good[id_].path, stage / "LDC97S62" / "swb1_d1" / "data" / f"{id_}.sph")
-            for side, text in of_sides.items():
-                _stage_transcript(stage / "ms98", id_, side, text)
-        manifests = prepare_switchboard(stage / "LDC97S62", stage / "ms98", omit_silence=False, absolute_paths=True)
-    warn_of_unknown((f"{id_}-{side}" for id_ in lines for side in "AB"), callers, "swbd", ADVICE)
+    for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
+        drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
     dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
-    rule = functools.partial(normalise, rules=RULES, acronyms=read_acronyms(dictionary))
-    segments = map(_with_speaker(callers), manifests["supervisions"])
-    write_manifests(
-        out,
-        with_paths(manifests["recordings"], good),
-        normalise_all(segments, rule, drops),
-        drops,
-        data.bad_fraction,
-        {},
-    )
+    rule = functools.partial(normalise, rules=RULES.spelling(read_acronyms(dictionary)))
+    lines = map(format_line, _utterances(good, sides, callers, rule, drops))
+    recordings = [make_recording(id_, sound, NUM_CHANNELS).to_dict() for id_, sound in good.items()]
+    write_sorted(out, recordings, lines, drops, data.bad_fraction, {})
+
+
+def _utterances(
+    good: Mapping[str, Sound],
+    sides: Mapping[str, Path],
+    callers: Mapping[str, str],
+    rule: Callable[[str], str],
+    drops: list[Drop],
+) -> Iterator[Entry]:
+    """The utterances of all calls, call by call; those left out are added to `drops`, faults of lines first."""
+    faults: dict[str, list[Drop]] = {id_: [] for id_ in good}  # in the order of the files
+    without_text: list[Drop] = []
+    transcribed = []
+    for id_, sound in sorted(good.items()):
+        lines = _transcribed(id_, sound, sides, faults[id_])
+        if lines:
+            transcribed.append(id_)
+        yield from _of_call(id_, lines, sound.duration_s, callers, rule, without_text)
+    drops += itertools.chain(*faults.values(), without_text)
+    warn_of_unknown((f"{id_}-{side}" for id_ in transcribed for side in "AB"), callers, "swbd", ADVICE)
+
+
+def _of_call(
+    id_: str,
+    lines: Sequence[Line],
+    duration_s: float,
+    callers: Mapping[str, str],
+    rule: Callable[[str], str],
+    drops: list[Drop],
+) -> list[Entry]:
+    """The utterances of a call, by start and side."""
+    kept = []
+    for name, start_s, end_s, side, said in lines:
+        if text := normalised(name, said, rule, drops):
+            entry: Entry = {
+                "id": name,
+                "recording_id": id_,
+                "start": start_s,
+                "duration": within(start_s, round(end_s - start_s, 8), duration_s),
+                "channel": "AB".index(side),
+                "text": text,
+                "language": "English",
+                "speaker": callers.get(f"{id_}-{side}", f"{id_}-{side}"),
+            }
+            kept.append(entry)
+    return sorted(kept, key=lambda entry: (entry["start"], entry["channel"], entry["id"]))
 
 
 def read_callers(release: Path) -> dict[str, str]:
@@ -167,47 +197,26 @@ def _stem(word: str) -> str:
     return re.sub(r"('s|s)$", "", word) if len(word) > 2 else word
 
 
-def _transcribed(
-    good: dict[str, Sound], files: dict[str, Path], sides: dict[str, Path], drops: list[Drop]
-) -> dict[str, dict[str, list[str]]]:
-    """Recordings with lines for both sides: id -> side -> lines; the others, and broken lines, go to `drops`."""
-    for name in sorted({f"sw0{side[:4]}" for side in sides} - files.keys()):
-        drops.append(Drop(name, "no audio", f"transcribed, but {name}.sph is nowhere"))
-    complete = {}
-    for id_, sound in good.items():
-        missing = [side for side in "AB" if f"{id_[3:]}{side}" not in sides]
-        if missing:
-            drops.append(Drop(id_, "no transcript", f"no sw{id_[3:]}{missing[0]}-ms98-a-trans.text"))
-            continue
-        lines = {side: read_lines(sides[f"{id_[3:]}{side}"], id_, drops) for side in "AB"}
-        if all(lines.values()):
-            complete[id_] = {side: _well_formed(text, sound, drops) for side, text in lines.items()}
-    return {id_: of_sides for id_, of_sides in complete.items() if any(of_sides.values())}
+def _transcribed(id_: str, sound: Sound, sides: Mapping[str, Path], drops: list[Drop]) -> list[Line]:
+    """The lines of both sides of a call, none where one is missing; that, and broken lines, go to `drops`."""
+    missing = [side for side in "AB" if f"{id_[3:]}{side}" not in sides]
+    if missing:
+        drops.append(Drop(id_, "no transcript", f"no sw{id_[3:]}{missing[0]}-ms98-a-trans.text"))
+        return []
+    lines = {side: read_lines(sides[f"{id_[3:]}{side}"], id_, drops) for side in "AB"}
+    if not all(lines.values()):
+        return []
+    return [line for side in "AB" for line in _well_formed(lines[side], side, sound, drops)]
 
 
-def _well_formed(lines: list[str], sound: Sound, drops: list[Drop]) -> list[str]:
+def _well_formed(lines: list[str], side: str, sound: Sound, drops: list[Drop]) -> list[Line]:
     """Lines of id, start, end and words, with times that run forward."""
     kept = []
     for line in lines:
-        match = re.match(r"(\S+)\s+(\d+(?:\.\d*)?)\s+(\d+(?:\.\d*)?)\s+\S", line)
+        match = LINE.match(line)
         if match:
             if times_run(match[1], match[2], match[3], sound, drops):
-                kept.append(line)
+                kept.append((match[1], float(match[2]), float(match[3]), side, " ".join(match[4].split())))
         elif line.strip():
             drops.append(Drop(line.split()[0], "broken line", line))
     return kept
-
-
-def _stage_transcript(folder: Path, id_: str, side: str, lines: list[str]) -> None:
-    number = id_[3:]
-    path = folder / number[:2] / number / f"sw{number}{side}-ms98-a-trans.text"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _with_speaker(callers: dict[str, str]) -> Callable[[SupervisionSegment], SupervisionSegment]:
-    def change(segment: SupervisionSegment) -> SupervisionSegment:
-        side = f"{segment.recording_id}-{'AB'[segment.channel]}"
-        return dataclasses.replace(segment, speaker=callers.get(side, side))
-
-    return change

@@ -173,12 +173,12 @@ def test_an4_loses_its_sentence_marks_and_id() -> None:
 
 
 def test_acronyms_of_a_dictionary_are_spelled_out() -> None:
-    assert normalise("an IBM [laughter-pc]", SWBD, {"ibm": "i b m", "pc": "p c"}) == "an i b m p c"
+    assert normalise("an IBM [laughter-pc]", SWBD.spelling({"ibm": "i b m", "pc": "p c"})) == "an i b m p c"
 
 
 def test_words_are_spelled_out_by_the_dictionary_at_hand_whatever_was_seen_before() -> None:
     assert normalise("an ibm", SWBD) == "an ibm"
-    assert normalise("an ibm", SWBD, {"ibm": "i b m"}) == "an i b m"
+    assert normalise("an ibm", SWBD.spelling({"ibm": "i b m"})) == "an i b m"
     assert normalise("an ibm", SWBD) == "an ibm"
 
 
