@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.qa import validate, validate_recordings_and_supervisions
 
-from asrtool.corpus.manifest import Drop, format_line, read_manifests, read_sorted, write_manifests, write_sorted
+from asrtool.corpus.manifest import (
+    Drop,
+    format_line,
+    read_batches,
+    read_manifests,
+    read_sorted,
+    write_manifests,
+    write_sorted,
+)
 from asrtool.corpus.tally import Tally
 from asrtool.errors import AsrtoolError
 
@@ -163,6 +172,44 @@ def test_what_lhotse_refuses_is_refused(start_s: float, duration_s: float, chann
             tally.add(item.to_dict())
     else:
         assert tally.add(item.to_dict())
+
+
+LINES = st.sampled_from(
+    (
+        '{"id": "a-1", "recording_id": "a", "start": 1.0, "duration": 2.0, "channel": 0, "text": "\\u00e9 \u00e9"}',
+        '{"id":"a-2","recording_id":"a","start":1,"duration":2e0,"channel":[0,1],"custom":{"x":[{}]},"text":"] ,"}  ',
+        '{"id": "a-3", "recording_id": "a", "start": 1.0, "duration": 12.0, "channel": 0}',
+        '{"id": "a-4", "recording_id": "a", "start": 1.0, "channel": 0}',
+        "[]",
+        "7",
+        "",
+        '{"id": "a-5", ',
+        '{"id": "a-6"} {"id": "a-7"}',
+        '{"id": "a-6"}, {"id": "a-7"}',
+    )
+)
+
+
+@given(st.lists(LINES, max_size=4), st.integers(-1, 1))
+def test_batches_are_what_is_read_line_by_line_and_name_the_line_of_a_fault(lines: list[str], more: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        write_manifests(path, [recording("a")], [segment("a-1")], [], 0.0, {})
+        report = json.loads((path / "report.json").read_text()) | {"num_utterances": len(lines) + more}
+        (path / "report.json").write_text(json.dumps(report))
+        with gzip.open(path / "supervisions.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        try:
+            expected: object = [entry for entry, _ in read_sorted(path)[1]]
+        except AsrtoolError as error:
+            if "occurs more than once" in error.what:  # which is checked by who writes them
+                return
+            expected = str(error)
+        try:
+            found: object = [entry for some in read_batches(path)[1] for entry in some]
+        except AsrtoolError as error:
+            found = str(error)
+        assert found == expected
 
 
 @pytest.mark.parametrize(

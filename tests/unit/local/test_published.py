@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from local.corpora.peoples_speech import Corpus as PeoplesSpeech
 from local.corpora.swbd import Corpus as Swbd
 from local.corpora.tedlium import Corpus as TedLium
 from local.corpus import Corpus
+from local.utterances import staging
 from utils.sphere import write_sphere
 
 LENIENT = Data(bad_fraction=0.9)
@@ -226,3 +228,8 @@ def test_mls_in_opus_is_read_as_that_in_flac(tmp_path: Path) -> None:
         Mls().prepare(tmp_path / suffix, tmp_path / suffix / "out", Data())
         found.append(supervisions(tmp_path / suffix / "out" / "train"))
     assert found[0] == found[1]
+
+
+def test_a_full_temporary_disk_is_reported() -> None:
+    with pytest.raises(AsrtoolError, match="no room for temporary files; free some space, or set TMPDIR"), staging():
+        raise OSError(errno.ENOSPC, "No space left on device")

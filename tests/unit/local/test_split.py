@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, SupervisionSegment
-from small_releases import dropped, make_data, supervisions
+from lhotse.supervision import AlignmentItem
+from small_releases import dropped, make_data, read_jsonl, supervisions
 
-from asrtool.corpus.manifest import write_manifests
+from asrtool.corpus.manifest import format_line, write_manifests
 from asrtool.corpus.sets import EvaluationSet, read_sets
+from asrtool.corpus.tally import Tally
 from asrtool.errors import AsrtoolError
 from local.columns import occurrences
 from local.corpus import UNCERTAIN
@@ -262,6 +266,35 @@ def test_the_text_of_training_is_all_that_its_conversations_say(tmp_path: Path) 
         "speaker in dev",
     }
     assert not {"blink", "tale"} & set((tmp_path / "dev" / "sentences.txt").read_text().split())
+
+
+def test_lines_of_training_are_those_of_the_corpora_with_their_name_and_counted_as_such(tmp_path: Path) -> None:
+    """Whatever an utterance has or lacks."""
+    segments = corpus({f"c{i:02}": (f"a{i}", f"b{i}") for i in range(12)})
+    odd: dict[str, dict[str, Any]] = {
+        "-3": {"text": "caf\u00e9  au\u00a0lait"},
+        "-4": {"text": None, "speaker": None},
+        "-5": {"custom": {"corpus": "x", "uncertain": True}},
+        "-6": {"alignment": {"word": [AlignmentItem("so", 0.0, 0.5)]}},
+        "-7": {"channel": [0, 1], "gender": "}"},
+    }
+    given = [dataclasses.replace(s, **odd.get(s.id[-2:], {})) for s in segments]
+    write(tmp_path / "corpora" / "own" / "train", given)
+    for role in ("dev", "test"):
+        write(tmp_path / "corpora" / "own" / role, side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, dataclasses.replace(OWN, max_duplicates=20))
+    out = tmp_path / "train"
+    read = supervisions(tmp_path / "corpora" / "own" / "train")
+    expected = [e | {"custom": e.get("custom", {}) | {"corpus": "own"}} for e in read if e["id"] not in dropped(out)]
+    with gzip.open(out / "supervisions.jsonl.gz", "rt", encoding="utf-8") as file:
+        assert file.read() == "".join(format_line(entry)[1] for entry in expected)
+    assert 100 < len(expected) < len(read)
+    report = json.loads((out / "report.json").read_text())
+    tally = Tally(read_jsonl(out / "recordings.jsonl.gz"), out)
+    assert all(tally.add(entry) for entry in expected)
+    assert tally.report() == {key: value for key, value in report.items() if key != "dropped"}
+    texts = [entry["text"] for entry in read if entry.get("text")]
+    assert (out / "sentences.txt").read_text(encoding="utf-8") == "".join(f"{text}\n" for text in texts)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
