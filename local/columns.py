@@ -27,7 +27,7 @@ class Columns:
     text: np.ndarray  # int64, a hash: among two million texts two that share one are less likely than 1 in a million
     num_words: np.ndarray  # int32
     is_doubted: np.ndarray  # by who transcribed it
-    is_plain: np.ndarray  # without an alignment or what only some corpora have
+    is_plain: np.ndarray  # without custom fields
     lines: bytearray  # of text, one an utterance that has some
     num_bytes: np.ndarray  # int32, of its line
 
@@ -84,7 +84,7 @@ def read_columns(batches: Iterable[list[Entry]]) -> Columns:
         text.extend(map(hash, texts))
         num_words.extend([len(text.split()) for text in texts])
         is_doubted.extend([bool((entry.get("custom") or {}).get(UNCERTAIN)) for entry in some])
-        is_plain.extend(["custom" not in entry and "alignment" not in entry for entry in some])
+        is_plain.extend(["custom" not in entry for entry in some])
         num_bytes.extend(map(len, said))
     return Columns(
         list(recordings), list(speakers), np.array(recording), np.array(speaker), np.array(duration_s), np.array(id_),

@@ -74,5 +74,5 @@ def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[st
         segments = normalise_all((s for item in chosen for s in item.supervisions), normalise_plain, drops)
         label_of = {r.id: item.name for item in chosen for r in item.recordings}
         recordings = [r for item in chosen for r in item.recordings]
-        texts = {"ref.stm": format_reference(segments, label_of), "ref.glm": NO_RULES_GLM}
+        texts = {"ref.stm": format_reference((s.to_dict() for s in segments), label_of), "ref.glm": NO_RULES_GLM}
         write_manifests(out / role, recordings, segments, drops, data.bad_fraction, texts)

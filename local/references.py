@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from asrtool.corpus.tally import Entry
 from local.text_rules import HESITATIONS, TAGS
-
-if TYPE_CHECKING:
-    from lhotse import SupervisionSegment
 
 # NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
 NO_RULES_GLM = """\
@@ -24,23 +21,25 @@ NO_RULES_GLM = """\
 HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 
 
-def format_reference(segments: Iterable[SupervisionSegment], corpus_of: Mapping[str, str]) -> str:
+def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str]) -> str:
     """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
 
-    `corpus_of` (recording id -> corpus) labels the segments, so that each corpus is scored apart too.
+    `corpus_of` (recording id -> corpus) labels the utterances, so that each corpus is scored apart too.
     """
-    segments = sorted(segments, key=lambda s: (s.recording_id, s.channel, s.start, s.id))
-    corpora = sorted({corpus_of[s.recording_id] for s in segments})
+    entries = sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"]))
+    corpora = sorted({corpus_of[entry["recording_id"]] for entry in entries})
     lines = [
         ';; CATEGORY "0" "" ""',
         ';; LABEL "O" "Overall" "Overall"',
         ';; CATEGORY "1" "Corpus" ""',
         *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in corpora),
     ]
-    for s in segments:
-        words = " ".join(map(_reference_word, (word for word in (s.text or "").split() if word not in TAGS)))
-        place = f"{s.recording_id} {'AB'[s.channel]} {s.speaker} {s.start:.3f} {s.end:.3f}"
-        lines.append(f"{place} <O,{corpus_of[s.recording_id]}> {words}".rstrip())
+    for entry in entries:
+        words = " ".join(map(_reference_word, (w for w in (entry.get("text") or "").split() if w not in TAGS)))
+        end_s = round(entry["start"] + entry["duration"], 8)
+        times = f"{entry['start']:.3f} {end_s:.3f}"
+        place = f"{entry['recording_id']} {'AB'[entry['channel']]} {entry.get('speaker')}"
+        lines.append(f"{place} {times} <O,{corpus_of[entry['recording_id']]}> {words}".rstrip())
     return "\n".join(lines) + "\n"
 
 

@@ -148,11 +148,9 @@ def _write_long(out: Path, parts: Sequence[Part]) -> None:
 
 
 def _write_dev(out: Path, parts: Sequence[Dev], glm: str) -> None:
-    from lhotse import SupervisionSegment
-
     corpus_of = {entry["id"]: part.name for part in parts for entry in part.recordings}
     entries = [entry for part in parts for entry in part.entries]
-    reference = format_reference(map(SupervisionSegment.from_dict, entries), corpus_of)
+    reference = format_reference(entries, corpus_of)
     recordings = [entry for part in parts for entry in part.recordings]
     _write(out, recordings, entries, {"ref.stm": reference, "ref.glm": glm})
 

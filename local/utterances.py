@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header
+from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from local.text_rules import Unusable
@@ -167,19 +168,23 @@ def within(start_s: float, length_s: float, duration_s: float) -> float:
 
 
 def make_recording(id_: str, sound: Sound, num_channels: int = 1) -> Recording:
-    """The manifest entry of a file."""
-    from lhotse import AudioSource, Recording
+    """The manifest entry of a file, as an object of lhotse."""
+    from lhotse import Recording
 
+    return Recording.from_dict(recording_entry(id_, sound, num_channels))
+
+
+def recording_entry(id_: str, sound: Sound, num_channels: int) -> Entry:
+    """The manifest entry of a file."""
     channels = list(range(num_channels))
-    source = AudioSource(type="file", channels=channels, source=os.path.abspath(sound.path))
-    return Recording(
-        id=id_,
-        sources=[source],
-        sampling_rate=sound.sampling_rate_hz,
-        num_samples=sound.num_samples,
-        duration=sound.duration_s,
-        channel_ids=channels,
-    )
+    return {
+        "id": id_,
+        "sources": [{"type": "file", "channels": channels, "source": os.path.abspath(sound.path)}],
+        "sampling_rate": sound.sampling_rate_hz,
+        "num_samples": sound.num_samples,
+        "duration": sound.duration_s,
+        "channel_ids": channels,
+    }
 
 
 def normalise_all(

@@ -77,7 +77,7 @@ def _prepare_list(corpus: Path, published: str, out: Path, data: Data) -> None:
         functools.partial(normalise, rules=RULES),
         drops,
     )
-    reference = format_reference(segments, dict.fromkeys(sounds, "an4"))
+    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(sounds, "an4"))
     recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
     write_manifests(
         out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}

@@ -21,7 +21,7 @@ from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
 from local.text_rules import DOCTORATE, Rules, normalise
-from local.utterances import Sound, make_recording, normalised, read_lines, times_run, usable_audio, within
+from local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
@@ -98,7 +98,7 @@ def _prepare(corpus: Path, out: Path, data: Data) -> None:
     speakers = read_speakers(corpus)
     warn_of_unknown((f"{id_}-{side}" for id_ in good for side in "AB"), speakers, "fisher", ADVICE)
     lines = map(format_line, _utterances(good, turns, speakers, drops))
-    recordings = [make_recording(id_, sound, NUM_CHANNELS).to_dict() for id_, sound in good.items()]
+    recordings = [recording_entry(id_, sound, NUM_CHANNELS) for id_, sound in good.items()]
     write_sorted(out, recordings, lines, drops, data.bad_fraction, {})
 
 

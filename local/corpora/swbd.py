@@ -23,7 +23,7 @@ from local.releases import find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
 from local.text_rules import DOCTORATE, Rules, normalise
-from local.utterances import Sound, make_recording, normalised, read_lines, times_run, usable_audio, within
+from local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2
@@ -104,7 +104,7 @@ def _prepare(audio: Path, transcripts: Path, callers: dict[str, str], out: Path,
     dictionary = next(find_files(transcripts, DICTIONARY), transcripts / DICTIONARY)
     rule = functools.partial(normalise, rules=RULES.spelling(read_acronyms(dictionary)))
     lines = map(format_line, _utterances(good, sides, callers, rule, drops))
-    recordings = [make_recording(id_, sound, NUM_CHANNELS).to_dict() for id_, sound in good.items()]
+    recordings = [recording_entry(id_, sound, NUM_CHANNELS) for id_, sound in good.items()]
     write_sorted(out, recordings, lines, drops, data.bad_fraction, {})
 
 

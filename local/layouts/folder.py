@@ -53,7 +53,7 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
         normalise_plain,
         drops,
     )
-    reference = format_reference(segments, dict.fromkeys(sounds, label))
+    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(sounds, label))
     recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
     write_manifests(
         out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}

@@ -59,7 +59,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         for s in supervisions
     )
     normalised = normalise_all(placed, _normalise, drops)
-    reference = format_reference(normalised, dict.fromkeys(recordings, label))
+    reference = format_reference((s.to_dict() for s in normalised), dict.fromkeys(recordings, label))
     whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
     write_manifests(out, whole, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
 

@@ -30,7 +30,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = {id_: r for id_, r in recordings.items() if id_ in transcribed and _is_usable(r, drops)}
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
-    reference = format_reference(segments, dict.fromkeys(usable, label))
+    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(usable, label))
     texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     write_manifests(out, usable.values(), segments, drops, data.bad_fraction, texts)
 

@@ -31,4 +31,18 @@ PATCHES = (
         "wanted = [~(part.columns",
         ("tests/unit/local/test_split.py",),
     ),
+    Patch(
+        "a-second-custom-field-behind-the-first",
+        "local/part.py",
+        "Fate.PLAIN: part.columns.is_plain",
+        "Fate.PLAIN: part.columns.is_plain | True",
+        ("tests/unit/local/test_split.py",),
+    ),
+    Patch(
+        "conversations-of-partners-not-looked-at-again",
+        "local/held_out.py",
+        "calls.beside(best.new) & options.keys()",
+        "calls.of(best.new) & options.keys()",
+        ("tests/unit/local/test_split.py",),
+    ),
 )

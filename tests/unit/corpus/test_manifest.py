@@ -185,7 +185,7 @@ LINES = st.sampled_from(
         "",
         '{"id": "a-5", ',
         '{"id": "a-6"} {"id": "a-7"}',
-        '{"id": "a-6"}, {"id": "a-7"}',
+        ", ".join(f'{{"id": "a-{i}", "recording_id": "a", "start": 0, "duration": 1, "channel": 0}}' for i in (7, 8)),
     )
 )
 

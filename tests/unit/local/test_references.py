@@ -21,7 +21,7 @@ def test_nist_scores_a_perfect_hypothesis_without_error_by_an_empty_set_of_rules
         SupervisionSegment("c1-1", "c1", 0.0, 4.0, 0, "uh i watch t v th- [noise] okay", speaker="s1"),
         SupervisionSegment("c1-2", "c1", 0.5, 2.0, 1, "uh-huh", speaker="s2"),
     ]
-    (tmp_path / "ref.stm").write_text(format_reference(segments, {"c1": "swbd"}))
+    (tmp_path / "ref.stm").write_text(format_reference((s.to_dict() for s in segments), {"c1": "swbd"}))
     (tmp_path / "ref.glm").write_text(NO_RULES_GLM)
     words = [("A", i * 0.5, word) for i, word in enumerate(["i", "watch", "t", "v", "okay"], start=1)] + [
         ("B", 1.0, "uh-huh")

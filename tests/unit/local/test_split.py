@@ -386,7 +386,7 @@ def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
 
 def test_hesitations_and_partial_words_are_optional_in_a_reference() -> None:
     segments = side("c1", 0, "swbd-7", ["uh th- this [noise] is mhm -y"])
-    line = format_reference(segments, {"c1": "swbd"}).splitlines()[-1]
+    line = format_reference((s.to_dict() for s in segments), {"c1": "swbd"}).splitlines()[-1]
     assert line == "c1 A swbd-7 0.000 5.000 <O,swbd> (uh) (th-) this is mhm (-y)"
 
 
