@@ -7,7 +7,7 @@ logarithms, 0 when left out. State 0 is the first one, and the first line is one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from asrtool.lang.ngram import Ngrams
 from asrtool.lang.text import BACKOFF, BOS, EOS
 
 EPSILON_LABEL = 0
+CHUNK_LINES = 2**16
 Transducer = Callable[[Sequence[int]], str]  # ids of the tokens of a word -> H, as text
 
 
@@ -95,23 +96,28 @@ def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
     nodes = np.flatnonzero((label[model.word] >= 0) & np.isfinite(cost))
     nodes = nodes[nodes > 0]
     labels = label[model.word[nodes]]
-    lines = _lines(state[model.parent[nodes]], state[model.history[nodes]], labels, labels, cost[nodes])
+    arcs = state[model.parent[nodes]], state[model.history[nodes]], labels, labels, cost[nodes]
     nodes = np.flatnonzero(model.history == np.arange(len(model.history)))[1:]
     backoff = np.full(len(nodes), words[BACKOFF])
     weights = -math.log(10) * model.log10_backoff[nodes]
     shorter = state[model.history[model.suffix[nodes]]]
-    lines += _lines(state[nodes], shorter, backoff, np.zeros_like(backoff), weights)
+    backoffs = state[nodes], shorter, backoff, np.zeros_like(backoff), weights
     ends = np.flatnonzero(model.word == eos)
     ends = ends[(ends > 0) & np.isfinite(cost[ends])]
-    finals = zip(state[model.parent[ends]].tolist(), cost[ends].tolist(), strict=True)
-    lines += [f"{final} {weight:.7g}" for final, weight in finals]
-    lines.sort(key=lambda line: not line.startswith("0 "))  # the first line names the first state
-    return _text(lines)
+    finals = state[model.parent[ends]], cost[ends]
+    pieces = []
+    for is_first in (True, False):  # the first line names the first state
+        for columns in (arcs, backoffs, finals):
+            pieces += _lines(*(column[(columns[0] == 0) == is_first] for column in columns))
+    return "".join(pieces)
 
 
-def _lines(*columns: np.ndarray) -> list[str]:
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [f"{source} {to} {read} {write} {weight:.7g}" for source, to, read, write, weight in rows]
+def _lines(*columns: np.ndarray) -> Iterator[str]:
+    """Lines of whole numbers and a weight, many in a piece: all of them as objects take ten times their room."""
+    pattern = "%d " * (len(columns) - 1) + "%.7g\n"
+    for begin in range(0, len(columns[0]), CHUNK_LINES):
+        some = (column[begin : begin + CHUNK_LINES].tolist() for column in columns)
+        yield "".join([pattern % row for row in zip(*some, strict=True)])
 
 
 def make_relabel_fst(kept: Iterable[int], removed: Iterable[int]) -> str:
