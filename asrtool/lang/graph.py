@@ -46,7 +46,9 @@ def build_graph(
         raise AsrtoolError(
             f"{arpa}: predicts no word of {lang / 'lexicon.txt'}", "run `asrtool lm` with this words.txt"
         )
-    hlg = compose_hlg(make_automata(lexicon, model, tokens, words, transducer))
+    automata = make_automata(lexicon, model, tokens, words, transducer)
+    del model  # hundreds of MB where there are millions of n-grams
+    hlg = compose_hlg(automata)
     if hlg.num_states == 0:
         raise AsrtoolError(f"{arpa}: gives no sentence a probability", "estimate it on sentences with `asrtool lm`")
     with write_folder(out, "HLG.fst") as temporary:

@@ -20,6 +20,7 @@ def compose_hlg(automata: Automata) -> kaldifst.StdVectorFst:
     _log("LG", lg)
     lg = _compose(_compile(make_relabel_fst(automata.tokens, automata.disambig)), lg)
     hlg = _compose(_compile(automata.topology), lg)  # deterministic, but for the disambiguation symbols that are gone
+    del lg
     _log("HoLG", hlg)
     kaldifst.minimize_encoded(hlg, delta=DELTA)
     kaldifst.arcsort(hlg, "ilabel")
