@@ -105,7 +105,7 @@ def make_grammar_fst(model: Ngrams, words: Mapping[str, int]) -> str:
     ends = np.flatnonzero(model.word == eos)
     ends = ends[(ends > 0) & np.isfinite(cost[ends])]
     finals = state[model.parent[ends]], cost[ends]
-    pieces = []
+    pieces: list[str] = []
     for is_first in (True, False):  # the first line names the first state
         for columns in (arcs, backoffs, finals):
             pieces += _lines(*(column[(columns[0] == 0) == is_first] for column in columns))
