@@ -43,6 +43,10 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "lf-mmi": ("asrtool.models.lf_mmi:LfMmi", "asrtool.models.settings:LfMmi"),
     },
     "word-encoder": {"word-lstm": ("asrtool.models.neural_lm:WordLstm", "asrtool.models.settings:WordLstm")},
+    "word-output": {
+        "softmax": ("asrtool.models.next_word:Softmax", "asrtool.models.settings:Softmax"),
+        "adaptive": ("asrtool.models.next_word:Adaptive", "asrtool.models.settings:Adaptive"),
+    },
     "source": {"shards": ("asrtool.train.shards:Shards", "asrtool.train.settings:Shards")},
     "optimizer": {
         "adamw": ("asrtool.train.optimizer:adamw", "asrtool.train.settings:AdamW"),
@@ -96,6 +100,7 @@ PROTOCOLS = {
     "objective": "asrtool.models.acoustic:Objective",
     "topology": "asrtool.models.topology:Topology",  # of an objective, whose settings name it
     "word-encoder": "asrtool.models.neural_lm:WordEncoder",
+    "word-output": "asrtool.models.next_word:NextWord",
     "source": "asrtool.train.source:BatchSource",
     "search": "asrtool.decode.method:SearchMethod",
 }

@@ -1,10 +1,11 @@
-"""Seconds a list and peak memory of scoring n-best lists by a neural language model, in three ways that take turns.
+"""Seconds a list and peak memory of scoring n-best lists by a neural language model, in several ways that take turns.
 
-    .venv/bin/python benchmarks/rescoring.py [--lists 32] [--rounds 3] [--hidden 1024] [--words 45000]
+    .venv/bin/python benchmarks/rescoring.py [--lists 32] [--rounds 3] [--words 45000] [--length N]
 
-`whole`: list by list, all logits of all positions at once, as asrtool did before. `alone`: list by list through a tree.
-`together`: 16 lists in one tree, as search processes do it. Lists are invented: the 100 cheapest ways through
-slots of which three in five have 2 to 8 words to choose from, with the random weights of a model of the size in swb300.
+`whole`: list by list, all logits of all positions at once, as asrtool did at first. `together`: 16 lists in one tree,
+as search processes do it. Both for one softmax over the words and two layers of 1,024 cells, and for the model of
+swb300, and with one of the two things by which they differ. Lists are invented: the 100 cheapest ways through slots of
+which three in five have 2 to 8 words to choose from, frequent as in Zipf's law; weights are random.
 Each way has one thread, in a forked process, and its CPU time counts; where torch sees a GPU, the ways run there as
 well, in this process.
 """
@@ -19,16 +20,26 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from asrtool.config_file import load_config
 from asrtool.models.acoustic import choose_device
 from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, build_neural_lm, pad_sentences
-from asrtool.settings import Choice
+from asrtool.models.next_word import Softmax
 
 Sentences = list[list[str]]
+RECIPE = Path(__file__).parent.parent / "recipes" / "swbd" / "conf" / "swb300.toml"
+ONE_SOFTMAX, NO_PROJECTION = "nnlm.output=softmax", "nnlm.word-lstm.projection_size=0"
+MODELS = {
+    "one softmax, no projection": (ONE_SOFTMAX, NO_PROJECTION),
+    "adaptive": (NO_PROJECTION,),
+    "projection": (ONE_SOFTMAX,),
+    "swb300: both": (),
+}
 NUM_PATHS = 100
 TOGETHER = 16
 SHORT = (1, 2, 2, 3)  # words of a third of the sentences, which are turns such as "yeah"
@@ -39,23 +50,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lists", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--words", type=int, default=45_000)
     parser.add_argument("--length", type=int, help="words of every sentence, in place of a mixture")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    words = [UNK, EDGE, *(f"w{number}" for number in range(options.words - 2))]
-    encoder = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=options.hidden)
-    model = build_neural_lm(encoder, words).eval()
+    words = [UNK, EDGE, *(f"w{number}" for number in range(options.words - 2))]  # the most frequent first
+    models = {name: make_model(words, *settings) for name, settings in MODELS.items()}
     lists = make_lists(options.lists, options.length, words[2:], np.random.default_rng(1))
-    positions = sum(len(sentence) + 1 for each in lists for sentence in each)
-    beginnings = sum(len({tuple(words[:t]) for words in each for t in range(len(words) + 1)}) for each in lists)
-    print(f"{len(lists)} lists of {positions / len(lists):.0f} positions and {beginnings / len(lists):.0f} beginnings")
-    compare(model, lists, options.rounds, in_process)
+    print_lists(lists)
+    compare(models, lists, options.rounds, in_process)
     if choose_device().type == "cuda":
         print(torch.cuda.get_device_name())
-        compare(model.to(choose_device()), lists, options.rounds, on_gpu)
+        compare({name: model.to(choose_device()) for name, model in models.items()}, lists, options.rounds, on_gpu)
+
+
+def make_model(words: list[str], *changed: str) -> NeuralLm:
+    """That of swb300 with changed settings, with random weights."""
+    settings = load_config([RECIPE], changed).nnlm
+    torch.manual_seed(0)
+    return build_neural_lm(settings.encoder, settings.output, words).eval()
+
+
+def print_lists(lists: list[Sentences]) -> None:
+    """What of them is computed: positions, distinct beginnings, and those with the same last words alone."""
+    positions = sum(len(sentence) + 1 for each in lists for sentence in each)
+    print(f"{len(lists)} lists of {positions / len(lists):.0f} positions, and of distinct ", end="")
+    for last in (None, 5, 4, 3):
+        found = {
+            (number, last and t - last > 0, tuple(words[max(0, t - last) if last else 0 : t]))
+            for number, each in enumerate(lists)
+            for words in each
+            for t in range(len(words) + 1)
+        }
+        name = f"histories of {last} words" if last else "beginnings"
+        print(f"{name} {len(found) / len(lists):.0f}", end="\n" if last == 3 else ", ")
 
 
 def make_lists(num: int, length: int | None, words: Sequence[str], random: np.random.Generator) -> list[Sentences]:
@@ -88,17 +116,19 @@ def whole(model: NeuralLm, lists: list[Sentences]) -> list[float]:
         read_NT, lens_N, predicted_NT = batch
         with torch.inference_mode():
             hidden_NTC, _ = model.encoder(read_NT, lens_N)
-            logits_NVT = torch.nn.functional.linear(
-                hidden_NTC, model.objective.weight_VC, model.objective.bias_V
-            ).transpose(1, 2)
-            losses_NT = torch.nn.functional.cross_entropy(logits_NVT, predicted_NT, reduction="none")
-            spoken_NT = torch.arange(losses_NT.shape[1], device=device) < lens_N[:, None]
-            scores += (-(losses_NT * spoken_NT).sum(dim=1)).tolist()
+            if isinstance(model.objective, Softmax):
+                losses_NT = all_losses(model.objective, hidden_NTC, predicted_NT)
+                spoken_NT = torch.arange(losses_NT.shape[1], device=device) < lens_N[:, None]
+                scores += (-(losses_NT * spoken_NT).sum(dim=1)).tolist()
+            else:
+                scores += (-model.objective.losses(hidden_NTC, predicted_NT, lens_N)).tolist()
     return scores
 
 
-def alone(model: NeuralLm, lists: list[Sentences]) -> list[float]:
-    return [score for each in lists for score in model.log_probs(each)]
+def all_losses(output: Softmax, hidden_NTC: torch.Tensor, predicted_NT: torch.Tensor) -> torch.Tensor:
+    """-ln p, padding included, as asrtool computed it."""
+    logits_NTV = torch.nn.functional.linear(hidden_NTC, output.weight_VC, output.bias_V)
+    return torch.nn.functional.cross_entropy(logits_NTV.transpose(1, 2), predicted_NT, reduction="none")
 
 
 def together(model: NeuralLm, lists: list[Sentences]) -> list[float]:
@@ -106,20 +136,26 @@ def together(model: NeuralLm, lists: list[Sentences]) -> list[float]:
     return [score for group in groups for score in model.log_probs([words for each in group for words in each])]
 
 
-def compare(model: NeuralLm, lists: list[Sentences], rounds: int, run: Callable[[Callable[[], Any]], Any]) -> None:
-    """Print a row for each way."""
-    ways = (whole, alone, together)
-    found: dict[str, list[tuple[list[float], float, float]]] = {way.__name__: [] for way in ways}
+def compare(
+    models: dict[str, NeuralLm], lists: list[Sentences], rounds: int, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    """Print a row for each model and way."""
+    ways = [(name, way) for name in models for way in (whole, together)]
+    found: dict[tuple[str, str], list[tuple[list[float], float, float]]] = {
+        (name, way.__name__): [] for name, way in ways
+    }
     for _ in range(rounds):
-        for way in ways:
-            found[way.__name__].append(run(functools.partial(way, model, lists)))
-    print("| way | s a list | times as fast | MiB at the peak, beside the model | differs by |\n|---|---|---|---|---|")
-    medians = {name: statistics.median(seconds for _, seconds, _ in each) / len(lists) for name, each in found.items()}
-    expected = np.array(found["whole"][0][0])
-    for name, each in found.items():
+        for name, way in ways:
+            found[name, way.__name__].append(run(functools.partial(way, models[name], lists)))
+    print("| model | way | s a list | times as fast | MiB at the peak, beside the model | differs by |")
+    print("|---|---|---|---|---|---|")
+    medians = {key: statistics.median(seconds for _, seconds, _ in each) / len(lists) for key, each in found.items()}
+    slowest = medians[next(iter(models)), "whole"]
+    for (name, kind), each in found.items():
+        took = medians[name, kind]
         peak = statistics.median(peak for _, _, peak in each)
-        error = np.max(np.abs(np.array(each[0][0]) / expected - 1))
-        print(f"| {name} | {medians[name]:.4f} | {medians['whole'] / medians[name]:.1f} | {peak:.0f} | {error:.1e} |")
+        error = np.max(np.abs(np.array(each[0][0]) / np.array(found[name, "whole"][0][0]) - 1))
+        print(f"| {name} | {kind} | {took:.4f} | {slowest / took:.1f} | {peak:.0f} | {error:.1e} |")
 
 
 def in_process(work: Callable[[], list[float]]) -> tuple[list[float], float, float]:

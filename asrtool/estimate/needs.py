@@ -121,7 +121,7 @@ def neural_lm_need(nnlm: Nnlm, hours: float, neural: NeuralProbe, probe: Probe) 
         cpu_hours=None if probe.is_gpu else own_hours,
         gpu_hours=own_hours if probe.is_gpu else flops / V100_FLOPS / 3600,
         disk_bytes=4 * neural.num_weights * (1 + states) * (nnlm.keep_last + nnlm.keep_best),
-        memory_bytes=4 * neural.num_weights * (3 + states) + 3 * 4 * nnlm.batch_words * NUM_WORDS,
+        memory_bytes=4 * neural.num_weights * (3 + states) + 3 * 4 * nnlm.batch_words * neural.words_a_row,
     )
 
 

@@ -50,16 +50,19 @@ class NeuralProbe:
     """Of a neural language model."""
 
     num_weights: int
-    flops: float  # of forward and backward, for a word: each weight of a matrix takes part once
+    flops: float  # of forward and backward, for a word: each weight of a matrix that takes part does so once
+    words_a_row: float  # whose logits are computed
 
 
 def probe_neural_lm(nnlm: Nnlm, num_words: int) -> NeuralProbe:
     """Build the model, of so many words, and count its weights."""
     with torch.device("meta"):
-        model = build_neural_lm(nnlm.encoder, [UNK, EDGE, *map(str, range(num_words - 2))])
+        model = build_neural_lm(nnlm.encoder, nnlm.output, [UNK, EDGE, *map(str, range(num_words - 2))])
     weights = list(model.parameters())
-    matrices = sum(weight.numel() for weight in weights if weight.ndim > 1)
-    return NeuralProbe(sum(weight.numel() for weight in weights), 3 * 2 * matrices)
+    output, channels = model.objective, model.encoder.output_size
+    layers = sum(weight.numel() for weight in weights if weight.ndim > 1) - num_words * channels
+    active = layers + output.words_a_row * channels
+    return NeuralProbe(sum(weight.numel() for weight in weights), 3 * 2 * active, output.words_a_row)
 
 
 def probe_model(config: Config, num_tokens: int) -> Probe:

@@ -1,6 +1,7 @@
 """A word language model: an encoder over words, and the prediction of the next one by weights of the encoder.
 
-Letters in names: N sentences, T positions, C channels, V words, R nodes of a tree of words. A model file has
+Letters in names: N sentences, T positions, C channels, V words, R nodes of a tree of words, W distinct words, S cells
+of a layer, G of its gates, four times as many. A model file has
 ``format``, ``info`` = {``nnlm``: the section of the settings, ``words``: the vocabulary} and ``weights``.
 """
 
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from asrtool.config_file import load_section
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, check_encoder
+from asrtool.models.acoustic import AcousticModel, Encoder, check_encoder
+from asrtool.models.next_word import NextWord
 from asrtool.models.settings import WordLstm as WordLstmSettings
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.models.word_tree import WordTree, make_word_tree
@@ -26,7 +28,6 @@ FORMAT = 2
 UNK = "<unk>"
 EDGE = "<s>"  # stands before the first word and behind the last one
 MOST_WORDS = 8192  # of sentences that are scored together: their hidden rows and gates fit into a few hundred MiB
-CHUNK_ROWS, CHUNK_WORDS = 1024, 4096  # of logits that are held at once, 16 MiB
 
 
 class WordEncoder(Encoder):
@@ -61,11 +62,12 @@ class WordLstm(WordEncoder):
 
     def __init__(self, settings: WordLstmSettings, num_words: int) -> None:
         super().__init__()
-        self.output_size = settings.hidden_size
-        self.embedding = nn.Embedding(num_words, settings.hidden_size)
-        nn.init.normal_(self.embedding.weight, std=settings.hidden_size**-0.5)
+        size, projection = settings.hidden_size, settings.projection_size
+        self.output_size = projection or size
+        self.embedding = nn.Embedding(num_words, self.output_size)
+        nn.init.normal_(self.embedding.weight, std=self.output_size**-0.5)
         self.layers = nn.ModuleList(
-            nn.LSTM(settings.hidden_size, settings.hidden_size, batch_first=True) for _ in range(settings.num_layers)
+            nn.LSTM(self.output_size, size, batch_first=True, proj_size=projection) for _ in range(settings.num_layers)
         )
         self.dropout = nn.Dropout(settings.dropout)
 
@@ -77,72 +79,56 @@ class WordLstm(WordEncoder):
         return hidden_NTC, lens_N
 
     def read_tree(self, tree: WordTree) -> Tensor:
-        """As WordEncoder.read_tree: each beginning is read once, by a step from the one without its last word."""
+        """As WordEncoder.read_tree: each beginning is read once, by a step from the one without its last word.
+
+        What the first layer takes from a word is computed once a word.
+        """
         weight_VC = self.embedding.weight
         parent_R = torch.from_numpy(tree.parent_R).to(weight_VC.device)
-        word_R = torch.from_numpy(tree.word_R).to(weight_VC.device)
-        rows_RC = weight_VC.new_empty(len(word_R), self.output_size)
-        zeros_1C = weight_VC.new_zeros(1, self.output_size)
-        states = [(zeros_1C, zeros_1C) for _ in self.layers]
+        words, which = np.unique(tree.word_R, return_inverse=True)
+        which_R = torch.from_numpy(which.reshape(-1)).to(weight_VC.device)
+        cells = [_Cell(layer) for layer in self.layers]
+        gates_WG = cells[0].read(self.embedding(torch.from_numpy(words).to(weight_VC.device)))
+        rows_RC = weight_VC.new_empty(len(which), self.output_size)
+        states = [cell.first() for cell in cells]
         above = 0
         for level in tree.levels():
             from_N = parent_R[level] - above
-            hidden_NC = self.embedding(word_R[level])
-            for i, layer in enumerate(self.layers):
-                assert isinstance(layer, nn.LSTM)
-                before = (states[i][0][from_N], states[i][1][from_N])
-                states[i] = torch.lstm_cell(hidden_NC, before, *layer.all_weights[0])
-                hidden_NC = states[i][0]
-            rows_RC[level] = hidden_NC
+            gates_NG = gates_WG[which_R[level]]
+            for i, cell in enumerate(cells):
+                if i > 0:
+                    gates_NG = cell.read(states[i - 1][0])
+                states[i] = cell.step(gates_NG, states[i][0][from_N], states[i][1][from_N])
+            rows_RC[level] = states[-1][0]
             above = level.start
         return rows_RC
 
 
-class NextWord(Objective):
-    """Cross-entropy of the word behind each position.
+class _Cell:
+    """A step of an LSTM layer, with or without a projection; the equations are those of torch.nn.LSTM."""
 
-    The output layer has the weights of the embedding (Press and Wolf, 2017).
-    """
+    def __init__(self, layer: nn.Module) -> None:
+        assert isinstance(layer, nn.LSTM)
+        self.in_GC, self.back_GC, in_bias_G, back_bias_G, *projection = layer.all_weights[0]
+        self.bias_G = in_bias_G + back_bias_G
+        self.projection_CS = projection[0] if projection else None
+        self.num_cells = layer.hidden_size
 
-    def __init__(self, embedding: nn.Embedding) -> None:
-        super().__init__()
-        self.weight_VC = embedding.weight
-        self.bias_V = nn.Parameter(torch.zeros(embedding.num_embeddings))
+    def first(self) -> tuple[Tensor, Tensor]:
+        """Hidden row (1, C) and cells (1, S) before the first word."""
+        return self.back_GC.new_zeros(1, self.back_GC.shape[1]), self.back_GC.new_zeros(1, self.num_cells)
 
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Every position has a word behind it."""
-        return "" if num_rows == len(targets) else f"{num_rows} rows, {len(targets)} words"
+    def read(self, inputs_NC: Tensor) -> Tensor:
+        """The part of the inputs in all gates, (N, G), biases included."""
+        return nn.functional.linear(inputs_NC, self.in_GC, self.bias_G)
 
-    def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """In nats a word, the ends of sentences included."""
-        return Loss(self.losses(hidden_NTC, targets_NU, target_lens_N).sum(), int(target_lens_N.sum()))
-
-    def scores(self, hidden_NTC: Tensor) -> Tensor:
-        """ln p of every word behind each position, (N, T, V)."""
-        return self._logits(hidden_NTC).log_softmax(dim=-1)
-
-    def losses(self, hidden_NTC: Tensor, targets_NT: Tensor, target_lens_N: Tensor) -> Tensor:
-        """-ln p of every sentence, (N,), in nats, its end included."""
-        position_T = torch.arange(targets_NT.shape[1], device=targets_NT.device)
-        logits_NVT = self._logits(hidden_NTC).transpose(1, 2)
-        losses_NT = nn.functional.cross_entropy(logits_NVT, targets_NT, reduction="none")
-        return losses_NT.masked_fill(position_T >= target_lens_N[:, None], 0.0).sum(dim=1)
-
-    def word_scores(self, rows_RC: Tensor, words_R: Tensor) -> Tensor:
-        """What each of these words has behind a hidden row before it is normalised, (R,)."""
-        return (rows_RC * self.weight_VC[words_R]).sum(dim=1).float() + self.bias_V[words_R]
-
-    def normalisers(self, rows_RC: Tensor) -> Tensor:
-        """ln of the sum over all words of exp of what `word_scores` gives, (R,); few logits are held at once."""
-        words = list(zip(self.weight_VC.split(CHUNK_WORDS), self.bias_V.split(CHUNK_WORDS), strict=True))
-        sums = []
-        for chunk_RC in rows_RC.split(CHUNK_ROWS):
-            parts = [nn.functional.linear(chunk_RC, *some).float().logsumexp(dim=1) for some in words]
-            sums.append(torch.stack(parts).logsumexp(dim=0))
-        return torch.cat(sums)
-
-    def _logits(self, hidden_NTC: Tensor) -> Tensor:
-        return nn.functional.linear(hidden_NTC, self.weight_VC, self.bias_V).float()
+    def step(self, gates_NG: Tensor, hidden_NC: Tensor, memory_NS: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden rows (N, C) and cells (N, S) behind those given; `gates_NG` of `read` is changed."""
+        gates_NG.addmm_(hidden_NC, self.back_GC.T)  # in place: they are the largest thing here
+        enters_NS, stays_NS, new_NS, leaves_NS = gates_NG.chunk(4, dim=1)
+        memory_NS = stays_NS.sigmoid() * memory_NS + enters_NS.sigmoid() * new_NS.tanh()
+        hidden_NS = leaves_NS.sigmoid() * memory_NS.tanh()
+        return (hidden_NS if self.projection_CS is None else hidden_NS @ self.projection_CS.T), memory_NS
 
 
 class NeuralLm(AcousticModel):
@@ -151,8 +137,8 @@ class NeuralLm(AcousticModel):
     encoder: WordEncoder
     objective: NextWord
 
-    def __init__(self, encoder: WordEncoder, words: Sequence[str]) -> None:
-        super().__init__(encoder, NextWord(encoder.embedding))
+    def __init__(self, encoder: WordEncoder, output: NextWord, words: Sequence[str]) -> None:
+        super().__init__(encoder, output)
         self.words = list(words)
         self.ids = {word: number for number, word in enumerate(self.words)}
 
@@ -177,20 +163,14 @@ class NeuralLm(AcousticModel):
     def _score_tree(self, tree: WordTree) -> list[float]:
         """Natural log probability of each sentence of `tree`."""
         rows_RC = self.encoder.read_tree(tree)
-        normalisers_R = self.objective.normalisers(rows_RC)
-
-        def score(nodes_N: np.ndarray, words_N: np.ndarray) -> np.ndarray:
-            at_N, next_N = (torch.from_numpy(each).to(rows_RC.device) for each in (nodes_N, words_N))
-            scores_N = self.objective.word_scores(rows_RC[at_N], next_N) - normalisers_R[at_N]
-            found: np.ndarray = scores_N.double().cpu().numpy()
-            return found
-
-        total_R = np.zeros(len(tree.word_R))
-        for level in list(tree.levels())[1:]:
-            parent_N = tree.parent_R[level]
-            total_R[level] = total_R[parent_N] + score(parent_N, tree.word_R[level])
         ends_N = np.full_like(tree.last_N, self.ids[EDGE])
-        result: list[float] = (total_R[tree.last_N] + score(tree.last_N, ends_N)).tolist()
+        pairs = (np.append(tree.parent_R[1:], tree.last_N), np.append(tree.word_R[1:], ends_N))
+        row_P, word_P = (torch.from_numpy(each).to(rows_RC.device) for each in pairs)
+        scores_P = self.objective.word_scores(rows_RC, row_P, word_P).double().cpu().numpy()
+        total_R, end_N = np.append(0.0, scores_P[: -len(ends_N)]), scores_P[-len(ends_N) :]
+        for level in list(tree.levels())[1:]:
+            total_R[level] += total_R[tree.parent_R[level]]
+        result: list[float] = (total_R[tree.last_N] + end_N).tolist()
         return result
 
 
@@ -215,11 +195,11 @@ def pad_sentences(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, T
     return padded_NT[:, :-1], lens_N, padded_NT[:, 1:]
 
 
-def build_neural_lm(encoder: Choice, words: Sequence[str]) -> NeuralLm:
-    """A model with random weights drawn from torch's generator; AsrtoolError where the encoder cannot be loaded."""
+def build_neural_lm(encoder: Choice, output: Choice, words: Sequence[str]) -> NeuralLm:
+    """A model with random weights drawn from torch's generator; AsrtoolError where a part cannot be loaded."""
     built: WordEncoder = encoder.load()(encoder.settings, len(words))
     check_encoder(built, encoder.name)
-    return NeuralLm(built, words)
+    return NeuralLm(built, output.load()(output.settings, built.embedding), words)
 
 
 def save_neural_lm(path: Path, info: dict[str, Any], weights: dict[str, Tensor]) -> None:
@@ -234,7 +214,7 @@ def load_neural_lm(path: Path | str) -> NeuralLm:
         raise AsrtoolError(f"{path}: format {content['format']}, expected {FORMAT}", "run the stage nnlm again")
     try:
         settings = load_section("nnlm", content["info"]["nnlm"], str(path))
-        model = build_neural_lm(settings.encoder, content["info"]["words"])
+        model = build_neural_lm(settings.encoder, settings.output, content["info"]["words"])
         model.load_state_dict(content["weights"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

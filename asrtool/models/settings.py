@@ -102,12 +102,34 @@ class WordLstm:
     """LSTM over words."""
 
     num_layers: int = 2  # of LSTM
-    hidden_size: int = 512  # cells of a layer, and values a word
+    hidden_size: int = 512  # cells of a layer
+    projection_size: int = 0  # values of a word, and of the output of a layer, within the recurrence; 0: `hidden_size`
     dropout: float = 0.3  # fraction of the values behind a layer that are zeroed in training
 
     def __post_init__(self) -> None:
         at_least(1, "nnlm.word-lstm", self, "num_layers", "hidden_size")
+        between("nnlm.word-lstm.projection_size", self.projection_size, 0, self.hidden_size - 1)
         between("nnlm.word-lstm.dropout", self.dropout, 0, 0.9)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """All words in one softmax."""
+
+    by_frequency: ClassVar[bool] = False  # whether words have to be numbered by frequency
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Frequent words and groups of rare ones in one softmax, and one in each group; it sums to 1 as well."""
+
+    by_frequency: ClassVar[bool] = True
+
+    cutoffs: tuple[int, ...] = (2000, 8000, 20000)  # words more frequent than those of each group
+
+    def __post_init__(self) -> None:
+        if list(self.cutoffs) != sorted({cutoff for cutoff in self.cutoffs if cutoff > 0}) or not self.cutoffs:
+            raise ValueError(f"nnlm.adaptive.cutoffs is {list(self.cutoffs)}, expected numbers above 0 that increase")
 
 
 @dataclass(frozen=True)

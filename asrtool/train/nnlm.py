@@ -9,12 +9,14 @@ import dataclasses
 import functools
 import math
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config, to_table
 from asrtool.errors import AsrtoolError
-from asrtool.lang.text import BACKOFF, EOS, EPSILON, read_symbols
+from asrtool.lang.text import BACKOFF, EOS, EPSILON, number_sentences, read_symbols
 from asrtool.train.inputs import FINAL, INPUTS, NEURAL_LM, inputs_of
 from asrtool.train.job import Components, Job
 from asrtool.train.run import start
@@ -56,7 +58,10 @@ def build_components(text: Path, dev_text: Path, words: Path, config: Config) ->
     from asrtool.train.sentences import Sentences
 
     nnlm = config.nnlm
-    model = build_neural_lm(nnlm.encoder, _read_vocabulary(words))
+    vocabulary = _read_vocabulary(words)
+    if nnlm.output.settings.by_frequency:
+        vocabulary = sort_by_frequency(vocabulary, text)
+    model = build_neural_lm(nnlm.encoder, nnlm.output, vocabulary)
     train_set, dev_set = (Sentences(path, model, nnlm.batch_words, nnlm.seed) for path in (text, dev_text))
     return Components({"nnlm": to_table(nnlm), "words": model.words}, model, train_set, dev_set)
 
@@ -89,6 +94,20 @@ def _renewed(job: Job) -> Job:
         except AsrtoolError:
             (job.out / FINAL).unlink(missing_ok=True)
     return job
+
+
+def sort_by_frequency(vocabulary: Sequence[str], text: Path) -> list[str]:
+    """The most frequent word of `text` first, in the order that they had where two are as frequent.
+
+    ``<s>`` is there once a sentence, ``<unk>`` for each word outside the vocabulary.
+    """
+    from asrtool.models.neural_lm import EDGE, UNK
+
+    counts: Counter[str] = Counter()
+    for _, words in number_sentences(text):
+        counts.update([EDGE, *words])
+    counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)
+    return sorted(vocabulary, key=lambda word: -counts[word])
 
 
 def _read_vocabulary(words: Path) -> list[str]:

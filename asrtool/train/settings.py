@@ -219,6 +219,7 @@ class Nnlm(Optimisation):
 
     enabled: bool = False  # whether it is trained, and used by method rescore
     encoder: Choice = choice("word-encoder", "word-lstm")  # words to hidden rows
+    output: Choice = choice("word-output", "softmax")  # hidden rows to the probabilities of the next word
     batch_words: int = 2000  # in a batch, padding included
     num_epochs: int = 10  # passes over the text
     clip_norm: float = 1.0  # gradient norm

@@ -241,7 +241,7 @@ PATCHES = (
     ),
     Patch(
         "normalised-over-the-last-words-alone",
-        "asrtool/models/neural_lm.py",
+        "asrtool/models/next_word.py",
         "sums.append(torch.stack(parts).logsumexp(dim=0))",
         "sums.append(parts[-1])",
         ("tests/unit/models/test_neural_lm.py",),
@@ -249,15 +249,29 @@ PATCHES = (
     Patch(
         "sentences-do-not-end",
         "asrtool/models/neural_lm.py",
-        "(total_R[tree.last_N] + score(tree.last_N, ends_N)).tolist()",
+        "(total_R[tree.last_N] + end_N).tolist()",
         "total_R[tree.last_N].tolist()",
         ("tests/unit/models/test_neural_lm.py",),
     ),
     Patch(
         "state-of-another-beginning",
         "asrtool/models/neural_lm.py",
-        "before = (states[i][0][from_N], states[i][1][from_N])",
-        "before = (states[i][0][from_N], states[i][1][from_N * 0])",
+        "states[i][1][from_N])",
+        "states[i][1][from_N * 0])",
         ("tests/unit/models/test_neural_lm.py",),
+    ),
+    Patch(
+        "rare-word-without-its-group",
+        "asrtool/models/next_word.py",
+        "            scores_P[in_K] += ",
+        "            scores_P[in_K] = ",
+        ("tests/unit/models/test_neural_lm.py",),
+    ),
+    Patch(
+        "unknown-words-not-counted",
+        "asrtool/train/nnlm.py",
+        "    counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)\n",
+        "",
+        ("tests/unit/train/test_nnlm.py",),
     ),
 )

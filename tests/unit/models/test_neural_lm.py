@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from asrtool.errors import AsrtoolError
-from asrtool.models import neural_lm
+from asrtool.models import neural_lm, next_word
 from asrtool.models.neural_lm import (
     NeuralLm,
     WordEncoder,
@@ -22,6 +22,7 @@ from asrtool.models.neural_lm import (
     pad_sentences,
     save_neural_lm,
 )
+from asrtool.models.next_word import Adaptive, NextWord, Softmax
 from asrtool.models.torch_file import write_torch
 from asrtool.models.word_tree import make_word_tree
 from asrtool.settings import Choice
@@ -47,10 +48,20 @@ class OneDevice(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def make_model(encoder: type[WordLstm] = WordLstm) -> NeuralLm:
+SOFTMAX, ADAPTIVE = Choice.of("word-output", "softmax"), Choice.of("word-output", "adaptive", cutoffs=(2, 4, 9))
+OUTPUTS = [SOFTMAX, ADAPTIVE]
+NARROW = Choice.of("word-encoder", "word-lstm", num_layers=2, hidden_size=8, projection_size=3, dropout=0.5)
+# of torch, once a process, when a layer with a projection reads a batch on a CPU
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+
+def make_model(encoder: type[WordLstm] = WordLstm, settings: Choice = LSTM, output: Choice = SOFTMAX) -> NeuralLm:
     torch.manual_seed(3)
-    model = NeuralLm(encoder(LSTM.settings, len(WORDS)), WORDS).eval()
-    torch.nn.init.normal_(model.objective.bias_V)
+    words = encoder(settings.settings, len(WORDS))
+    model = NeuralLm(words, output.load()(output.settings, words.embedding), WORDS).eval()
+    for name, weight in model.objective.named_parameters():
+        if "bias" in name:
+            torch.nn.init.normal_(weight)
     return model
 
 
@@ -59,8 +70,27 @@ def model() -> NeuralLm:
     return make_model()
 
 
-MODELS = [make_model(), make_model(WholeSentences)]
+MODELS = [make_model(each, LSTM, output) for each in (WordLstm, WholeSentences) for output in OUTPUTS]
+MODELS += [make_model(WordLstm, NARROW, output) for output in OUTPUTS]
+NAMES = [f"{way}, {output}" for way in ("steps", "sentences", "projected") for output in ("softmax", "adaptive")]
+of_all_kinds = pytest.mark.parametrize("reader", MODELS, ids=NAMES)
 lists = st.lists(st.lists(st.sampled_from([*WORDS[1:4], "zebra"]), max_size=5), min_size=1, max_size=12)
+
+
+def all_log_probs(output: NextWord, row_1C: torch.Tensor) -> torch.Tensor:
+    """ln p of every word behind a row, (V,), by torch alone: a channel that is always 1 stands for the biases."""
+    weight_VC = torch.cat([output.weight_VC, output.bias_V[:, None]], dim=1)
+    row_1C = torch.cat([row_1C, torch.ones(1, 1)], dim=1)
+    if isinstance(output, Softmax):
+        return torch.log_softmax(row_1C @ weight_VC.T, dim=1)[0]
+    assert isinstance(output, Adaptive)
+    num_channels = row_1C.shape[1]
+    oracle = torch.nn.AdaptiveLogSoftmaxWithLoss(num_channels, len(WORDS), cutoffs=[2, 4], div_value=1.0)
+    groups_GC = torch.cat([output.group_weight_GC, output.group_bias_G[:, None]], dim=1)
+    oracle.head.weight = torch.nn.Parameter(torch.cat([weight_VC[:2], groups_GC]))
+    for (project, words), group in zip(oracle.tail, (slice(2, 4), slice(4, 5)), strict=True):
+        project.weight, words.weight = torch.nn.Parameter(torch.eye(num_channels)), torch.nn.Parameter(weight_VC[group])
+    return oracle.log_prob(row_1C)[0]
 
 
 def log_prob_word_by_word(model: NeuralLm, sentence: list[str]) -> float:
@@ -71,21 +101,21 @@ def log_prob_word_by_word(model: NeuralLm, sentence: list[str]) -> float:
         hidden = model.encoder.embedding.weight[torch.tensor(ids[:length])][None]
         for layer in model.encoder.layers:
             hidden = layer(hidden)[0]
-        logits = model.encoder.embedding.weight @ hidden[0, -1] + model.objective.bias_V
-        total += logits.log_softmax(dim=0)[ids[length]].item()
+        total += all_log_probs(model.objective, hidden[:, -1])[ids[length]].item()
     return total
 
 
-def test_a_sentence_has_the_sum_of_its_words_whatever_it_is_batched_with(model: NeuralLm) -> None:
-    expected = [log_prob_word_by_word(model, sentence) for sentence in SENTENCES]
-    assert model.log_probs(SENTENCES) == pytest.approx(expected, abs=1e-4)
-    assert [model.log_probs([sentence])[0] for sentence in SENTENCES] == pytest.approx(expected, abs=1e-4)
-    assert model.log_probs([]) == []
+@of_all_kinds
+def test_a_sentence_has_the_sum_of_its_words_whatever_it_is_batched_with(reader: NeuralLm) -> None:
+    expected = [log_prob_word_by_word(reader, sentence) for sentence in SENTENCES]
+    assert reader.log_probs(SENTENCES) == pytest.approx(expected, abs=1e-4)
+    assert [reader.log_probs([sentence])[0] for sentence in SENTENCES] == pytest.approx(expected, abs=1e-4)
+    assert reader.log_probs([]) == []
 
 
-@pytest.mark.parametrize("reader", MODELS, ids=["step by step", "whole sentences"])
+@of_all_kinds
 @given(sentences=lists, most=st.integers(1, 20), rows=st.integers(1, 9), words=st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_scores_side_by_side_are_those_one_by_one(
     reader: NeuralLm, sentences: list[list[str]], most: int, rows: int, words: int
 ) -> None:
@@ -95,8 +125,9 @@ def test_scores_side_by_side_are_those_one_by_one(
         with torch.no_grad():
             expected.append(-reader.loss(read_1T, lens_1, predicted_1T, lens_1).total.item())
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("MOST_WORDS", most), ("CHUNK_ROWS", rows), ("CHUNK_WORDS", words)):
-            patch.setattr(neural_lm, name, value)
+        patch.setattr(neural_lm, "MOST_WORDS", most)
+        patch.setattr(next_word, "CHUNK_ROWS", rows)
+        patch.setattr(next_word, "CHUNK_WORDS", words)
         assert reader.log_probs(sentences) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
@@ -119,12 +150,36 @@ def test_a_tree_has_each_beginning_once(sentences: list[tuple[int, ...]]) -> Non
     assert tree.word_R[0] == 9
 
 
-def test_what_lists_begin_with_alike_is_read_once(model: NeuralLm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lists_begin_with_alike_is_read_once_and_each_word_by_the_first_layer(
+    model: NeuralLm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
-    step = torch.lstm_cell
-    monkeypatch.setattr(torch, "lstm_cell", lambda *args: read.append(len(args[0])) or step(*args))  # type: ignore[func-returns-value]
-    model.log_probs([["a", "b", "c"], ["a", "b"], ["a", "b", "a"], ["a", "b", "c"]])
-    assert read[::2] == [1, 1, 1, 2]  # of the first of two layers
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *args: read.append(len(args[0])) or linear(*args))  # type: ignore[func-returns-value]
+    tree = make_word_tree(
+        [tuple(model.number(words)[1:-1]) for words in (["a", "b", "c"], ["a", "b"], ["a", "b", "a"])], 4
+    )
+    model.encoder.read_tree(tree)
+    assert read == [4, 1, 1, 1, 2]  # <s>, a, b and c; then the second layer
+
+
+@pytest.mark.parametrize("words", [[1, 2], [1, 4], [2, 3]])
+def test_rare_words_are_looked_at_only_where_one_of_their_group_is_asked_for(
+    words: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = make_model(output=ADAPTIVE).objective
+    seen: list[tuple[int, int]] = []
+    log_sums = next_word._log_sums
+
+    def watched(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        if len(rows):
+            seen.append((len(rows), len(weight)))
+        return log_sums(rows, weight, bias)
+
+    monkeypatch.setattr(next_word, "_log_sums", watched)
+    output.word_scores(torch.ones(3, 8), torch.tensor([1, 1]), torch.tensor(words))
+    groups = {(1, 2): [(1, 2)], (1, 4): [(1, 1)], (2, 3): [(1, 2)]}[words[0], words[1]]
+    assert seen == [(3, 4), *groups]  # two words and two groups for all three rows
 
 
 @pytest.mark.parametrize("encoder", [WordLstm, WholeSentences])
@@ -134,21 +189,21 @@ def test_all_is_computed_where_the_weights_are(encoder: type[WordLstm]) -> None:
     with OneDevice():
         rows_RC = model.encoder.read_tree(tree)
         words_R = torch.zeros(len(tree.word_R), dtype=torch.int64, device="meta")
-        scores_R = model.objective.word_scores(rows_RC, words_R) - model.objective.normalisers(rows_RC)
+        scores_R = model.objective.word_scores(rows_RC, words_R, words_R)
     assert (scores_R.shape, scores_R.device.type) == ((6,), "meta")
 
 
 def test_logits_of_few_words_are_held_at_once(model: NeuralLm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neural_lm, "CHUNK_ROWS", 3)
-    monkeypatch.setattr(neural_lm, "CHUNK_WORDS", 2)
+    monkeypatch.setattr(next_word, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(next_word, "CHUNK_WORDS", 2)
     made: list[tuple[int, ...]] = []
-    linear = torch.nn.functional.linear
+    logits = next_word._logits
 
     def watched(*args: torch.Tensor) -> torch.Tensor:
-        made.append(tuple(linear(*args).shape))
-        return linear(*args)
+        made.append(tuple(logits(*args).shape))
+        return logits(*args)
 
-    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    monkeypatch.setattr(next_word, "_logits", watched)
     model.log_probs(SENTENCES)
     assert max(rows * words for rows, words in made) == 6
 
@@ -157,19 +212,37 @@ def test_a_word_outside_the_vocabulary_is_the_unknown_one(model: NeuralLm) -> No
     assert model.log_probs([["zebra", "a"]]) == model.log_probs([["<unk>", "a"]])
 
 
-def test_the_loss_of_a_batch_is_that_of_its_sentences_and_counts_their_words(model: NeuralLm) -> None:
-    read_NT, lens_N, predicted_NT = pad_sentences([model.number(words) for words in SENTENCES])
-    loss = model.loss(read_NT, lens_N, predicted_NT, lens_N)
-    assert loss.total.item() == pytest.approx(-sum(model.log_probs(SENTENCES)), abs=1e-4)
+@of_all_kinds
+def test_the_loss_of_a_batch_is_that_of_its_sentences_and_counts_their_words(reader: NeuralLm) -> None:
+    read_NT, lens_N, predicted_NT = pad_sentences([reader.number(words) for words in SENTENCES])
+    loss = reader.loss(read_NT, lens_N, predicted_NT, lens_N)
+    assert loss.total.item() == pytest.approx(-sum(reader.log_probs(SENTENCES)), abs=1e-4)
     assert loss.normaliser == sum(len(words) + 1 for words in SENTENCES)
 
 
-def test_scores_are_the_log_probabilities_that_the_loss_adds_up(model: NeuralLm) -> None:
-    read_NT, lens_N, predicted_NT = pad_sentences([model.number(["a", "b"])])
-    scores_1TV, _ = model(read_NT, lens_N)
+@of_all_kinds
+def test_scores_are_the_log_probabilities_that_the_loss_adds_up(reader: NeuralLm) -> None:
+    read_NT, lens_N, predicted_NT = pad_sentences([reader.number(["a", "b"])])
+    scores_1TV, _ = reader(read_NT, lens_N)
     torch.testing.assert_close(scores_1TV.exp().sum(-1), torch.ones(1, 3))
     found = scores_1TV[0].gather(1, predicted_NT[0][:, None]).sum()
-    assert found.item() == pytest.approx(model.log_probs([["a", "b"]])[0], abs=1e-4)
+    assert found.item() == pytest.approx(reader.log_probs([["a", "b"]])[0], abs=1e-4)
+
+
+@of_all_kinds
+def test_every_weight_has_a_gradient_also_where_no_word_is_rare(reader: NeuralLm) -> None:
+    """Learners average the gradients of all weights, so none may be missing."""
+    read_NT, lens_N, predicted_NT = pad_sentences([reader.number(["a"])])
+    reader.zero_grad()
+    reader.objective.losses(reader.encoder(read_NT, lens_N)[0][:, :1], predicted_NT[:, :1], lens_N - 1).sum().backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in reader.parameters())
+
+
+def test_a_vocabulary_smaller_than_the_first_group_leaves_one_word_to_it() -> None:
+    output = Choice.of("word-output", "adaptive").settings
+    assert Adaptive(output, torch.nn.Embedding(5, 2)).groups == [slice(4, 5)]
+    assert Adaptive(output, torch.nn.Embedding(2001, 2)).groups == [slice(2000, 2001)]
+    assert Adaptive(output, torch.nn.Embedding(9000, 2)).groups == [slice(2000, 8000), slice(8000, 9000)]
 
 
 def test_output_and_embedding_are_one_weight_also_after_loading(model: NeuralLm, tmp_path: Path) -> None:
@@ -179,10 +252,24 @@ def test_output_and_embedding_are_one_weight_also_after_loading(model: NeuralLm,
         assert len(list(each.parameters())) == 1 + 2 * 4 + 1
 
 
-def test_a_model_is_read_as_it_was_written(model: NeuralLm, tmp_path: Path) -> None:
-    save_neural_lm(tmp_path / "model.pt", {"nnlm": TABLE, "words": WORDS}, model.state_dict())
+@pytest.mark.parametrize("output", OUTPUTS, ids=["softmax", "adaptive"])
+def test_a_model_is_read_as_it_was_written(output: Choice, tmp_path: Path) -> None:
+    table = {**TABLE, "output": output.name, "adaptive": {"cutoffs": [2, 4, 9]}}
+    table["word-lstm"] = {**TABLE["word-lstm"], "projection_size": 3}  # type: ignore[dict-item]
+    model = make_model(settings=NARROW, output=output)
+    save_neural_lm(tmp_path / "model.pt", {"nnlm": table, "words": WORDS}, model.state_dict())
     loaded = load_neural_lm(tmp_path / "model.pt")
     assert not loaded.training
+    assert type(loaded.objective) is output.load()
+    assert loaded.log_probs(SENTENCES) == model.log_probs(SENTENCES)
+
+
+def test_a_file_from_before_there_were_outputs_has_a_softmax(model: NeuralLm, tmp_path: Path) -> None:
+    write_torch(
+        tmp_path / "model.pt", {"format": 2, "info": {"nnlm": TABLE, "words": WORDS}, "weights": model.state_dict()}
+    )
+    loaded = load_neural_lm(tmp_path / "model.pt")
+    assert isinstance(loaded.objective, Softmax)
     assert loaded.log_probs(SENTENCES) == model.log_probs(SENTENCES)
 
 

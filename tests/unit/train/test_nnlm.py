@@ -19,12 +19,13 @@ from toy_task import assert_same_bits, last_weights
 from asrtool.config_file import load_config
 from asrtool.distributed.work_queue import Assignment
 from asrtool.errors import AsrtoolError
-from asrtool.models.neural_lm import NextWord, build_neural_lm, load_neural_lm
+from asrtool.models.neural_lm import build_neural_lm, load_neural_lm
+from asrtool.models.next_word import NextWord
 from asrtool.settings import Choice
 from asrtool.train import loop
 from asrtool.train.inputs import open_training
 from asrtool.train.loop import Training
-from asrtool.train.nnlm import neural_lm_job, start_neural_lm
+from asrtool.train.nnlm import neural_lm_job, sort_by_frequency, start_neural_lm
 from asrtool.train.sentences import Sentences, plan_batches
 
 CONFIG = """
@@ -82,6 +83,22 @@ def test_it_learns_what_an_n_gram_would_know(texts: Texts, tmp_path: Path) -> No
     assert model.words == ["<unk>", "one", "two", "three", "four", "<s>"]
     counting, jumping = model.log_probs([["one", "two", "three"], ["three", "one", "two"]])
     assert counting > jumping + 5
+
+
+def test_the_adaptive_output_learns_it_as_well_over_words_by_frequency(texts: Texts, tmp_path: Path) -> None:
+    train(texts, tmp_path / "out", "nnlm.output=adaptive", "nnlm.adaptive.cutoffs=2,4")
+    assert summary(tmp_path / "out")["dev_perplexity"] < 2.0
+    model = load_neural_lm(tmp_path / "out" / "model.pt")
+    assert model.words == ["one", "<s>", "two", "three", "four", "<unk>"]
+    counting, jumping = model.log_probs([["one", "two", "three"], ["three", "one", "two"]])
+    assert counting > jumping + 5
+
+
+def test_words_are_sorted_by_their_number_in_the_text(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("b zebra lion b\nlion b\n")
+    # Three of b, three that are unknown, two sentences, none of a and c.
+    assert sort_by_frequency(["c", "a", "b", "<unk>", "<s>"], text) == ["b", "<unk>", "<s>", "c", "a"]
 
 
 def test_the_model_kept_is_that_of_the_best_epoch(texts: Texts, tmp_path: Path) -> None:
@@ -178,7 +195,8 @@ def test_every_sentence_is_in_one_batch_and_no_batch_is_larger_than_asked() -> N
 
 
 def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Texts) -> None:
-    model = build_neural_lm(Choice.of("word-encoder", "word-lstm", hidden_size=4), ["<unk>", "one", "two", "<s>"])
+    encoder, output = Choice.of("word-encoder", "word-lstm", hidden_size=4), Choice.of("word-output", "softmax")
+    model = build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
     texts[0].write_text("one two\n\none\nthree one two\n")
     source = Sentences(texts[0], model, batch_words=16, seed=1)
     (planned,) = source.plan(0, 0, {})
