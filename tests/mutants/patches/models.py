@@ -267,11 +267,4 @@ PATCHES = (
         "            scores_P[in_K] = ",
         ("tests/unit/models/test_neural_lm.py",),
     ),
-    Patch(
-        "unknown-words-not-counted",
-        "asrtool/train/nnlm.py",
-        "    counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)\n",
-        "",
-        ("tests/unit/train/test_nnlm.py",),
-    ),
 )

@@ -747,4 +747,11 @@ PATCHES = (
         "",
         ("tests/unit/train/test_early_stop.py::test_with_another_patience_it_ends_there_or_at_the_last_epoch",),
     ),
+    Patch(
+        "unknown-words-not-counted",
+        "asrtool/train/nnlm.py",
+        "    counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)\n",
+        "",
+        ("tests/unit/train/test_nnlm.py",),
+    ),
 )
