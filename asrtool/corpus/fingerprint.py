@@ -8,35 +8,40 @@ Letters in names: S samples, T frames, F bins, P peaks, H triplets, M matches.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy import fft
-from scipy.ndimage import maximum_filter
 
-RATE_HZ = 8000  # of the samples; what is above the telephone's band is not looked at
-WINDOW = 512  # samples: 64 ms, long enough to separate the harmonics of a voice
+RATE_HZ = 8000  # that samples have, or a multiple; what is above the telephone's band is not looked at
+WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
 FLOOR = 7.0  # peaks lie at most so far below the highest of the utterance, in nats of power
-REACH = (5, 5)  # frames and bins to both sides that a peak is higher than
+REACH = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
 NEAREST_S, FARTHEST_S = 0.08, 0.8  # of the other two peaks of a triplet from its first one
 FAN = 4  # peaks behind the first one that are paired
 OCTAVE_CELLS, RATIO_CELLS = 12, 10  # how finely ratios of frequencies and of times are kept
 PITCH_CELLS = 2  # an octave, so coarsely that a change of speed reaches the next one at most
+SIDES = (104, 104, 13, 11)  # numbers of cells: two ratios of frequencies in the band, one of times, the pitch
+LOWEST = (-52, -52, -1, 14)  # what the first cell of each stands for; there is room for one beside every value
+STRIDES = (SIDES[1] * SIDES[2] * SIDES[3], SIDES[2] * SIDES[3], SIDES[3], 1)
+NUM_CELLS = SIDES[0] * STRIDES[0]
 
 LARGEST_CHANGE = 0.33  # octaves of frequency or of time between what is matched: a factor of 1.26
 PITCH_TOLERANCE = 0.1  # octaves by which one may differ from the other: a change of speed changes both alike
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
 MOST_OFFSETS = 2**15  # offsets that differ: hours
 MIN_VOTES, CANDIDATES = 8, 2
+COUNTERS = 2**14  # that utterances share, to leave out at once those that cannot have MIN_VOTES
 
 TRIPLET_COLUMNS = ("cells_H", "times_H", "spans_H", "octaves_H")
-INDEX_COLUMNS = ("cells", "begins", "nums", "utterances_H")
+INDEX_COLUMNS = ("begins", "utterances_H")
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Triplets:
 
     cells_H: np.ndarray  # int32: the ratios, as one number
     times_H: np.ndarray  # float32: seconds of the first peak
-    spans_H: np.ndarray  # float32: seconds from it to the last one
+    spans_H: np.ndarray  # float32: log2 of the seconds from it to the last one
     octaves_H: np.ndarray  # float32: log2 of the frequency of the first peak
 
     def __len__(self) -> int:
@@ -72,40 +77,63 @@ class Triplets:
         return self.take(mixed_H % one_in == 0)
 
 
-def log_spectrogram(samples_S: np.ndarray) -> np.ndarray:
+def log_spectrogram(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
     """Natural logarithm of the power in BAND, float32 of shape (T, F); of less than a window no frame."""
-    if len(samples_S) < WINDOW:
-        return np.zeros((0, BAND.stop - BAND.start), dtype=np.float32)
-    frames_TW = np.lib.stride_tricks.sliding_window_view(samples_S, WINDOW)[::HOP]
-    spectra_TF = fft.rfft(frames_TW * np.hanning(WINDOW).astype(np.float32), axis=1)[:, BAND]
-    power_TF = spectra_TF.real**2 + spectra_TF.imag**2
-    logs_TF: np.ndarray = np.log(np.maximum(power_TF, 1e-9))
+    logs_TF: np.ndarray = np.log(_power(samples_S, rate_hz))
     return logs_TF
 
 
-def find_peaks(samples_S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _power(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
+    """Samples of a multiple of RATE_HZ have as many more in a window and a hop: the same bins, without resampling."""
+    times = rate_hz // RATE_HZ
+    if len(samples_S) < WINDOW * times:
+        return np.zeros((0, BAND.stop - BAND.start), dtype=np.float32)
+    frames_TW = np.lib.stride_tricks.sliding_window_view(samples_S, WINDOW * times)[:: HOP * times]
+    spectra_TF = fft.rfft(frames_TW * _window(WINDOW * times), axis=1)[:, BAND]
+    power_TF = np.square(spectra_TF.real)
+    power_TF += np.square(spectra_TF.imag)
+    return np.maximum(power_TF, 1e-9, out=power_TF)
+
+
+@functools.lru_cache(4)
+def _window(num_samples: int) -> np.ndarray:
+    """Of one level at every sampling rate."""
+    return (np.hanning(num_samples) * (WINDOW / num_samples)).astype(np.float32)
+
+
+def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarray]:
     """Seconds and log2 of frequencies of the peaks, by time, between frames and bins by a parabola through three.
 
-    Of an utterance, float32 samples of RATE_HZ.
+    Of an utterance, float32 samples of a multiple of RATE_HZ.
     """
-    logs_TF = log_spectrogram(samples_S)
-    if len(logs_TF) < 3:
+    power_TF = _power(samples_S, rate_hz)
+    if len(power_TF) < 3:
         return np.zeros(0), np.zeros(0)
-    highest_TF = maximum_filter(logs_TF, size=[2 * reach + 1 for reach in REACH])
-    is_peak_TF = (logs_TF == highest_TF) & (logs_TF > logs_TF.max() - FLOOR)
-    is_peak_TF[[0, -1]] = is_peak_TF[:, [0, -1]] = False
-    t_P, f_P = np.nonzero(is_peak_TF)
-    strongest = np.argsort(-logs_TF[t_P, f_P], kind="stable")[: int(PEAKS_PER_S * len(samples_S) / RATE_HZ) + 1]
+    inner_TF = power_TF[1:-1, 1:-1]  # a peak has neighbours
+    is_peak_TF = inner_TF == _highest_near(power_TF)[1:-1, 1:-1]
+    is_peak_TF &= inner_TF > power_TF.max() * np.float32(np.exp(-FLOOR))
+    t_P, f_P = (places + 1 for places in np.nonzero(is_peak_TF))
+    strongest = np.argsort(-power_TF[t_P, f_P], kind="stable")[: int(PEAKS_PER_S * len(samples_S) / rate_hz) + 1]
     t_P, f_P = t_P[strongest], f_P[strongest]
-    seconds_P = (t_P + _top(logs_TF, t_P, f_P, 1, 0)) * HOP / RATE_HZ
-    octaves_P = np.log2((f_P + _top(logs_TF, t_P, f_P, 0, 1) + BAND.start) * RATE_HZ / WINDOW)
+    seconds_P = (t_P + _top(power_TF, t_P, f_P, 1, 0)) * HOP / RATE_HZ
+    octaves_P = np.log2((f_P + _top(power_TF, t_P, f_P, 0, 1) + BAND.start) * RATE_HZ / WINDOW)
     order = np.argsort(seconds_P, kind="stable")
     return seconds_P[order], octaves_P[order]
 
 
-def _top(logs_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: int) -> np.ndarray:
-    """Where, from -0.5 to 0.5, the parabola through a peak and its neighbours along one axis is highest."""
-    before_P, at_P, after_P = (logs_TF[t_P + k * dt, f_P + k * df] for k in (-1, 0, 1))
+def _highest_near(power_TF: np.ndarray) -> np.ndarray:
+    """The highest value of up to REACH frames and bins to both sides, by maxima of 2, 4, 8 and 11 in a row."""
+    padded = np.pad(power_TF, REACH)
+    for _ in range(2):  # along the first axis, then along the other
+        for step in (1, 2, 4, 2 * REACH + 1 - 8):
+            padded = np.maximum(padded[:-step], padded[step:])
+        padded = padded.T
+    return padded
+
+
+def _top(power_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: int) -> np.ndarray:
+    """Where, from -0.5 to 0.5, the parabola through logarithms of a peak and its neighbours on one axis is highest."""
+    before_P, at_P, after_P = (np.log(power_TF[t_P + k * dt, f_P + k * df]) for k in (-1, 0, 1))
     bend_P = np.minimum(before_P - 2 * at_P + after_P, -1e-6)
     return np.asarray(np.clip((before_P - after_P) / (2 * bend_P), -0.5, 0.5))
 
@@ -120,14 +148,15 @@ def find_queries(seconds_P: np.ndarray, octaves_P: np.ndarray) -> Triplets:
     """As `find_triplets`, each with all cells that its ratios lie next to, of which a small change may choose any."""
     values_H4, *rest = _joined(seconds_P, octaves_P)
     lower_H4 = np.floor(values_H4)
-    nearer_H4 = np.where(values_H4 - lower_H4 < 0.5, -1, 1)
-    which = [np.array([corner >> axis & 1 for axis in range(4)]) for corner in range(16)]
-    cells = [_cells(lower_H4 + nearer_H4 * moved) for moved in which]
-    return Triplets(np.concatenate(cells), *(np.tile(values_H, len(cells)) for values_H in rest))
+    to_nearer_4H = np.where(values_H4 - lower_H4 < 0.5, -1, 1).T * np.array(STRIDES)[:, None]
+    cells_CH = _cells(lower_H4)[None]
+    for moved_H in to_nearer_4H.astype(np.int32):
+        cells_CH = np.concatenate([cells_CH, cells_CH + moved_H])
+    return Triplets(cells_CH.reshape(-1), *(np.tile(values_H, len(cells_CH)) for values_H in rest))
 
 
 def _joined(seconds_P: np.ndarray, octaves_P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Ratios in cells, (H, 3), and times, spans and octaves of the triplets of these peaks."""
+    """Ratios and pitch in cells, (H, 4), and times, spans and octaves of the triplets of these peaks."""
     behind_P = np.searchsorted(seconds_P, seconds_P + NEAREST_S)
     firsts_P = np.arange(len(seconds_P))
     pairs = [(a, b) for b in range(1, FAN) for a in range(b)]
@@ -145,34 +174,31 @@ def _joined(seconds_P: np.ndarray, octaves_P: np.ndarray) -> tuple[np.ndarray, n
         ],
         axis=1,
     )
-    return values_H4, *(values_H.astype(np.float32) for values_H in (seconds_P[i], spans_H, octaves_P[i]))
+    return values_H4, *(values_H.astype(np.float32) for values_H in (seconds_P[i], np.log2(spans_H), octaves_P[i]))
 
 
 def _cells(values_H4: np.ndarray) -> np.ndarray:
-    """Whole numbers of cells as one number: no ratio in the band is 64 cells or more, up or down."""
-    a_H, b_H, c_H, d_H = (values_H4.astype(np.int32) + np.array([64, 64, 1, 0])).T
-    return np.asarray(((a_H * 128 + b_H) * 16 + c_H) * 32 + d_H, dtype=np.int32)
+    """Whole numbers of cells as one number, below NUM_CELLS."""
+    return np.asarray((values_H4 - np.array(LOWEST)) @ np.array(STRIDES), dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class FingerprintIndex:
     """The triplets of many utterances in the order of their cells, to be searched by those of one."""
 
-    cells: np.ndarray  # those that occur, in order
-    begins: np.ndarray  # where the triplets of each begin
-    nums: np.ndarray  # and how many there are
+    begins: np.ndarray  # int64 (NUM_CELLS + 1,): where the triplets of each cell begin, and after the last one
     utterances_H: np.ndarray  # int32: number of the utterance of each triplet
     triplets: Triplets
 
     @classmethod
-    def of(cls, utterances: Sequence[Triplets]) -> FingerprintIndex:
-        """Of utterances, which are numbered as they come."""
-        columns = [np.concatenate([getattr(t, name) for t in utterances]) for name in TRIPLET_COLUMNS]
-        numbers_H = np.repeat(np.arange(len(utterances), dtype=np.int32), [len(t) for t in utterances])
+    def of(cls, parts: Sequence[Triplets], nums: Sequence[int] | None = None) -> FingerprintIndex:
+        """Of utterances, which are numbered as they come; `parts` may hold several, which have `nums` triplets."""
+        columns = [np.concatenate([getattr(t, name) for t in parts]) for name in TRIPLET_COLUMNS]
+        lengths = [len(t) for t in parts] if nums is None else nums
+        numbers_H = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         order = np.argsort(columns[0], kind="stable")
-        triplets = Triplets(*columns).take(order)
-        cells, begins, nums = np.unique(triplets.cells_H, return_index=True, return_counts=True)
-        return cls(cells, begins, nums, numbers_H[order], triplets)
+        begins = np.concatenate([[0], np.cumsum(np.bincount(columns[0], minlength=NUM_CELLS))])
+        return cls(begins, numbers_H[order], Triplets(*columns).take(order))
 
     def save(self, folder: Path) -> None:
         """Write what `load` maps into memory, which processes then share."""
@@ -184,10 +210,10 @@ class FingerprintIndex:
     @classmethod
     def load(cls, folder: Path) -> FingerprintIndex:
         """What `save` wrote."""
-        mapped = {name: np.load(folder / f"{name}.npy", "r") for name in (*INDEX_COLUMNS, *TRIPLET_COLUMNS)}
-        triplets = Triplets(*(mapped[name] for name in TRIPLET_COLUMNS))
-        cells, begins, nums, utterances_H = (mapped[name] for name in INDEX_COLUMNS)
-        return cls(cells, begins, nums, utterances_H, triplets)
+        files = {name: np.load(folder / f"{name}.npy", "r") for name in (*INDEX_COLUMNS, *TRIPLET_COLUMNS)}
+        mapped = {name: file.view(np.ndarray) for name, file in files.items()}  # plain arrays are read faster
+        begins, utterances_H = (mapped[name] for name in INDEX_COLUMNS)
+        return cls(begins, utterances_H, Triplets(*(mapped[name] for name in TRIPLET_COLUMNS)))
 
     def alignments(self, queries: Triplets, before: int) -> list[Alignment]:
         """Those with the CANDIDATES utterances in which most triplets agree, at least MIN_VOTES.
@@ -195,24 +221,26 @@ class FingerprintIndex:
         Of the first `before` utterances of the index.
         """
         asked_M, found_M = self._matches(queries.cells_H)
-        earlier_M = self.utterances_H[found_M] < before
-        asked_M, found_M = asked_M[earlier_M], found_M[earlier_M]
-        mine, theirs = queries.take(asked_M), self.triplets.take(found_M)
-        time_M = np.log2(theirs.spans_H / mine.spans_H)
-        frequency_M = theirs.octaves_H - mine.octaves_H
-        likely = (np.abs(time_M) < LARGEST_CHANGE) & (np.abs(frequency_M) < LARGEST_CHANGE)
-        likely &= np.abs(time_M + frequency_M) < PITCH_TOLERANCE
+        utterances_M = self.utterances_H[found_M]
+        frequency_M = self.triplets.octaves_H[found_M] - queries.octaves_H[asked_M]
+        likely = np.flatnonzero((utterances_M < before) & (np.abs(frequency_M) < LARGEST_CHANGE))
+        asked_M, found_M, utterances_M, frequency_M = (
+            values_M[likely] for values_M in (asked_M, found_M, utterances_M, frequency_M)
+        )
+        time_M = self.triplets.spans_H[found_M] - queries.spans_H[asked_M]
+        likely = (np.abs(time_M) < LARGEST_CHANGE) & (np.abs(time_M + frequency_M) < PITCH_TOLERANCE)
+        shared_M = utterances_M % COUNTERS
+        likely &= (np.bincount(shared_M[likely], minlength=COUNTERS) >= MIN_VOTES)[shared_M]
         time_M, frequency_M = time_M[likely], frequency_M[likely]
-        offset_M = theirs.times_H[likely] - mine.times_H[likely] * 2**time_M
-        return _voted(self.utterances_H[found_M[likely]], time_M, frequency_M, offset_M)
+        offset_M = self.triplets.times_H[found_M[likely]] - queries.times_H[asked_M[likely]] * 2**time_M
+        return _voted(utterances_M[likely], time_M, frequency_M, offset_M)
 
     def _matches(self, cells_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of places in `cells_H` and in the index that are in one cell."""
-        places_H = np.searchsorted(self.cells, cells_H)
-        there_H = np.flatnonzero(self.cells[np.minimum(places_H, len(self.cells) - 1)] == cells_H)
-        begins_H, nums_H = self.begins[places_H[there_H]], self.nums[places_H[there_H]]
-        within_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H, nums_H)
-        return np.repeat(there_H, nums_H), np.repeat(begins_H, nums_H) + within_M
+        begins_H = self.begins[cells_H]
+        nums_H = self.begins[cells_H + 1] - begins_H
+        within_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
+        return np.repeat(np.arange(len(cells_H)), nums_H), within_M
 
 
 def _voted(

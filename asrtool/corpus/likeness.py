@@ -1,6 +1,6 @@
-"""How alike two utterances are that are said to be one sound: the correlation of their spectrograms.
+"""How alike two utterances are that are said to be one sound: peaks that both have, correlation of spectrograms.
 
-Letters in names: S samples, T frames, B bands.
+Letters in names: P peaks, S samples, T frames, B bands, M matches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ EVERY = 2  # frames that are compared
 LOWEST_HZ, HIGHEST_HZ = 260.0, 2700.0  # with room for a change of a third of an octave within the fingerprint's band
 RANGE = 9.0  # nats of power below the highest value, under which there is no more than noise of a codec
 LEAST_OVERLAP_S = 0.5
+PEAK_S, PEAK_OCTAVES = 0.024, 0.05  # that a peak may lie beside the other one
 
 
 def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> float:
@@ -32,6 +33,22 @@ def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> 
     other_TB = _read(other_TF, places_T[both], octaves_B + alignment.frequency_scale)
     covariance = float((one_TB * other_TB).mean())
     return covariance / max(float(np.sqrt((one_TB**2).mean() * (other_TB**2).mean())), 1e-9)
+
+
+def shared_peaks(one_2P: np.ndarray, other_2P: np.ndarray, alignment: Alignment) -> float:
+    """Fraction of the peaks of one utterance, where the other lies, that the other has too; 0 where there is none.
+
+    Both are seconds and log2 of frequencies, by time.
+    """
+    times_P = one_2P[0] * 2**alignment.time_scale + alignment.offset_s
+    both = (times_P >= other_2P[0, 0] - PEAK_S) & (times_P <= other_2P[0, -1] + PEAK_S)
+    times_P, octaves_P = times_P[both], one_2P[1, both] + alignment.frequency_scale
+    begins_P, ends_P = (np.searchsorted(other_2P[0], times_P + shift) for shift in (-PEAK_S, PEAK_S))
+    nums_P = ends_P - begins_P
+    near_M = np.arange(nums_P.sum()) - np.repeat(np.cumsum(nums_P) - ends_P, nums_P)
+    mine_M = np.repeat(np.arange(len(times_P)), nums_P)
+    has_M = np.abs(other_2P[1, near_M] - octaves_P[mine_M]) < PEAK_OCTAVES
+    return len(np.unique(mine_M[has_M])) / max(1, len(times_P))
 
 
 def _read(logs_TF: np.ndarray, places_T: np.ndarray, octaves_B: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +24,7 @@ from asrtool.corpus.executor import open_executor
 from asrtool.corpus.extract import UNREADABLE
 from asrtool.corpus.fingerprint import (
     RATE_HZ,
+    TRIPLET_COLUMNS,
     Alignment,
     FingerprintIndex,
     Triplets,
@@ -32,7 +33,7 @@ from asrtool.corpus.fingerprint import (
     find_triplets,
     log_spectrogram,
 )
-from asrtool.corpus.likeness import likeness
+from asrtool.corpus.likeness import likeness, shared_peaks
 from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.settings import Features
 from asrtool.log import progress
@@ -41,6 +42,8 @@ LEAST_S = 1.0  # what is shorter has too few peaks to be known again
 SAME = 0.75  # correlation from which on two utterances are one sound
 WHOLE_INDEX_HOURS = 50.0  # of training speech, beyond which it is thinned: some 8 MB an hour
 PAIRS = 200  # compared at once by a process
+SHARED_PEAKS = 0.3  # fraction from which on a candidate is read again and compared: no copy of 71 had less than 0.35
+PEAKS, PEAK_BEGINS = "peaks.float32", "peak_begins.npy"  # files beside the index
 
 Item = TypeVar("Item")
 
@@ -81,13 +84,13 @@ def find_same_audio(manifests: Path, sets: Sequence[str], features: Features) ->
         tempfile.TemporaryDirectory(prefix=".same-audio-", dir=shared) as folder,
         open_executor(features, __name__) as map_pieces,
     ):
-        numbered = list(zip(firsts, recordings, strict=False))
-        keep = functools.partial(_triplets, one_in=one_in, folder=Path(folder))
-        indexed = _logged(map_pieces(keep, numbered), "fingerprints", len(recordings))
-        FingerprintIndex.of(list(itertools.chain.from_iterable(indexed))).save(Path(folder))
+        fingerprint = functools.partial(_fingerprint, one_in=one_in)
+        found = _logged(map_pieces(fingerprint, recordings), "fingerprints", len(recordings))
+        _write_index(found, Path(folder))
         search = functools.partial(_search, folder=Path(folder))
-        found = _logged(map_pieces(search, firsts[:-1]), "search", len(recordings))
-        pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(found)]
+        spans = list(itertools.pairwise(firsts))
+        aligned = _logged(map_pieces(search, spans), "search", len(spans))
+        pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(aligned)]
         chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
         return list(itertools.chain.from_iterable(_logged(map_pieces(_compare, chunks), "comparison", len(chunks))))
 
@@ -102,28 +105,49 @@ def _utterances(folder: Path, name: str) -> Iterator[Spoken]:
     yield from (Spoken(name, by_id[segment.recording_id], segment) for segment in segments)
 
 
-def _triplets(numbered: tuple[int, Sequence[Spoken]], one_in: dict[str, int], folder: Path) -> list[Triplets]:
-    """Of the utterances of one recording; the number of the first is given. Their peaks are kept for the search."""
-    first, utterances = numbered
-    peaks = [find_peaks(samples_S) for samples_S in _samples(utterances)]
-    begins = np.cumsum([0, *(len(seconds_P) for seconds_P, _ in peaks)])
-    np.savez(_peaks(folder, first), begins=begins, peaks_2P=np.concatenate(peaks, axis=1).astype(np.float32))
-    return [find_triplets(*of_one).thinned(one_in.get(utterances[0].of_set, 1)) for of_one in peaks]
+@dataclass(frozen=True)
+class Fingerprints:
+    """Of the utterances of one recording, one behind the other."""
+
+    peaks_P2: np.ndarray  # float32: seconds and log2 of frequencies
+    num_peaks: list[int]  # of each utterance
+    triplets: Triplets
+    num_triplets: list[int]
 
 
-def _peaks(folder: Path, first: int) -> Path:
-    return folder / f"{first}.npz"
+def _fingerprint(utterances: Sequence[Spoken], one_in: dict[str, int]) -> Fingerprints:
+    """Of all peaks, for the search, and of the triplets that are kept."""
+    peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(utterances)]
+    kept = [find_triplets(*of_one).thinned(one_in.get(utterances[0].of_set, 1)) for of_one in peaks]
+    return Fingerprints(
+        np.concatenate(peaks, axis=1).T.astype(np.float32),
+        [len(seconds_P) for seconds_P, _ in peaks],
+        Triplets(*(np.concatenate([getattr(t, name) for t in kept]) for name in TRIPLET_COLUMNS)),
+        [len(triplets) for triplets in kept],
+    )
 
 
-def _search(first: int, folder: Path) -> list[tuple[int, Alignment]]:
-    """Numbers of utterances of a recording, the first of which is given, with how they lie in earlier ones."""
-    index = _open(folder)
-    with np.load(_peaks(folder, first)) as file:
-        peaks = np.split(file["peaks_2P"].astype(np.float64), file["begins"][1:-1], axis=1)
+def _write_index(found: Iterable[Fingerprints], folder: Path) -> None:
+    """Write what `_open` reads: peaks as they come, which are not held in memory, and the index."""
+    kept, num_peaks, num_triplets = [], [0], []
+    with open(folder / PEAKS, "wb") as file:
+        for of_recording in found:
+            file.write(of_recording.peaks_P2.tobytes())
+            num_peaks += of_recording.num_peaks
+            num_triplets += of_recording.num_triplets
+            kept.append(of_recording.triplets)
+    np.save(folder / PEAK_BEGINS, np.cumsum(num_peaks))
+    FingerprintIndex.of(kept, num_triplets).save(folder)
+
+
+def _search(span: tuple[int, int], folder: Path) -> list[tuple[int, Alignment]]:
+    """Numbers of the utterances from the first to before the last of `span`, with how they lie in earlier ones."""
+    index, peaks = _open(folder)
     return [
         (i, alignment)
-        for i, (seconds_P, octaves_P) in enumerate(peaks, start=first)
-        for alignment in index.alignments(find_queries(seconds_P, octaves_P), before=i)
+        for i in range(*span)
+        for alignment in index.alignments(find_queries(*peaks(i)), before=i)
+        if shared_peaks(peaks(i), peaks(alignment.other), alignment) >= SHARED_PEAKS
     ]
 
 
@@ -131,7 +155,7 @@ def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudi
     """Those that are one sound."""
     found = []
     for one, other, alignment in pairs:
-        spectrograms = [log_spectrogram(next(iter(_samples([spoken])))) for spoken in (one, other)]
+        spectrograms = [log_spectrogram(*next(iter(_samples([spoken])))) for spoken in (one, other)]
         alike = likeness(spectrograms[0], spectrograms[1], alignment)
         if alike >= SAME:
             found.append(SameAudio(one, other, alike, 2**alignment.time_scale))
@@ -139,12 +163,18 @@ def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudi
 
 
 @functools.lru_cache(1)
-def _open(folder: Path) -> FingerprintIndex:
-    return FingerprintIndex.load(folder)
+def _open(folder: Path) -> tuple[FingerprintIndex, Callable[[int], np.ndarray]]:
+    """The index, and a function from the number of an utterance to its peaks, float64 (2, P)."""
+    begins = np.load(folder / PEAK_BEGINS)
+    peaks_P2 = np.memmap(folder / PEAKS, np.float32, "r").reshape(-1, 2) if begins[-1] else np.zeros((0, 2))
+    return FingerprintIndex.load(folder), lambda i: peaks_P2[begins[i] : begins[i + 1]].T.astype(np.float64)
 
 
-def _samples(utterances: Sequence[Spoken]) -> Iterator[np.ndarray]:
-    """Float32 samples of RATE_HZ of utterances of one recording; none of what cannot be read or is too short."""
+def _samples(utterances: Sequence[Spoken]) -> Iterator[tuple[np.ndarray, int]]:
+    """Float32 samples of utterances of one recording and their rate, a multiple of RATE_HZ.
+
+    None of what cannot be read or is too short.
+    """
     recording = utterances[0].recording
     begin_s = min(spoken.segment.start for spoken in utterances)
     end_s = max(spoken.segment.end for spoken in utterances)
@@ -152,7 +182,7 @@ def _samples(utterances: Sequence[Spoken]) -> Iterator[np.ndarray]:
         with audio_backend("LibsndfileBackend"):
             audio = recording.load_audio(offset=begin_s, duration=end_s - begin_s)
     except UNREADABLE:  # computing the features will report it
-        yield from (np.zeros(0, dtype=np.float32) for _ in utterances)
+        yield from ((np.zeros(0, dtype=np.float32), RATE_HZ) for _ in utterances)
         return
     for spoken in utterances:
         segment = spoken.segment
@@ -162,8 +192,8 @@ def _samples(utterances: Sequence[Spoken]) -> Iterator[np.ndarray]:
         yield _resampled(row_S[begin : end if long_enough else begin], recording.sampling_rate)
 
 
-def _resampled(samples_S: np.ndarray, rate_hz: int) -> np.ndarray:
-    if rate_hz == RATE_HZ or not len(samples_S):
-        return samples_S
+def _resampled(samples_S: np.ndarray, rate_hz: int) -> tuple[np.ndarray, int]:
+    if rate_hz % RATE_HZ == 0:
+        return samples_S, rate_hz
     common = math.gcd(rate_hz, RATE_HZ)
-    return np.asarray(resample_poly(samples_S, RATE_HZ // common, rate_hz // common), dtype=np.float32)
+    return np.asarray(resample_poly(samples_S, RATE_HZ // common, rate_hz // common), dtype=np.float32), RATE_HZ
