@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from asrtool.config import Config
+from asrtool.corpus.mix import fractions_of
 from asrtool.errors import AsrtoolError
 from local.named import with_role
 
@@ -20,11 +21,41 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
     if report.exists():
         return float(json.loads(report.read_text(encoding="utf-8"))["speech_hours"]), f"by {report}"
     corpora = with_role(config.data, "train")
-    keys = [release.key for corpus in corpora for release in corpus.releases]
-    if all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys):
+    if _is_mini(config):
         return config.mini.train_hours, "of the mini corpus"
     unknown = [corpus.name for corpus in corpora if not corpus.train_hours]
     if unknown:
         what = f"how much speech {', '.join(unknown)} has is not known before its manifest is made"
         raise AsrtoolError(what, "run the first two stages, --stop-stage prepare, and estimate then")
     return sum(corpus.train_hours for corpus in corpora), "as published for " + ", ".join(c.name for c in corpora)
+
+
+def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
+    """Corpus -> its hours in an epoch by data.mix, where one of all utterances has `hours`; empty where not known.
+
+    By the manifests of the corpora, or without them by published hours, as if all utterances were equally long.
+    """
+    corpora = with_role(config.data, "train")
+    reports = [work / "manifests" / "corpora" / corpus.name / "train" / "report.json" for corpus in corpora]
+    if all(report.exists() for report in reports):
+        found = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
+        sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in found]
+    elif _is_mini(config):
+        return {}
+    else:
+        sizes = [(round(3600 * corpus.train_hours), corpus.train_hours) for corpus in corpora]
+    names = [corpus.name for corpus in corpora]
+    if not all(num and of_it for num, of_it in sizes):
+        return {}
+    utterances = {name: num for name, (num, _) in zip(names, sizes, strict=True)}
+    tenths_s = {name: round(36000 * of_it) for name, (_, of_it) in zip(names, sizes, strict=True)}
+    fractions = fractions_of(config.data.mixing, utterances, tenths_s)
+    drawn = {name: sum(utterances.values()) * fractions[name] * tenths_s[name] / utterances[name] for name in names}
+    return {name: hours * of_it / sum(tenths_s.values()) for name, of_it in drawn.items()}
+
+
+def _is_mini(config: Config) -> bool:
+    """Whether the settings say of every release to train on that it is nowhere."""
+    corpora = with_role(config.data, "train")
+    keys = [release.key for corpus in corpora for release in corpus.releases]
+    return all(corpus.in_mini for corpus in corpora) and all(config.paths.get(key) in ("", ()) for key in keys)

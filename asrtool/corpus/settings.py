@@ -140,6 +140,8 @@ class Spectrogram:
 class Features:
     """What is computed of the audio, and how it is stored."""
 
+    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
+
     type: Choice = choice("features", "fbank")  # what a frame holds
     sampling_rate_hz: int = 8000  # of all audio
     resample: bool = False  # audio of another rate is resampled when it is read; otherwise it is an error

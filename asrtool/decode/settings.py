@@ -22,6 +22,8 @@ MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
 class Decode:
     """Search."""
 
+    no_part: ClassVar[tuple[str, ...]] = ("num_jobs",)  # keys that what a stage makes does not depend on
+
     methods: tuple[Choice, ...] = choices("search", "greedy", "beam", "graph")  # search methods, in the order reported
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
     num_jobs: int = 0  # processes; 0 is one per core

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
 PROBED_S = 30.0  # of noise, whose features are computed
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 NUM_WORDS = 45_000  # of their lexicon
+SAME_AUDIO_S, SEARCH_S = 4.0, 3.3  # CPU seconds an hour: to read it, to search each hour of the index (decisions)
+INDEX_HOURS = 50.0  # beyond which the index of data.same_audio is thinned
 BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
@@ -44,18 +46,24 @@ class Need:
         return [self.stage, *("-" if number is None else f"{number:.3g}" for number in numbers)]
 
 
-def format_estimate(run: Run, hours: float, source: str) -> str:
+def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str, float]) -> str:
     """A table of the stages that take long or much, and what it is made of; `source` is where `hours` are known from.
 
+    `of_corpora` are the hours of each corpus in an epoch, empty where they are not known: then an epoch is all `hours`.
     Raises AsrtoolError for a model that cannot be built.
     """
     config, began = run.config, time.perf_counter()
     num_tokens = config.tokenizer.vocab_size if config.tokenizer.unit == "bpe" else NUM_PHONES
     needs = [features_need(config.features, hours)]
+    if config.data.same_audio != "ignore":
+        needs.insert(
+            0, Need("prepare same-audio", cpu_hours=hours * (SAME_AUDIO_S + SEARCH_S * min(hours, INDEX_HOURS)) / 3600)
+        )
+    epoch_hours = sum(of_corpora.values()) or hours
     for stage, settings in trainings(run).items():
         # Sequence training needs an n-gram that is made on the way; what it adds to the same model is not measured.
         probe = probe_model(hybrid_settings(settings), num_tokens)
-        needs.append(training_need(stage, settings, hours, probe))
+        needs.append(training_need(stage, settings, epoch_hours, probe))
     dev_hours = config.data.dev_minutes / 60
     device_hours = dev_hours * probe.forward_s
     if config.nnlm.enabled:
@@ -65,6 +73,7 @@ def format_estimate(run: Run, hours: float, source: str) -> str:
     needs.append(Need("decode", *((None, device_hours) if probe.is_gpu else (device_hours, None))))
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
     notes = _notes(config, hours, source, probe, time.perf_counter() - began)
+    notes = [*notes, *_shares(config, of_corpora)]
     return "\n".join([format_table(heading, [need.cells() for need in needs]), "", *notes])
 
 
@@ -132,6 +141,15 @@ def _flops_a_s(probe: Probe) -> float:
 
 def _gpu(probe: Probe) -> str:
     return probe.device if probe.is_gpu else "V100"
+
+
+def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
+    """What part of an epoch each corpus has; nothing for one."""
+    if len(config.data.train) < 2:
+        return
+    total = sum(of_corpora.values())
+    shares = ", ".join(f"{name} {hours:.4g} h ({hours / total:.1%})" for name, hours in of_corpora.items())
+    yield f"An epoch, data.mix = {config.data.mix}: {shares or 'shares are known when the manifests are made'}."
 
 
 def _notes(config: Config, hours: float, source: str, probe: Probe, took_s: float) -> Iterator[str]:

@@ -20,7 +20,8 @@ from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.settings import Nnlm
 
 CPU = "CPU"
-LENGTH_S = 0.5  # of a made-up utterance: what is counted grows with its length
+LENGTH_S = 2.0  # of a made-up utterance: in shorter ones what a step costs at any length weighs too much
+WARM_S = 0.5  # of one before it, on a CPU
 USUAL_S = 4.0  # of one of a corpus, so that a batch has as many as in training
 MOST = 24  # utterances
 PHONES = 40  # tokens and leaves that every model has
@@ -72,14 +73,16 @@ def probe_model(config: Config, num_tokens: int) -> Probe:
     with torch.random.fork_rng(), torch_threads(1):  # CPU time with more is also that of waiting for each other
         torch.manual_seed(0)
         model = _build(config, num_tokens).to(precision.device)
-        batch = _made_up(config, model, num_tokens, precision.device)
+        is_gpu = precision.device.type == "cuda"
+        batch = _made_up(config, model, num_tokens, precision.device, LENGTH_S)
+        warm = batch if is_gpu else _made_up(config, model, num_tokens, precision.device, WARM_S)
         model.train()
-        _step(model, batch, precision)  # makes the kernels for these shapes
+        _step(model, warm, precision)  # makes the kernels, on a GPU for these shapes
         forward_s, step_s, saved = _step(model, batch, precision)
         flops = 3 * _forward_flops(model, batch, precision)  # the backward pass has two products for each
     speech_s = float(batch[1].sum()) * config.features.frame_shift_ms / 1000
     return Probe(
-        device=torch.cuda.get_device_name() if precision.device.type == "cuda" else CPU,
+        device=torch.cuda.get_device_name() if is_gpu else CPU,
         num_weights=sum(weight.numel() for weight in model.parameters()),
         step_s=step_s / speech_s,
         forward_s=forward_s / speech_s,
@@ -96,12 +99,14 @@ def _build(config: Config, num_tokens: int) -> AcousticModel:
     return build_model(config.model, config.features.num_features, num_tokens, tree)
 
 
-def _made_up(config: Config, model: AcousticModel, num_tokens: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Noise, and random targets."""
+def _made_up(
+    config: Config, model: AcousticModel, num_tokens: int, device: torch.device, seconds: float
+) -> tuple[Tensor, ...]:
+    """Utterances of noise of so many seconds, and random targets."""
     num_utterances = int(min(max(config.train.batch_s / USUAL_S, 2), MOST))
-    lens_N = torch.full((num_utterances,), int(LENGTH_S * 1000 / config.features.frame_shift_ms))
+    lens_N = torch.full((num_utterances,), int(seconds * 1000 / config.features.frame_shift_ms))
     has_leaves = model.objective.targets == "leaves"
-    num_targets = int(model.encoder.output_lens(lens_N)[0]) if has_leaves else int(LENGTH_S * TOKENS_A_S)
+    num_targets = int(model.encoder.output_lens(lens_N)[0]) if has_leaves else int(seconds * TOKENS_A_S)
     targets_NU = torch.randint(1, min(num_tokens, PHONES), (num_utterances, num_targets))
     feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features)
     return tuple(part.to(device) for part in (feats_NTF, lens_N, targets_NU, torch.full_like(lens_N, num_targets)))

@@ -32,7 +32,7 @@ PREPARE = Stage(
         Line("asrtool prepare split {work}/manifests --config {config}"),
         Line("asrtool prepare same-audio {work}/manifests --config {config}"),
     ),
-    settings=PREPARED,
+    settings=(*PREPARED, "features.num_jobs", "features.executor"),  # of same-audio
 )
 
 TRAINING = ("data.mix", "data.cut_long", "model", "augment", "specaugment", "train", "distributed")

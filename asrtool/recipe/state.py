@@ -183,8 +183,9 @@ def _code_digests(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _settings(config: Config, stage: Stage) -> dict[str, Any]:
-    """Without paths of releases that no chosen corpus is read from."""
-    settings = flatten(select(config, stage.settings))
+    """Without paths of releases that no chosen corpus is read from, and what says only who computes."""
+    no_part = {f"{name}.{key}" for name in SECTIONS for key in getattr(getattr(config, name), "no_part", ())}
+    settings = {key: value for key, value in flatten(select(config, stage.settings)).items() if key not in no_part}
     if "paths" not in stage.settings:
         return settings
     used = {f"paths.{key}" for key in used_paths(config.data, config.lm.extra_text)}

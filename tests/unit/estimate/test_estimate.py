@@ -13,6 +13,7 @@ from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.estimate.needs import V100_FLOPS, training_need
 from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
+from local.hours import epoch_hours
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
 
@@ -114,3 +115,20 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_model() -> None:
     assert 2 * 32 * 4 * rows_a_s < small.saved_bytes < 2 * 2 * 4 * 16 * 4 * 24 * rows_a_s
     assert 2 * small.saved_bytes < large.saved_bytes < 8 * small.saved_bytes
     assert large.num_weights > small.num_weights
+
+
+def test_an_epoch_has_the_hours_of_its_mix(tmp_path: Path) -> None:
+    """Swbd: 100 utterances of 36 s; fisher: 300 of 12 s. By weights 1:1 an epoch has 200 of each."""
+    for name, num in (("swbd", 100), ("fisher", 300), ("", 400)):
+        folder = tmp_path / "manifests" / ("corpora/" + name if name else "") / "train"
+        folder.mkdir(parents=True)
+        report = {"num_utterances": num, "speech_hours": 1.0 if name else 2.0}
+        (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    for mix, swbd, fisher in (("utterances", 1.0, 1.0), ("swbd:1,fisher:1", 2.0, 2 / 3), ("swbd:0,fisher:1", 0, 4 / 3)):
+        config = load_config(overrides=["data.train=swbd,fisher", f"data.mix={mix}"])
+        assert epoch_hours(config, tmp_path, 2.0) == pytest.approx({"swbd": swbd, "fisher": fisher})
+
+
+def test_corpora_that_are_not_there_have_published_hours(tmp_path: Path) -> None:
+    config = load_config(overrides=["data.train=swbd,fisher", "data.mix=swbd:1,fisher:3"])
+    assert epoch_hours(config, tmp_path, 1986.0) == pytest.approx({"swbd": 496.5, "fisher": 1489.5}, abs=0.1)

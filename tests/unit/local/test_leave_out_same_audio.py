@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,17 @@ from click.testing import CliRunner
 from lhotse import AudioSource, Recording, SupervisionSegment
 from small_releases import make_data
 
+from asrtool.cli.line import find_entry
 from asrtool.cli.main import cli
+from asrtool.config_file import load_config
+from asrtool.corpus import same_audio
 from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Features
+from asrtool.recipe import engine
+from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.stages import PREPARE
+from asrtool.recipe.state import Run, stage_state
 from local.same_audio import check_same_audio
 
 
@@ -53,6 +61,7 @@ def found(manifests: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[:4]) for line in lines[1:]}
 
 
+ONE = Features(num_jobs=1)
 WITHIN = ("train4", "train", "train0", "train")
 LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev")}
 
@@ -89,3 +98,26 @@ def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> No
     (manifests / "hub50.wav").unlink()
     check_same_audio(manifests, make_data(same_audio="ignore"), Features(num_jobs=1))
     assert not (manifests / "same_audio.tsv").exists()
+
+
+def test_the_stage_uses_the_executor_and_its_processes_which_make_nothing_stale(
+    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line of the stage, with the settings that the engine writes for it, in this process."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "manifests").symlink_to(manifests)
+    seen: list[Features] = []
+    open_executor = same_audio.open_executor
+    monkeypatch.setattr(
+        same_audio, "open_executor", lambda features, module: seen.append(features) or open_executor(ONE, module)
+    )
+    monkeypatch.setattr(engine, "run_logged", lambda words, _: CliRunner().invoke(cli, words).exit_code)
+    stage = dataclasses.replace(PREPARE, needs=(), run=PREPARE.run[-1:], makes=("manifests/same_audio.tsv",))
+    overrides = ["data.same_audio=report", "features.num_jobs=3", "features.executor=dask:a:1"]
+    run = Run(Recipe(work, "", (stage,)), load_config(overrides=overrides), work, find_entry, "asrtool run")
+    engine.run_stages(run, range(1))
+    assert [(features.num_jobs, features.executor) for features in seen] == [(3, "dask:a:1")]
+    for changed, word in ((overrides[:1], "done"), (["data.same_audio=drop"], "stale")):
+        again = dataclasses.replace(run, config=load_config(overrides=changed))
+        assert stage_state(again, stage).word == word
