@@ -72,8 +72,7 @@ def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str
         device_hours += dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3 / _flops_a_s(probe) / 3600
     needs.append(Need("decode", *((None, device_hours) if probe.is_gpu else (device_hours, None))))
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
-    notes = _notes(config, hours, source, probe, time.perf_counter() - began)
-    notes = [*notes, *_shares(config, of_corpora)]
+    notes = [*_notes(config, hours, source, probe, time.perf_counter() - began), *_shares(config, of_corpora)]
     return "\n".join([format_table(heading, [need.cells() for need in needs]), "", *notes])
 
 
