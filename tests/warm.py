@@ -14,8 +14,14 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# What a training imports: seconds of each process that does it for itself.
-IMPORTED = ["asrtool.train.loop", "asrtool.train.shards", "matplotlib.figure", "scipy.signal"]
+# What a training imports, of two strategies torch._dynamo: seconds of each process that does it for itself.
+IMPORTED = [
+    "asrtool.train.loop",
+    "asrtool.train.shards",
+    "asrtool.distributed.allreduce",
+    "matplotlib.figure",
+    "scipy.signal",
+]
 
 
 def warm_context() -> ForkServerContext:
