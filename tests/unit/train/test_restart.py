@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -9,28 +10,47 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
-from learners import MANY_BATCHES, batches_trained, planned, processes_of, saved_learners
+from learners import MANY_BATCHES, batches_trained, learners_of, planned, processes_of, saved_learners
 from rendezvous import rendezvous_address
+from warm_torchrun import WarmTorchrun
 
 RESTARTS = Path(__file__).parents[3] / "benchmarks" / "restarts.py"
+
+
+@pytest.fixture
+def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark, with a torchrun whose learners start at once: `tests/warm_torchrun.py`."""
+    spec = importlib.util.spec_from_file_location("restarts", RESTARTS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(Popen=WarmTorchrun))
+    monkeypatch.setattr(module, "learners_of", learners_of)
+    monkeypatch.setattr(module, "START_S", 1.0)  # within which such a learner has begun to train
+    monkeypatch.setattr(module, "TRAIN_S", 1.5)
+    return module
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 @pytest.mark.parametrize(("strategy", "num"), [("adpsgd-random", 3), ("ps-async", 2), ("hogwild", 2)])
 def test_learners_killed_at_random_moments_train_each_batch_once(
-    strategy: str, num: int, toy: Path, tmp_path: Path
+    strategy: str, num: int, toy: Path, tmp_path: Path, restarts: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """A short form of the benchmark, of a seed of its own at each call; each start of a learner loads torch."""
+    """A short form of the benchmark, of a seed of its own at each call."""
     config = tmp_path / "toy.toml"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12"))
-    paths = [toy / "features", toy / "tokenizer", tmp_path / "work", "--config", config]
-    command = [sys.executable, RESTARTS, *paths, "--strategies", strategy]
-    command += ["--num-kills", "2", "--num-learners", str(num)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "each batch once" in done.stdout
+    words = [toy / "features", toy / "tokenizer", tmp_path / "work", "--config", config]
+    words += ["--strategies", strategy, "--num-kills", "2", "--num-learners", num]
+    monkeypatch.setattr(sys, "argv", ["restarts.py", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        restarts.main()
+    printed = capsys.readouterr().out
+    assert end.value.code == 0, printed + (tmp_path / "work" / f"{strategy}.log").read_text()
+    assert "each batch once" in printed
 
 
 ENDED_S = 120  # bounds a hang, however slow the machine
