@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -35,6 +36,41 @@ def run_apart(function: Callable[..., Any], *args: Any) -> Any:
     """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
     with ProcessPoolExecutor(1, warm_context(), initializer=gc.freeze) as pool:  # as in tests/conftest.py
         return pool.submit(function, *args).result()
+
+
+def run_script(
+    text: str, timeout: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` of a Python with this script, forked; without a teardown of the interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("stdout", "stderr")]
+        process = warm_context().Process(target=_run_script, args=(text, files, environment or dict(os.environ)))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(text, timeout)
+        return subprocess.CompletedProcess(text, process.exitcode, *(file.read_text() for file in files))
+
+
+def _run_script(text: str, files: Sequence[Path], environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    for stream, file in zip((sys.stdout, sys.stderr), files, strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream.fileno())
+    code = 0
+    try:
+        exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        print(end.code, file=sys.stderr) if isinstance(end.code, str) else None
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def run_asrtool(words: Sequence[str], folder: Path) -> str:

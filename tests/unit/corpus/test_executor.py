@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import shutil
 import signal
@@ -25,8 +26,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALL = Features(shard_cuts=6, num_jobs=1, speeds=(1.0,))
 DASK = "import sys; from dask.__main__ import main; sys.argv[0] = 'dask'; main()"
 
+DISTRIBUTED = importlib.util.find_spec("distributed")  # without a file it is but the folder tests/unit/distributed
+
 needs_dask = pytest.mark.skipif(
-    subprocess.run([sys.executable, "-c", "import distributed"], capture_output=True, check=False).returncode != 0,
+    DISTRIBUTED is None or DISTRIBUTED.origin is None,
     reason="distributed is not installed: pip install 'asrtool[dask]'",
 )
 
@@ -114,6 +117,7 @@ def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) 
         results = map_pieces(work, jobs)
         found = [next(results) for _ in range(3)]
         while not (tmp_path / "5.0").exists() or not (tmp_path / "5.0").read_text():
+            assert all(process.poll() is None for process in cluster.processes)
             time.sleep(0.05)
         os.kill(int((tmp_path / "5.0").read_text()), signal.SIGKILL)
         found += list(results)

@@ -8,8 +8,11 @@ import sys
 
 import pytest
 from rendezvous import rendezvous_address
+from warm import run_script
 
 from asrtool.distributed.environment import LOST
+
+WAIT_S = 120  # bounds a hang, however slow the machine
 
 FAILING = """
 import signal
@@ -24,10 +27,9 @@ finally:
 
 def test_a_learner_that_fails_reports_its_error_although_a_signal_to_stop_follows() -> None:
     """The others exit at once, and the launcher then stops all: it would take this one for stopped by a person."""
-    command = [sys.executable, "-c", FAILING]
     with rendezvous_address() as place:
         environment = {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"}
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        ended = run_script(FAILING, WAIT_S, environment)
     assert ended.returncode == 1
     assert "ValueError: of a batch" in ended.stderr
 
@@ -55,7 +57,7 @@ def test_no_thread_of_gloo_is_left_after_training() -> None:
         command = [sys.executable, "-c", TRAINING]
         environments = [{**os.environ, **place, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
         learners = [subprocess.Popen(command, env=one, stdout=subprocess.PIPE, text=True) for one in environments]
-        threads = [learner.communicate(timeout=120)[0] for learner in learners]
+        threads = [learner.communicate(timeout=WAIT_S)[0] for learner in learners]
     assert [learner.returncode for learner in learners] == [0, 0]
     assert not any("gloo" in names for names in threads), threads
 
@@ -73,7 +75,7 @@ with learner() as world:
 def test_a_learner_that_the_others_took_for_lost_says_so_in_one_line() -> None:
     with rendezvous_address() as place:
         environment = {**os.environ, **place, "RANK": "0", "WORLD_SIZE": "1"}
-        ended = subprocess.run([sys.executable, "-c", TAKEN_FOR_LOST], env=environment, capture_output=True, text=True)
+        ended = run_script(TAKEN_FOR_LOST, WAIT_S, environment)
     assert ended.returncode == LOST
     expected = "WARNING:root:learner 0 exits: the others took it for lost: it has given no sign of life for 20 s"
     assert [line for line in ended.stderr.splitlines() if line] == [expected]

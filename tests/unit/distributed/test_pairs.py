@@ -52,7 +52,9 @@ def test_an_update_waits_for_the_answer_however_late_it_is() -> None:
     active, passive = connected(starts)
     with passive.view.lock:  # keeps it from answering
         active.begin()
+        assert active.exchanger
         while active.view._asked_at is None:  # the thread has not begun it
+            assert active.exchanger.thread.is_alive()
             time.sleep(0.001)
         active.weights_P += 10  # the step meanwhile
         step = threading.Thread(target=active.mix)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from warm import run_script
 
 from asrtool.distributed.forked import TASKS
 
@@ -120,14 +121,14 @@ def test_learners_have_the_variables_that_torchrun_gives(tmp_path: Path) -> None
 
 def test_the_learner_that_failed_is_named_and_the_others_are_ended_also_where_they_do_not_stop() -> None:
     fails = 'os.environ["RANK"] == "1" and sys.exit(3)'
-    ended = run(LAUNCH.format(act=f"signal.signal(15, signal.SIG_IGN); {fails}; time.sleep(600)"))
+    ended = run_script(LAUNCH.format(act=f"signal.signal(15, signal.SIG_IGN); {fails}; time.sleep(600)"), WAIT_S)
     assert ended.stderr.startswith(f"error: learner 1 of 2 on {os.uname().nodename} ended with code 3, untrained")
     assert ended.returncode == 1
 
 
 def test_a_launcher_that_has_begun_to_use_cuda_is_reported_by_learners() -> None:
     bad = LAUNCH.replace("\ntry:", "\nimport torch; torch.cuda._is_in_bad_fork = lambda: True\ntry:")
-    ended = run(bad.format(act="pass"))
+    ended = run_script(bad.format(act="pass"), WAIT_S)
     assert ended.stderr.count("error: CUDA was in use before learners were forked") == 2
     assert "see its message above" in ended.stderr
 
@@ -137,7 +138,9 @@ def launch_after(code: str, tmp_path: Path, **variables: str) -> subprocess.Comp
     (tmp_path / "own_component.py").write_text(code)
     script = LAUNCH.replace("\ntry:", "\nimport own_component\ntry:").format(act='os.write(1, b"trains ")')
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", **variables}
-    return subprocess.run(
+    if not variables:
+        return run_script(script, WAIT_S, environment)
+    return subprocess.run(  # libraries read them when they are loaded
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=WAIT_S
     )
 

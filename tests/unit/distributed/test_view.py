@@ -232,6 +232,7 @@ def test_an_exchange_with_a_learner_that_is_lost_is_abandoned_and_a_cut_then_set
         asked_in = exchangers[0].message
         assert exchangers[0].begin(1)
         while views[0]._asked_at is None:  # the thread has not begun it
+            assert exchangers[0].thread.is_alive()
             time.sleep(0.001)
         recorded = views[0].record(1)
         assert not recorded.settled.is_set()
