@@ -21,6 +21,7 @@ IMPORTED = [
     "asrtool.train.shards",
     "asrtool.distributed.allreduce",
     "matplotlib.figure",
+    "numpy.ma",
     "scipy.signal",
 ]
 
