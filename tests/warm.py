@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,13 +45,19 @@ def run_script(
     """As `subprocess.run` of a Python with this script, forked; without a teardown of the interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = warm_context().Process(target=_run_script, args=(text, files, environment or dict(os.environ)))
-        process.start()
+        process = start_script(text, files, environment)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             raise subprocess.TimeoutExpired(text, timeout)
         return subprocess.CompletedProcess(text, process.exitcode, *(file.read_text() for file in files))
+
+
+def start_script(text: str, files: Sequence[Path], environment: Mapping[str, str] | None = None) -> ForkServerProcess:
+    """A process that runs it, and writes its output and errors to two `files`."""
+    process = warm_context().Process(target=_run_script, args=(text, files, environment or dict(os.environ)))
+    process.start()
+    return process
 
 
 def _run_script(text: str, files: Sequence[Path], environment: Mapping[str, str]) -> None:

@@ -8,13 +8,13 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from warm import start_script
 
 from asrtool.corpus.executor import dask_map
 from asrtool.corpus.features import compute_features
@@ -24,7 +24,7 @@ from asrtool.errors import AsrtoolError
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = Features(shard_cuts=6, num_jobs=1, speeds=(1.0,))
-DASK = "import sys; from dask.__main__ import main; sys.argv[0] = 'dask'; main()"
+DASK = "import sys; from dask.__main__ import main; sys.argv = {words}; main()"
 
 DISTRIBUTED = importlib.util.find_spec("distributed")  # without a file it is but the folder tests/unit/distributed
 
@@ -46,22 +46,20 @@ class Cluster:
         options = ["--no-dashboard", "--local-directory", str(folder), "--no-nanny", "--nthreads", str(threads)]
         commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
         commands += [["worker", self.address, *options]] * 2
-        self.processes = [
-            subprocess.Popen([sys.executable, "-c", DASK, *words], env=env, cwd=ROOT, stderr=subprocess.DEVNULL)
-            for words in commands
-        ]
+        null = [Path(os.devnull)] * 2
+        self.processes = [start_script(DASK.format(words=["dask", *words]), null, env) for words in commands]
 
     def wait(self) -> None:
         """Until both workers are there."""
         from distributed import Client
 
-        with Client(self.address, timeout=60, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
+        with Client(self.address, timeout=120, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=120)
 
     def end(self) -> None:
         for process in reversed(self.processes):
             process.kill()
-            process.wait()
+            process.join()
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +115,7 @@ def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) 
         results = map_pieces(work, jobs)
         found = [next(results) for _ in range(3)]
         while not (tmp_path / "5.0").exists() or not (tmp_path / "5.0").read_text():
-            assert all(process.poll() is None for process in cluster.processes)
+            assert all(process.is_alive() for process in cluster.processes)
             time.sleep(0.05)
         os.kill(int((tmp_path / "5.0").read_text()), signal.SIGKILL)
         found += list(results)
