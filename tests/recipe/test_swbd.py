@@ -131,10 +131,7 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
     neural = ["nnlm.word-lstm.hidden_size=16", "nnlm.num_epochs=1", "decode.rescore.lm_weights=0.5"]
-    neural += [
-        "decode.rescore.num_paths=10",
-        *(f"decode.{name}.word_penalties=0" for name in ("beam", "graph", "rescore")),
-    ]
+    neural += ["decode.rescore.num_paths=10"]
     settings = [*SMALL, *SYNTHETIC, *neural, *(["data.test=hub5"] if config == "swb300" else [])]
     overrides = [word for setting in settings for word in ("--set", setting)]
     run_asrtool(["run", "--config", config, "--work", str(tmp_path), *overrides], ROOT)
