@@ -36,18 +36,18 @@ class ShardResult:
     drops: list[Drop] = field(default_factory=list)
 
 
-def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> None:
-    """Compute one shard, write it below `directory`, and record there that it is whole.
+def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) -> int:
+    """Compute one shard, write it below `directory`, and record there that it is whole; its bytes of data.
 
     Its files get their names when all are written, so that nothing that another process wrote is touched before.
     Raises AsrtoolError for a wrong sampling rate, and for features of another shape or that are not finite; OSError
     when the disk is full.
     """
     result = ShardResult()
-    with writing_shard(directory, job.number) as (folder, record):
+    with writing_shard(directory, job.number, job.data_of) as (folder, record):
         with one_thread(), keeping_samples(folder, job.number, job.keeps_audio) as keep:
             utterances = write_shard(folder, job.number, _extract(job, features, result, keep), features)
-        record(key, job.digest, utterances, result.moments, result.drops)
+        return record(key, job.digest, utterances, result.moments, result.drops)
 
 
 def _extract(

@@ -1,8 +1,8 @@
 """Manifests to features: `manifests/SET` to `features/SET`, for each set that `manifests/sets.json` lists.
 
 A set is cut into shards, and each shard is computed and written by one process on its own, so memory does not grow with
-the corpus and the files do not depend on the number of processes. A command that was killed and is run again computes
-what is missing.
+the corpus and the files do not depend on the number of processes. Shards that are there become files of 256 MiB or
+more. A command that was killed and is run again computes what is missing.
 
     asrtool features exp/manifests exp/features --config recipes/swbd/conf/mini.toml
 """
@@ -12,23 +12,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
+from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.executor import open_executor
-from asrtool.corpus.extract import compute_shard
-from asrtool.corpus.index import INDEX, RERUN, SETTINGS, write_feature_settings
+from asrtool.corpus.index import INDEX, SETTINGS, write_feature_settings
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.made_of import DIGESTS, is_made_of, key_of, take_texts, write_made_of
 from asrtool.corpus.made_of import FILE as MADE_OF
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
 from asrtool.corpus.piece import MapPieces
+from asrtool.corpus.places import TABLE, PlaceTable
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
-from asrtool.corpus.record import read_record, whole_shards
+from asrtool.corpus.record import read_records
+from asrtool.corpus.resume import whole_files
 from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
@@ -37,6 +39,8 @@ from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import LOCK, parts_of, remove, remove_leftovers, write_in_parts, write_text
 from asrtool.log import progress
+
+KEPT = (DIGESTS, TRANSCRIPTS, LOCK)  # of a set that is not whole, beside its shards
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def compute_features(
     _remove_others(out, sets)
     check_room(out, Path(manifests), sets, features)
     fitted: Fitted | None = None
-    with open_executor(features, compute_shard.__module__) as map_pieces:
+    with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
             paths = (out / name, Path(manifests) / name, name == sets.train)
             fitted = _write_set(*paths, features, fitted, extractor, code, map_pieces)
@@ -139,29 +143,30 @@ def _compute_missing(
 ) -> None:
     """All shards but those that an earlier command has finished, of the same utterances, settings and code."""
     key = key_of(features, code)
-    whole = whole_shards(directory, key if code else "", [job.digest for job in jobs], (DIGESTS, TRANSCRIPTS, LOCK))
-    if whole:
-        logging.info("features %s: %d of %d shards are there already", name, len(whole), len(jobs))
-    missing = [job for job in jobs if job.number not in whole]
-    compute = functools.partial(compute_shard, directory=directory, features=features, key=key)
-    for _ in progress(map_pieces(compute, missing), f"features {name}", total=len(missing), unit="shard"):
+    digests = [job.digest for job in jobs]
+    computing = Computing(directory, jobs, whole_files(directory, key if code else "", digests, KEPT))
+    num_missing = len(computing.missing)
+    if num_missing < len(jobs):
+        logging.info("features %s: %d of %d shards are there already", name, len(jobs) - num_missing, len(jobs))
+    done = computing.run(features, key, map_pieces)
+    for _ in progress(done, f"features {name}", total=num_missing, unit="shard"):
         pass
 
 
-def collect(directory: Path, numbers: Iterable[int]) -> tuple[dict[str, Moments], list[Drop], int]:
-    """Put the index together of the records of the shards of these `numbers`, adding up the rest on the way."""
+def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:
+    """Put index and table of the shards of these `numbers` together of their records, adding up the rest on the way."""
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
+    places = PlaceTable()
     num_utterances = 0
     with open(directory / INDEX, "w", encoding="utf-8") as index:
-        for number in numbers:
-            record = read_record(directory, number)
-            if record is None:
-                raise AsrtoolError(f"{directory}: shard {number:06d} has no readable record", RERUN)
+        for file, entry, record in read_records(directory, numbers):
+            places.add(entry.number, entry.data_of, file, entry.spans)
             index.write(record.lines)
             add_moments(moments, record.moments)
             drops += record.drops
             num_utterances += record.num_utterances
+    np.save(directory / TABLE, places.to_array())
     return moments, drops, num_utterances
 
 

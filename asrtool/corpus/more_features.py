@@ -6,9 +6,7 @@ They are normalised as that set normalises their speakers: what a model has lear
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.corpus.cmvn import CMVN, write_more_cmvn
-from asrtool.corpus.extract import compute_shard
+from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.features import collect
-from asrtool.corpus.index import INDEX, RERUN, VECTORS
+from asrtool.corpus.index import INDEX, RERUN, VECTORS, scan_index
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_drops
+from asrtool.corpus.places import TABLE, places_of
 from asrtool.corpus.plan import plan_shards
 from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.settings import Features
@@ -28,8 +27,7 @@ from asrtool.corpus.speaker_vectors import EXTRACTOR, write_vectors
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 
-SHARD = re.compile(r"cuts\.(\d+)\.")
-OWN = (INDEX, TRANSCRIPTS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
+OWN = (INDEX, TABLE, TRANSCRIPTS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
 
 
 def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
@@ -53,8 +51,10 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
         link_files(directory, base)
         return []
     link_files(directory, base, OWN)
-    numbers = [int(match[1]) for path in base.iterdir() if (match := SHARD.match(path.name))]
-    drops = _write(directory, base, manifests, features, 1 + max(numbers))
+    numbers = sorted({utterance.shard for utterance, _ in scan_index(base)})
+    there = places_of(base, numbers)
+    drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
+    np.save(directory / TABLE, np.concatenate([there, places_of(directory, ())]))
     for name in (INDEX, TRANSCRIPTS):
         more = (directory / name).read_bytes()
         shutil.copyfile(base / name, directory / name)
@@ -80,12 +80,16 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
     planned, _ = plan_shards(manifests, directory, features.speeds, features)
-    jobs = [dataclasses.replace(job, number=job.number + first, keeps_audio=features.keep_audio) for job in planned]
-    compute = functools.partial(compute_shard, directory=directory, features=features, key="")
-    with process_map(compute_shard.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
-        for _ in map_pieces(compute, jobs):
+    jobs = [
+        dataclasses.replace(
+            job, number=job.number + first, data_of=job.data_of + first, keeps_audio=features.keep_audio
+        )
+        for job in planned
+    ]
+    with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
+        for _ in Computing(directory, jobs).run(features, "", map_pieces):
             pass
-        moments, drops, _ = collect(directory, [job.number for job in jobs])
+        moments, drops, _ = collect(directory, range(first, first + len(jobs)))
         write_more_cmvn(directory, base, moments)
         if features.speaker_vector:
             write_vectors(directory, Extractor.load(base.parent / EXTRACTOR), map_pieces)

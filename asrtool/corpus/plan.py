@@ -70,6 +70,7 @@ class ShardJob:
     number: int
     speed: float
     group: Group
+    data_of: int  # the shard whose data these utterances are made of: its own, or the one of another speed
     keeps_audio: bool = False
 
     @property
@@ -96,7 +97,7 @@ def plan_shards(
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, grouping.add)
     pairs = [(speed, group) for speed in speeds for group in grouping.finish()]
-    return [ShardJob(number, speed, group) for number, (speed, group) in enumerate(pairs)], digests
+    return [ShardJob(number, speed, group, number) for number, (speed, group) in enumerate(pairs)], digests
 
 
 def keeping_audio(jobs: Sequence[ShardJob]) -> list[ShardJob]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from asrtool.corpus.cmvn import Cmvn
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
+from asrtool.corpus.places import Places
 from asrtool.corpus.shard import Shard
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.corpus.speaker_vectors import open_vectors
@@ -53,7 +54,7 @@ class FeatureReader:
         self._first, num_frames = shard_places(self.index)
         self._keeps = num_frames * self.num_bins * 4 <= cache_bytes
         self._kept: dict[int, np.ndarray] = {}
-        open_one = functools.partial(_open, self.directory, self.index, self._first)
+        open_one = functools.partial(_open, self.directory, Places(self.directory), self.index, self._first)
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)  # those of this window and the last one
 
     def read(self, i: int) -> np.ndarray:
@@ -98,11 +99,11 @@ class FeatureReader:
         return self._cmvn.normalise(utterance.speaker, feats_TF)
 
 
-def _open(directory: Path, index: Sequence[Utterance], first: Sequence[int], place: int) -> Shard:
+def _open(directory: Path, places: Places, index: Sequence[Utterance], first: Sequence[int], place: int) -> Shard:
     """A shard, by its place among those of the set, which begin at `first`; AsrtoolError as FeatureReader.read."""
     behind = first[place + 1] if place + 1 < len(first) else len(index)
     utterances = index[first[place] : behind]
-    shard = Shard(directory, utterances[0].shard)
+    shard = Shard(directory, places[utterances[0].shard])
     if [(one.id, one.num_frames) for one in utterances] != list(zip(shard.ids, shard.num_frames, strict=True)):
         raise _other_shard(shard)
     return shard

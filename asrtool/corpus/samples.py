@@ -1,4 +1,4 @@
-"""Samples of the utterances of a set, kept beside its features: `samples.NNNNNN.s16` for each shard.
+"""Samples of the utterances of a set, kept beside its features, shard by shard: `samples.NNNNNN.s16`.
 
 16-bit integers, little end first, one utterance behind the other in storage order; how many one has, its duration says.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance
+from asrtool.corpus.places import SAMPLES, TO_THE_END, Places
 from asrtool.corpus.reader import shard_places
 from asrtool.errors import AsrtoolError
 
@@ -27,7 +28,7 @@ def keeping_samples(directory: Path, number: int, wanted: bool) -> Iterator[Call
     if not wanted:
         yield lambda _: None
         return
-    with open(_path(directory, number), "wb") as file:
+    with open(directory / SAMPLES.format(number), "wb") as file:
 
         def keep(samples_S: np.ndarray) -> None:
             file.write(np.clip(np.rint(samples_S * SCALE), -SCALE, SCALE - 1).astype(TYPE).tobytes())
@@ -40,7 +41,7 @@ class SampleReader:
 
     def __init__(self, directory: Path, index: Sequence[Utterance], rate_hz: int) -> None:
         self._first, _ = shard_places(index)
-        open_one = functools.partial(_open, directory, index, self._first, rate_hz)
+        open_one = functools.partial(_open, directory, Places(directory), index, self._first, rate_hz)
         self._shard = functools.lru_cache(2 * WINDOW_SHARDS)(open_one)
 
     def read(self, i: int) -> np.ndarray:
@@ -55,21 +56,19 @@ class SampleReader:
 
 
 def _open(
-    directory: Path, index: Sequence[Utterance], first: Sequence[int], rate_hz: int, place: int
+    directory: Path, places: Places, index: Sequence[Utterance], first: Sequence[int], rate_hz: int, place: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The samples of a shard, mapped, and where its utterances end, after a 0."""
     behind = first[place + 1] if place + 1 < len(first) else len(index)
     utterances = index[first[place] : behind]
-    path = _path(directory, utterances[0].shard)
+    span = places[utterances[0].shard].samples
+    path = directory / SAMPLES.format(span.file)
+    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
     try:
-        samples = np.memmap(path, TYPE, "r").view(np.ndarray)
+        num_samples = ((path.stat().st_size if span.end == TO_THE_END else span.end) - span.begin) // TYPE.itemsize
+        samples = np.memmap(path, TYPE, "r", span.begin, (num_samples,)).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
-    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
     if len(samples) != ends[-1]:
         raise AsrtoolError(f"{path} has {len(samples)} samples, index.jsonl says {ends[-1]}", RERUN)
     return samples, ends
-
-
-def _path(directory: Path, number: int) -> Path:
-    return directory / f"samples.{number:06d}.s16"

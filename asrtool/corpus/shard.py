@@ -1,12 +1,14 @@
 """Features on disk, in shards of some hundred utterances: a shard is written once, and read an utterance at a time.
 
 `cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
-Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32.
+Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. A shard is written
+to files of its own, and may be moved into larger ones (asrtool.corpus.merge).
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tarfile
 import zlib
@@ -17,10 +19,11 @@ from typing import Any
 
 import numpy as np
 from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
-from lhotse.features.io import LilcomChunkyReader, MemoryLilcomReader
+from lhotse.features.io import MemoryLilcomReader
 from lhotse.shar.writers.array import ArrayTarWriter
 
 from asrtool.corpus.index import RERUN, Utterance
+from asrtool.corpus.places import CUTS, LILCOM, SHAR, TO_THE_END, Place, Span, read_span
 from asrtool.corpus.settings import Features as FeatureSettings
 from asrtool.errors import AsrtoolError
 
@@ -55,11 +58,27 @@ def write_shard(
             store(utterance.id, feats_TF, features)
             utterances.append(utterance)
             cuts.append(_cut(utterance, features))
-    # A gzip header has room for a time; without it the bytes depend on the content alone.
-    with gzip.GzipFile(_cuts_path(directory, number), "wb", mtime=0) as file:
-        for cut in cuts:
-            file.write((json.dumps(cut.to_dict(), ensure_ascii=False) + "\n").encode())
+    (directory / CUTS.format(number)).write_bytes(_packed(cut.to_dict() for cut in cuts))
     return utterances
+
+
+def moved_cuts(content: bytes, file: int, shift: int) -> bytes:
+    """The list of utterances of a shard whose features are in the lilcom archive `file` now, `shift` bytes on."""
+    cuts = _unpacked(content)
+    for cut in cuts:
+        begin, *sizes = cut["features"]["storage_key"].split(",")
+        cut["features"]["storage_key"] = ",".join([str(int(begin) + shift), *sizes])
+        cut["features"]["storage_path"] = LILCOM.format(file)
+    return _packed(cuts)
+
+
+def _packed(cuts: Iterable[Mapping[str, Any]]) -> bytes:
+    lines = "".join(json.dumps(cut, ensure_ascii=False) + "\n" for cut in cuts)
+    return gzip.compress(lines.encode(), mtime=0)  # without a time, so that the bytes depend on the content alone
+
+
+def _unpacked(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(content).splitlines()]
 
 
 class Shard:
@@ -68,20 +87,16 @@ class Shard:
     A learner trains a part of the utterances of a shard, others the rest; each decodes what it trains.
     """
 
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path, place: Place) -> None:
         """Raises AsrtoolError naming the shard when a file of it is missing, broken or cut off; so does `read`."""
-        self.name = f"{directory}: shard {number:06d}"
-        tar_path = _tar_path(directory, number)
+        self.name = f"{directory}: shard {place.number:06d}"
         with self._broken():
-            with gzip.open(_cuts_path(directory, number)) as file:
-                cuts = list(map(json.loads, file))
+            cuts = _unpacked(read_span(directory / CUTS.format(place.cuts.file), *place.cuts[1:]))
             if not cuts:
                 raise ValueError("it lists no utterance")
             self.ids = [cut["id"] for cut in cuts]
             self.num_frames = [cut["features"]["num_frames"] for cut in cuts]
-            self._archive: _Tar | _Lilcom = _Tar(tar_path) if tar_path.exists() else _Lilcom(directory, cuts)
-            if self._archive.num_utterances != len(cuts):
-                raise ValueError(f"{tar_path.name} has {self._archive.num_utterances} of {len(cuts)} utterances")
+            self._archive = _open_archive(directory, place.data, cuts)
 
     def read(self, place: int) -> np.ndarray:
         """The features of the utterance at `place` in storage order, (T, F) float32."""
@@ -104,48 +119,64 @@ _ERRORS = (
 
 
 class _Lilcom:
-    """One file of compressed arrays, one behind the other."""
+    """One file of compressed arrays, one behind the other, each in pieces of some hundred frames."""
 
-    def __init__(self, directory: Path, cuts: Sequence[Mapping[str, Any]]) -> None:
-        features = [cut["features"] for cut in cuts]
-        path = directory / features[0]["storage_path"]
-        self._keys = [of_one["storage_key"] for of_one in features]
-        self._reader = LilcomChunkyReader(path)
-        self.num_utterances = len(self._keys)
+    def __init__(self, path: Path, cuts: Sequence[Mapping[str, Any]]) -> None:
+        self._path = path
+        self._keys = [cut["features"]["storage_key"] for cut in cuts]
         expected, found = sum(map(int, self._keys[-1].split(","))), path.stat().st_size
         if found < expected:
             raise ValueError(f"{path.name} has {found} bytes, expected {expected}")
 
     def read(self, place: int) -> np.ndarray:
-        feats_TF: np.ndarray = self._reader.read(self._keys[place])
-        return feats_TF
+        begin, *sizes = map(int, self._keys[place].split(","))
+        content = read_span(self._path, begin, begin + sum(sizes))
+        ends = itertools.accumulate(sizes, initial=0)
+        pieces = [MemoryLilcomReader().read(content[first:end]) for first, end in itertools.pairwise(ends)]
+        return np.concatenate(pieces)
 
 
 class _Tar:
     """Of each utterance two members: the compressed array, and a manifest, which says nothing new."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, span: Span, num_utterances: int) -> None:
         self._path = path
-        with tarfile.open(path, "r:") as tar:
-            members = [(member.offset_data, member.size) for member in tar]
-        if len(members) % 2:
-            raise ValueError(f"{path.name} has {len(members)} members, expected two an utterance")
-        self._places = members[::2]
-        self.num_utterances = len(self._places)
+        self._places = _members(path, span)
+        if len(self._places) != num_utterances:
+            raise ValueError(f"{path.name} has {len(self._places)} of {num_utterances} utterances")
 
     def read(self, place: int) -> np.ndarray:
         begin, size = self._places[place]
-        with open(self._path, "rb") as file:
-            file.seek(begin)
-            feats_TF: np.ndarray = MemoryLilcomReader().read(file.read(size))
+        feats_TF: np.ndarray = MemoryLilcomReader().read(read_span(self._path, begin, begin + size))
         return feats_TF
+
+
+def _members(path: Path, span: Span) -> list[tuple[int, int]]:
+    """Of each utterance in a part of a tar file where its first member begins, and its size."""
+    members = []
+    with open(path, "rb") as file:
+        file.seek(span.begin)
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                if span.end != TO_THE_END and member.offset >= span.end:
+                    break
+                members.append((member.offset_data, member.size))
+    if len(members) % 2:
+        raise ValueError(f"{path.name} has {len(members)} members, expected two an utterance")
+    return members[::2]
+
+
+def _open_archive(directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> _Tar | _Lilcom:
+    if cuts[0]["features"]["storage_type"] == "shar":
+        return _Tar(directory / SHAR.format(span.file), span, len(cuts))
+    return _Lilcom(directory / LILCOM.format(span.file), cuts)
 
 
 @contextmanager
 def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
     """Yield a function that stores features and fills in where they are."""
     if storage == "shar":
-        with ArrayTarWriter(str(_tar_path(directory, number)), shard_size=None, compression="lilcom") as tar:
+        with ArrayTarWriter(str(directory / SHAR.format(number)), shard_size=None, compression="lilcom") as tar:
 
             def store_shar(utterance_id: str, feats_TF: np.ndarray, features: Features) -> None:
                 features.storage_type = "shar"
@@ -153,7 +184,7 @@ def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
 
             yield store_shar
         return
-    name = f"feats.{number:06d}.lca"
+    name = LILCOM.format(number)
     with LilcomChunkyWriter(directory / name) as archive:
 
         def store_lilcom(utterance_id: str, feats_TF: np.ndarray, features: Features) -> None:
@@ -183,11 +214,3 @@ def _cut(utterance: Utterance, features: Features) -> MonoCut:
         supervisions=[supervision],
         features=features,
     )
-
-
-def _cuts_path(directory: Path, number: int) -> Path:
-    return directory / f"cuts.{number:06d}.jsonl.gz"
-
-
-def _tar_path(directory: Path, number: int) -> Path:
-    return directory / f"features.{number:06d}.tar"

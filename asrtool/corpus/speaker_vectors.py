@@ -20,6 +20,7 @@ import numpy as np
 
 from asrtool.corpus.index import RERUN, VECTORS, Utterance, scan_index
 from asrtool.corpus.ivector import Extractor, Sums, fit_extractor
+from asrtool.corpus.places import Places
 from asrtool.corpus.shard import Shard
 from asrtool.errors import AsrtoolError
 
@@ -58,7 +59,7 @@ def write_vectors(directory: Path, extractor: Extractor, map_shards: MapShards) 
 def shard_vectors(directory: Path, extractor: Extractor, job: OfShard) -> np.ndarray:
     """The vectors of a shard, (utterances, R) float32."""
     number, speakers = job
-    shard = Shard(directory, number)
+    shard = Shard(directory, Places(directory)[number])
     histories: dict[str, History] = defaultdict(History)
     vectors_UR = np.zeros((len(speakers), extractor.size), dtype=np.float32)
     for place, speaker in enumerate(speakers):
@@ -116,8 +117,9 @@ def _spread(utterances: Sequence[Utterance], most: int) -> list[Utterance]:
 
 def _read(directory: Path, utterances: Sequence[Utterance]) -> Iterable[tuple[Utterance, np.ndarray]]:
     """The features of some, in storage order, as they are stored."""
+    shards = Places(directory)
     for number, listed in itertools.groupby(utterances, lambda one: one.shard):
-        shard = Shard(directory, number)
+        shard = Shard(directory, shards[number])
         places = {name: place for place, name in enumerate(shard.ids)}
         for utterance in listed:
             yield utterance, shard.read(places[utterance.id])
