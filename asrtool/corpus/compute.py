@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from asrtool.corpus.extract import compute_shard
 from asrtool.corpus.merge import Merge, merge_shards, split_file
 from asrtool.corpus.piece import MapPieces
-from asrtool.corpus.places import DATA
 from asrtool.corpus.plan import ShardJob
 from asrtool.corpus.record import read_header
+from asrtool.corpus.resume import Finished
 from asrtool.corpus.settings import Features
 
 FILE_BYTES = 256 * 2**20  # of data, at least; the last file of a set has the rest
@@ -31,25 +31,18 @@ def compute_piece(piece: ShardJob | Merge, directory: Path, features: Features, 
 
 
 class Computing:
-    """The shards of `jobs`, whose numbers are consecutive, but those of `files`, which are there.
+    """The shards of `jobs`, whose numbers are consecutive, but those that are finished.
 
     A file is written when its shards are there, between others that are computed, so few small files are there at once.
     """
 
-    def __init__(self, directory: Path, jobs: Sequence[ShardJob], files: Mapping[int, range] | None = None) -> None:
-        """`files` are by the number of the first shard."""
-        self._directory, self._jobs, self._files = directory, jobs, dict(files or {})
-        there = {number for numbers in self._files.values() for number in numbers}
-        self.missing = [job for job in jobs if job.number not in there]
+    def __init__(self, directory: Path, jobs: Sequence[ShardJob], finished: Finished) -> None:
+        self._directory, self._jobs = directory, jobs
+        self._files, self._sizes = dict(finished.files), dict(finished.num_bytes)
+        self.missing = [job for job in jobs if job.number not in self._sizes]
         self._merges: deque[Merge] = deque()
-        self._sizes: dict[int, int] = {}  # of shards, data
         self._begin = self._end = 0  # of the shards of the next file, places in `jobs`
         self._num_bytes = 0  # of these
-        for number in self._files:
-            header = read_header(directory, number)
-            self._sizes.update(
-                {entry.number: entry.num_bytes(DATA.values()) for entry in header.shards} if header else {}
-            )
 
     def run(self, features: Features, key: str, map_pieces: MapPieces) -> Iterator[int]:
         """Compute; the number of each of `missing` when it is there."""

@@ -30,7 +30,7 @@ from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.places import TABLE, PlaceTable
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
 from asrtool.corpus.record import read_records
-from asrtool.corpus.resume import whole_files
+from asrtool.corpus.resume import find_finished
 from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
@@ -144,7 +144,7 @@ def _compute_missing(
     """All shards but those that an earlier command has finished, of the same utterances, settings and code."""
     key = key_of(features, code)
     digests = [job.digest for job in jobs]
-    computing = Computing(directory, jobs, whole_files(directory, key if code else "", digests, KEPT))
+    computing = Computing(directory, jobs, find_finished(directory, key if code else "", digests, KEPT))
     num_missing = len(computing.missing)
     if num_missing < len(jobs):
         logging.info("features %s: %d of %d shards are there already", name, len(jobs) - num_missing, len(jobs))

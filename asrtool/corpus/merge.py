@@ -10,7 +10,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.corpus.places import CUTS, LILCOM, read_span
+from asrtool.corpus.places import CUTS, LILCOM, Span, open_span
 from asrtool.corpus.record import NAME, TAR_END, Entry, Header, new_folder, publish, read_header, read_lines
 from asrtool.corpus.shard import moved_cuts
 
@@ -75,14 +75,17 @@ def _copy(entry: Entry, file: int, directory: Path, to_file: int, folder: Path) 
     """Append a shard, which is in the files `file` of `directory`, to those of `to_file` in `folder`."""
     spans: dict[str, tuple[int, int]] = {}
     for name in sorted(entry.spans, key=lambda name: name == CUTS):  # which say where the data are
-        content = read_span(directory / name.format(file), *entry.spans[name])
+        begin, end = entry.spans[name]
+        content = open_span(directory, name, Span(file, begin, end)).read()
+        if len(content) < end - begin:
+            raise OSError(f"{directory / name.format(file)} ends at byte {begin + len(content)}, expected {end}")
         if name == CUTS and LILCOM in spans:
             content = moved_cuts(content, to_file, spans[LILCOM][0] - entry.spans[LILCOM][0])
         with open(folder / name.format(to_file), "ab") as out:
             begin = out.tell()
             out.write(content)
         spans[name] = (begin, begin + len(content))
-    return dataclasses.replace(entry, spans=spans)
+    return dataclasses.replace(entry, spans=dict(sorted(spans.items())))
 
 
 def _end_tars(folder: Path) -> None:

@@ -22,6 +22,7 @@ from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.corpus.places import TABLE, places_of
 from asrtool.corpus.plan import plan_shards
 from asrtool.corpus.processes import num_cores, process_map
+from asrtool.corpus.resume import Finished
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, write_vectors
 from asrtool.corpus.transcripts import TRANSCRIPTS
@@ -87,7 +88,7 @@ def _write(directory: Path, base: Path, manifests: Path, features: Features, fir
         for job in planned
     ]
     with process_map(compute_piece.__module__, min(len(jobs), features.num_jobs or num_cores())) as map_pieces:
-        for _ in Computing(directory, jobs).run(features, "", map_pieces):
+        for _ in Computing(directory, jobs, Finished()).run(features, "", map_pieces):
             pass
         moments, drops, _ = collect(directory, range(first, first + len(jobs)))
         write_more_cmvn(directory, base, moments)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asrtool.corpus.extent import Extent, open_extent
 from asrtool.corpus.index import RERUN
 from asrtool.errors import AsrtoolError
 
@@ -34,7 +35,7 @@ class Span(NamedTuple):
 
     file: int  # the number in its name
     begin: int = 0
-    end: int = TO_THE_END
+    end: int | None = None  # of the file
 
 
 class Place(NamedTuple):
@@ -74,8 +75,9 @@ class Places:
         k = int(np.searchsorted(self._rows[:, 0], number))
         if k == len(self._rows) or self._rows[k, 0] != number:
             raise AsrtoolError(f"shard {number:06d} is in index.jsonl but not in {TABLE}", RERUN)
-        row = self._rows[k].tolist()
-        return Place(number, Span(*row[1:4]), Span(*row[4:7]), Span(row[1], *row[7:9]))
+        _, *cuts_and_data, begin, end = self._rows[k].tolist()
+        spans = (cuts_and_data[:3], cuts_and_data[3:], [cuts_and_data[0], begin, end])
+        return Place(number, *[Span(file, begin, None if end == TO_THE_END else end) for file, begin, end in spans])
 
 
 class PlaceTable:
@@ -107,11 +109,6 @@ def places_of(directory: Path, numbers: Sequence[int]) -> np.ndarray:
     return np.array([[n, n, *own, n, *own, *own] for n in numbers], np.int64).reshape(-1, COLUMNS)
 
 
-def read_span(path: Path, begin: int, end: int) -> bytes:
-    """The bytes [begin, end) of `path`. Raises OSError, and ValueError where the file ends before."""
-    with open(path, "rb") as file:
-        file.seek(begin)
-        content = file.read() if end == TO_THE_END else file.read(end - begin)
-    if end != TO_THE_END and len(content) < end - begin:
-        raise ValueError(f"{path.name} ends at byte {begin + len(content)}, expected {end}")
-    return content
+def open_span(directory: Path, name: str, span: Span) -> Extent:
+    """Those bytes of the file `name`, which has {} for its number. Raises OSError."""
+    return open_extent(directory / name.format(span.file), span.begin, span.end)

@@ -136,10 +136,13 @@ def publish(folder: Path, directory: Path, shards: Sequence[Entry], lines: Seque
 
 
 def read_header(directory: Path, number: int) -> Header | None:
-    """That of the files of this number; None where there is none that can be read."""
+    """That of the files of this number; None where the record is missing or cut off."""
     try:
         with gzip.open(directory / NAME.format(number)) as file:
-            return _header(file.readline())
+            header = _header(file.readline())
+            while file.read(2**20):
+                pass
+            return header
     except _ERRORS:
         return None
 

@@ -5,43 +5,51 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from asrtool.corpus.merge import split_file
-from asrtool.corpus.record import NAME, read_header
+from asrtool.corpus.places import DATA
+from asrtool.corpus.record import NAME, Header, read_header
 from asrtool.files import remove
 
 _NAME = re.compile(r"shard\.(\d+)\.json\.gz")
 
 
-def whole_files(directory: Path, key: str, digests: Sequence[str], besides: Iterable[str]) -> dict[int, range]:
-    """Files that are finished and whose shards are made of what these `digests` say: first shard -> all shards.
+@dataclass
+class Finished:
+    """Shards that are there."""
+
+    files: dict[int, range] = field(default_factory=dict)  # first shard of a file -> all shards of it
+    num_bytes: dict[int, int] = field(default_factory=dict)  # shard -> its data
+
+
+def find_finished(directory: Path, key: str, digests: Sequence[str], besides: Iterable[str]) -> Finished:
+    """Those that an earlier command has finished and that are made of what these `digests` say.
 
     A file that has others as well is split. All that is not of finished shards is removed, but for the files `besides`.
     """
-    files: dict[int, range] = {}
-    end = 0
+    found, kept, end = Finished(), set(besides), 0
     for number in sorted(_recorded(directory)):
         header = read_header(directory, number)
         if number < end or not header or not header.is_whole(directory):
-            continue
-        good = {
-            e.number for e in header.shards if e.number < len(digests) and (e.key, e.digest) == (key, digests[e.number])
-        }
-        if len(good) == len(header.shards):
-            files[number] = header.numbers
-        else:
-            split_file(directory, header, good)
-            files.update({one: range(one, one + 1) for one in good})
+            continue  # shards of a file that was written of them, or half a file
         end = header.numbers.stop
-    kept = set(besides)
-    for number in files:
-        header = read_header(directory, number)
-        kept |= {NAME.format(number), *(header.files if header else ())}
-    for entry in list(os.scandir(directory)):
-        if entry.name not in kept:
-            remove(Path(entry.path))
-    return files
+        expected = dict(enumerate(digests[number:end], number))
+        good = [e.number for e in header.shards if (e.key, e.digest) == (key, expected.get(e.number))]
+        for part in [header] if len(good) == len(header.shards) else _split(directory, header, good):
+            found.files[part.numbers.start] = part.numbers
+            found.num_bytes.update({entry.number: entry.num_bytes(DATA.values()) for entry in part.shards})
+            kept |= {NAME.format(part.numbers.start), *part.files}
+    for path in list(directory.iterdir()):
+        if path.name not in kept:
+            remove(path)
+    return found
+
+
+def _split(directory: Path, header: Header, keep: Sequence[int]) -> list[Header]:
+    split_file(directory, header, keep)
+    return [part for number in keep if (part := read_header(directory, number))]
 
 
 def _recorded(directory: Path) -> Iterable[int]:

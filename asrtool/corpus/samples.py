@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from asrtool.corpus.extent import open_extent
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance
-from asrtool.corpus.places import SAMPLES, TO_THE_END, Places
+from asrtool.corpus.places import SAMPLES, Places
 from asrtool.corpus.reader import shard_places
 from asrtool.errors import AsrtoolError
 
@@ -63,12 +64,13 @@ def _open(
     utterances = index[first[place] : behind]
     span = places[utterances[0].shard].samples
     path = directory / SAMPLES.format(span.file)
-    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
     try:
-        num_samples = ((path.stat().st_size if span.end == TO_THE_END else span.end) - span.begin) // TYPE.itemsize
-        samples = np.memmap(path, TYPE, "r", span.begin, (num_samples,)).view(np.ndarray)
+        extent = open_extent(path, span.begin, span.end)
+        shape = (extent.size // TYPE.itemsize,)
+        samples = np.memmap(extent.file, TYPE, "r", extent.begin, shape).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
+    ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])
     if len(samples) != ends[-1]:
         raise AsrtoolError(f"{path} has {len(samples)} samples, index.jsonl says {ends[-1]}", RERUN)
     return samples, ends

@@ -22,8 +22,9 @@ from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegm
 from lhotse.features.io import MemoryLilcomReader
 from lhotse.shar.writers.array import ArrayTarWriter
 
+from asrtool.corpus.extent import Extent
 from asrtool.corpus.index import RERUN, Utterance
-from asrtool.corpus.places import CUTS, LILCOM, SHAR, TO_THE_END, Place, Span, read_span
+from asrtool.corpus.places import CUTS, LILCOM, SHAR, Place, Span, open_span
 from asrtool.corpus.settings import Features as FeatureSettings
 from asrtool.errors import AsrtoolError
 
@@ -91,12 +92,15 @@ class Shard:
         """Raises AsrtoolError naming the shard when a file of it is missing, broken or cut off; so does `read`."""
         self.name = f"{directory}: shard {place.number:06d}"
         with self._broken():
-            cuts = _unpacked(read_span(directory / CUTS.format(place.cuts.file), *place.cuts[1:]))
+            cuts = _unpacked(open_span(directory, CUTS, place.cuts).read())
             if not cuts:
                 raise ValueError("it lists no utterance")
             self.ids = [cut["id"] for cut in cuts]
             self.num_frames = [cut["features"]["num_frames"] for cut in cuts]
-            self._archive = _open_archive(directory, place.data, cuts)
+            is_tar = cuts[0]["features"]["storage_type"] == "shar"
+            self._archive: _Tar | _Lilcom = (
+                _Tar(directory, place.data, len(cuts)) if is_tar else _Lilcom(directory, place.data, cuts)
+            )
 
     def read(self, place: int) -> np.ndarray:
         """The features of the utterance at `place` in storage order, (T, F) float32."""
@@ -119,19 +123,20 @@ _ERRORS = (
 
 
 class _Lilcom:
-    """One file of compressed arrays, one behind the other, each in pieces of some hundred frames."""
+    """Compressed arrays, one behind the other, each in pieces of some hundred frames."""
 
-    def __init__(self, path: Path, cuts: Sequence[Mapping[str, Any]]) -> None:
-        self._path = path
+    def __init__(self, directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> None:
+        self._extent, self._begin = open_span(directory, LILCOM, span), span.begin
         self._keys = [cut["features"]["storage_key"] for cut in cuts]
-        expected, found = sum(map(int, self._keys[-1].split(","))), path.stat().st_size
+        expected, found = sum(map(int, self._keys[-1].split(","))), span.begin + self._extent.size
         if found < expected:
-            raise ValueError(f"{path.name} has {found} bytes, expected {expected}")
+            raise ValueError(f"{LILCOM.format(span.file)} ends at byte {found}, expected {expected}")
 
     def read(self, place: int) -> np.ndarray:
+        """Its key says where in the file the first piece begins, and how long each is."""
         begin, *sizes = map(int, self._keys[place].split(","))
-        content = read_span(self._path, begin, begin + sum(sizes))
-        ends = itertools.accumulate(sizes, initial=0)
+        ends = list(itertools.accumulate(sizes, initial=0))
+        content = self._extent.read(begin - self._begin, ends[-1])
         pieces = [MemoryLilcomReader().read(content[first:end]) for first, end in itertools.pairwise(ends)]
         return np.concatenate(pieces)
 
@@ -139,37 +144,26 @@ class _Lilcom:
 class _Tar:
     """Of each utterance two members: the compressed array, and a manifest, which says nothing new."""
 
-    def __init__(self, path: Path, span: Span, num_utterances: int) -> None:
-        self._path = path
-        self._places = _members(path, span)
+    def __init__(self, directory: Path, span: Span, num_utterances: int) -> None:
+        self._extent = open_span(directory, SHAR, span)
+        self._places = list(_members(self._extent).values())
         if len(self._places) != num_utterances:
-            raise ValueError(f"{path.name} has {len(self._places)} of {num_utterances} utterances")
+            raise ValueError(f"{SHAR.format(span.file)} has {len(self._places)} of {num_utterances} utterances")
 
     def read(self, place: int) -> np.ndarray:
-        begin, size = self._places[place]
-        feats_TF: np.ndarray = MemoryLilcomReader().read(read_span(self._path, begin, begin + size))
+        feats_TF: np.ndarray = MemoryLilcomReader().read(self._extent.read(*self._places[place]))
         return feats_TF
 
 
-def _members(path: Path, span: Span) -> list[tuple[int, int]]:
-    """Of each utterance in a part of a tar file where its first member begins, and its size."""
-    members = []
-    with open(path, "rb") as file:
-        file.seek(span.begin)
-        with tarfile.open(fileobj=file, mode="r:") as tar:
-            for member in tar:
-                if span.end != TO_THE_END and member.offset >= span.end:
-                    break
-                members.append((member.offset_data, member.size))
+def _members(extent: Extent) -> dict[str, tuple[int, int]]:
+    """Of each utterance in a part of a tar file, by name: where its data begin in that, and their size."""
+    end = extent.begin + extent.size
+    extent.file.seek(extent.begin)
+    with tarfile.open(fileobj=extent.file, mode="r:") as tar:
+        members = list(itertools.takewhile(lambda member: member.offset < end, tar))
     if len(members) % 2:
-        raise ValueError(f"{path.name} has {len(members)} members, expected two an utterance")
-    return members[::2]
-
-
-def _open_archive(directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> _Tar | _Lilcom:
-    if cuts[0]["features"]["storage_type"] == "shar":
-        return _Tar(directory / SHAR.format(span.file), span, len(cuts))
-    return _Lilcom(directory / LILCOM.format(span.file), cuts)
+        raise ValueError(f"a tar file has {len(members)} members, expected two an utterance")
+    return {member.name.rpartition(".")[0]: (member.offset_data - extent.begin, member.size) for member in members[::2]}
 
 
 @contextmanager

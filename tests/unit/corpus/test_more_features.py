@@ -112,7 +112,7 @@ def test_links_hold_when_the_work_directory_is_moved(work: Path) -> None:
         reader = FeatureReader(moved / "cut" / "features" / name, "speaker")
         assert len([reader.read(i) for i in range(len(reader.index))]) > 5
     links = [path for path in (moved / "cut" / "features" / "train").iterdir() if path.is_symlink()]
-    assert len(links) > 5
+    assert len(links) > 3
     assert not any(os.path.isabs(os.readlink(path)) for path in links)
 
 

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
-from asrtool.corpus import features as features_module
+from asrtool.corpus import compute
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.manifest import read_manifests, write_manifests
+from asrtool.corpus.places import TABLE
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_in_parts
@@ -65,13 +67,28 @@ def read_all(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def times(out: Path) -> dict[str, int]:
-    """Of the records of shards: one that is computed again has another."""
-    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in sorted(out.glob("*/shard.*"))}
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Set and number of each shard that is computed."""
+    found: list[tuple[str, int]] = []
+    compute_shard = compute.compute_shard
+
+    def noting(job, directory: Path, *rest) -> int:
+        found.append((directory.name.removeprefix(".part."), job.number))
+        return compute_shard(job, directory, *rest)
+
+    monkeypatch.setattr(compute, "compute_shard", noting)
+    return found
 
 
-def computed(out: Path, before: dict[str, int]) -> list[str]:
-    return [name for name, time in times(out).items() if before.get(name) != time]
+def files(out: Path) -> dict[str, int]:
+    """Of the training set: the archives, and how many shards each has."""
+    table = np.load(out / "train" / TABLE)
+    return {name: int((table[:, 4] == int(name.split(".")[1])).sum()) for name in archives(out)}
+
+
+def archives(out: Path) -> list[str]:
+    return [path.name for path in sorted((out / "train").glob("feats.*"))]
 
 
 def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests: MakeManifests, tmp_path: Path) -> None:
@@ -94,18 +111,17 @@ def test_only_what_is_missing_is_computed(
     make_manifests: MakeManifests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifests, out = make_manifests(train=5), tmp_path / "features"
-    compute = features_module.compute_shard
+    compute_shard = compute.compute_shard
     numbers = []
 
-    def stopping(job, **rest) -> None:
+    def stopping(job, *rest) -> int:
         if len(numbers) == 2:
             raise Stopped
         numbers.append(job.number)
-        compute(job, **rest)
+        return compute_shard(job, *rest)
 
-    stopping.__module__ = compute.__module__
     with monkeypatch.context() as patch:
-        patch.setattr(features_module, "compute_shard", stopping)
+        patch.setattr(compute, "compute_shard", stopping)
         with pytest.raises(Stopped):
             compute_features(manifests, out, SMALL, code="c")
         with pytest.raises(Stopped):  # of other code nothing is taken
@@ -120,39 +136,41 @@ def test_only_what_is_missing_is_computed(
         assert numbers == [2, 3]
     assert not (out / "train").exists()
     compute_features(manifests, out, SMALL, code="c")
-    assert len(times(out)) == 7
+    assert files(out) == {"feats.000000.lca": 5}
 
 
 def test_a_changed_segment_computes_its_shard_and_a_changed_setting_all(
-    make_manifests: MakeManifests, tmp_path: Path
+    make_manifests: MakeManifests, tmp_path: Path, computed: list
 ) -> None:
     manifests, out = make_manifests(train=3), tmp_path / "features"
     compute_features(manifests, out, SMALL, code="c")
-    first = times(out)
+    computed.clear()
     recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
     supervisions[8] = dataclasses.replace(supervisions[8], duration=supervisions[8].duration - 0.5)
     write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
     compute_features(manifests, out, SMALL, code="c")
-    assert computed(out, first) == ["train/shard.000001.json.gz"]
-    second = times(out)
+    assert computed == [("train", 1)]
+    computed.clear()
     compute_features(manifests, out, dataclasses.replace(SMALL, cmvn="global", bad_fraction=0.1), code="c")
-    assert computed(out, second) == []
+    assert computed == []
     fresh = tmp_path / "fresh"
     compute_features(manifests, fresh, dataclasses.replace(SMALL, cmvn="global", bad_fraction=0.1), code="c")
     assert read_all(fresh) == read_all(out)
     compute_features(manifests, out, dataclasses.replace(SMALL, frame_shift_ms=12.5), code="c")
-    assert len(computed(out, second)) == len(second)
+    assert len(computed) == 2 * 5  # once in the fresh folder
 
 
-def test_changed_audio_computes_the_shards_that_it_is_in(make_manifests: MakeManifests, tmp_path: Path) -> None:
+def test_changed_audio_computes_the_shards_that_it_is_in(
+    make_manifests: MakeManifests, tmp_path: Path, computed: list
+) -> None:
     manifests, out = make_manifests(train=3), tmp_path / "features"
     compute_features(manifests, out, SMALL, code="c")
-    first = times(out)
+    computed.clear()
     audio = tmp_path / "audio" / "train2.wav"
     samples, rate_hz = soundfile.read(audio)
     soundfile.write(audio, samples[::-1], rate_hz, subtype="PCM_16")
     compute_features(manifests, out, SMALL, code="c")
-    assert computed(out, first) == ["train/shard.000002.json.gz"]
+    assert computed == [("train", 2)]
 
 
 def test_audio_that_can_be_read_now_is_no_longer_left_out(make_manifests: MakeManifests, tmp_path: Path) -> None:
@@ -166,21 +184,68 @@ def test_audio_that_can_be_read_now_is_no_longer_left_out(make_manifests: MakeMa
     assert (out / "train" / "dropped.tsv").read_text().splitlines() == ["id\treason\tdetail"]
 
 
-@pytest.mark.parametrize("name", ["feats.000001.lca", "cuts.000001.jsonl.gz", "shard.000001.json.gz"])
+@pytest.fixture
+def two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "FILE_BYTES", 40_000)  # a shard has 24,000 or so
+
+
+@pytest.mark.parametrize("name", ["feats.000002.lca", "cuts.000002.jsonl.gz", "shard.000002.json.gz"])
 @pytest.mark.parametrize("damage", ["cut off", "missing"])
-def test_a_shard_that_lost_a_part_of_a_file_is_computed_again(
-    make_manifests: MakeManifests, tmp_path: Path, name: str, damage: str
+@pytest.mark.usefixtures("two_a_file")
+def test_shards_of_a_file_that_lost_a_part_are_computed_again(
+    make_manifests: MakeManifests, tmp_path: Path, name: str, damage: str, computed: list
 ) -> None:
-    manifests, out = make_manifests(train=3), tmp_path / "features"
+    manifests, out = make_manifests(train=5), tmp_path / "features"
     compute_features(manifests, out, SMALL, code="c")
-    expected, first = read_all(out), times(out)
+    assert files(out) == {"feats.000000.lca": 2, "feats.000002.lca": 2, "feats.000004.lca": 1}
+    expected = read_all(out)
+    computed.clear()
     path = out / "train" / name
     content = path.read_bytes()
     path.unlink() if damage == "missing" else path.write_bytes(content[: len(content) // 2])
     (out / "features.json").unlink()  # as where the machine stopped before it was written
     compute_features(manifests, out, SMALL, code="c")
     assert read_all(out) == expected
-    assert computed(out, first) == ["train/shard.000001.json.gz"]
+    assert computed == [("train", 2), ("train", 3)]
+
+
+@pytest.mark.parametrize("storage", ["lilcom", "shar"])
+@pytest.mark.usefixtures("two_a_file")
+def test_of_a_file_with_a_changed_shard_the_others_are_taken(
+    make_manifests: MakeManifests, tmp_path: Path, storage: str, computed: list
+) -> None:
+    """Here shard 2 gets so small that files have other borders than before."""
+    manifests, out, settings = make_manifests(train=6), tmp_path / "features", SMALL
+    settings = dataclasses.replace(settings, storage=storage, keep_audio=True)
+    compute_features(manifests, out, settings, code="c")
+    before = np.load(out / "train" / TABLE)[:, 4].tolist()
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+    supervisions[12:18] = [dataclasses.replace(one, duration=0.05) for one in supervisions[12:18]]
+    write_manifests(manifests / "train", recordings, supervisions, [], 0.01, {})
+    compute_features(manifests, tmp_path / "fresh", settings, code="c")
+    after = np.load(tmp_path / "fresh" / "train" / TABLE)[:, 4].tolist()
+    assert before[2:] != after[2:]
+    computed.clear()
+    compute_features(manifests, out, settings, code="c")
+    assert computed == [("train", 2)]
+    assert read_all(out) == read_all(tmp_path / "fresh")
+
+
+@pytest.mark.usefixtures("two_a_file")
+def test_files_have_as_many_bytes_as_they_should_and_no_shard_more(
+    make_manifests: MakeManifests, tmp_path: Path
+) -> None:
+    manifests, out = make_manifests(train=7), tmp_path / "features"
+    compute_features(manifests, out, SMALL)
+    table = np.load(out / "train" / TABLE)
+    assert table[:, 0].tolist() == list(range(7))
+    sizes = [(out / "train" / name).stat().st_size for name in archives(out)]
+    for file, size in zip(np.unique(table[:, 4]), sizes, strict=True):
+        ends = table[table[:, 4] == file][:, 6].tolist()
+        assert ends[-1] == size
+        assert all(end < 40_000 for end in ends[:-1])
+    assert len(sizes) > 2
+    assert all(size >= 40_000 for size in sizes[:-1])
 
 
 def test_two_commands_at_once_are_one_too_many(make_manifests: MakeManifests, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from asrtool.corpus.batches import Batch, load_batch
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import VECTORS, Utterance, write_index
 from asrtool.corpus.ivector import Extractor
+from asrtool.corpus.places import Place
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.settings import Features
-from asrtool.corpus.shard import write_shard
+from asrtool.corpus.shard import Shard, write_shard
 from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest, write_vectors
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
@@ -54,7 +55,7 @@ def write_said(directory: Path) -> list[np.ndarray]:
     for shard in range(2):
         write_shard(directory, shard, [item for item in items if item[0].shard == shard], WITHOUT)
     write_index(directory, [utterance for utterance, _ in items])
-    shards = [speaker_vectors.Shard(directory, shard) for shard in range(2)]
+    shards = [Shard(directory, Place.of_own_files(shard)) for shard in range(2)]
     return [shards[0].read(i) for i in range(6)] + [shards[1].read(i) for i in range(2)]
 
 
