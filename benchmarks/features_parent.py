@@ -19,8 +19,8 @@ import numpy as np
 
 from asrtool.corpus import features as features_module
 from asrtool.corpus.cmvn import Moments
-from asrtool.corpus.extract import _copy_id
 from asrtool.corpus.features import compute_features
+from asrtool.corpus.flac import copy_id
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.manifest import format_line, write_sorted
 from asrtool.corpus.plan import ShardJob
@@ -84,10 +84,10 @@ def fake_shard(job: ShardJob, directory: Path, features: Features, key: str) -> 
     moments, listed = {}, []
     for source in job.group.sources(features.sampling_rate_hz):
         for s in source.segments:
-            who = _copy_id(s.speaker, job.speed)
+            who = copy_id(s.speaker, job.speed)
             moments[who] = Moments(30000, SUM_F, SUM_F**2)
             where = (s.recording_id, "AB"[s.channel], s.start / job.speed, s.duration / job.speed)
-            listed.append(Utterance(_copy_id(s.id, job.speed), *where, who, None, job.number, 325, "fisher"))
+            listed.append(Utterance(copy_id(s.id, job.speed), *where, who, None, job.number, 325, "fisher"))
     with writing_shard(directory, job.number) as (_, record):
         record(key, job.digest, listed, moments, [])
 

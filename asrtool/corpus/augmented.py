@@ -13,12 +13,12 @@ import numpy as np
 
 from asrtool.corpus.augment import Augmentation
 from asrtool.corpus.cmvn import Cmvn
-from asrtool.corpus.extract import one_thread
 from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.samples import SampleReader
 from asrtool.corpus.settings import Features
+from asrtool.corpus.threads import one_thread
 
 STREAM = 1  # of random numbers, apart from others that are drawn from seed and epoch
 

@@ -6,12 +6,14 @@ depends on their sizes alone, so neither on what was there before nor on who com
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from asrtool.corpus.extract import compute_shard
+from asrtool.corpus.index import write_feature_settings
 from asrtool.corpus.merge import Merge, merge_shards, split_file
 from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.plan import ShardJob
@@ -55,6 +57,8 @@ class Computing:
                 yield done[0]
         for _ in map_pieces(compute, self._merges):
             pass
+        if features.storage == "flac":  # who reads audio computes as they say
+            write_feature_settings(self._directory, dataclasses.replace(features, num_jobs=0, executor="local"))
 
     def _pieces(self) -> Iterator[ShardJob | Merge]:
         for job in self.missing:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import soundfile
-import torch
 from lhotse import SupervisionSegment
 from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
 from lhotse.augmentation import Speed
 
 from asrtool.corpus.cmvn import Moments, add_moments
 from asrtool.corpus.feature_type import FeatureType
+from asrtool.corpus.flac import Keep, copy_id, keeping_flac
 from asrtool.corpus.index import NO_FIELDS, Utterance
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.plan import ShardJob, Source, wrong_rate
@@ -23,6 +23,7 @@ from asrtool.corpus.record import writing_shard
 from asrtool.corpus.samples import keeping_samples
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import CHANNELS, write_shard
+from asrtool.corpus.threads import one_thread
 from asrtool.errors import AsrtoolError
 
 UNREADABLE = (OSError, ValueError, AssertionError, soundfile.SoundFileError, AudioLoadingError, DurationMismatchError)
@@ -45,13 +46,31 @@ def compute_shard(job: ShardJob, directory: Path, features: Features, key: str) 
     """
     result = ShardResult()
     with writing_shard(directory, job.number, job.data_of) as (folder, record):
-        with one_thread(), keeping_samples(folder, job.number, job.keeps_audio) as keep:
-            utterances = write_shard(folder, job.number, _extract(job, features, result, keep), features)
+        with one_thread(), _keeping(folder, job, features) as keep:
+            items = _extract(job, features, result, keep)
+            utterances = write_shard(folder, job.number, items, features, job.speed)
         return record(key, job.digest, utterances, result.moments, result.drops)
 
 
+@contextmanager
+def _keeping(folder: Path, job: ShardJob, features: Features) -> Iterator[Keep]:
+    """Yield what keeps the samples of the next utterance, wherever they are to be kept."""
+    with ExitStack() as stack:
+        keeps: list[Keep] = []
+        if job.keeps_audio:
+            keeps.append(stack.enter_context(keeping_samples(folder, job.number)))
+        if features.storage == "flac" and job.data_of == job.number:
+            keeps.append(stack.enter_context(keeping_flac(folder, job.number, features.sampling_rate_hz)))
+
+        def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
+            for one in keeps:
+                one(utterance, samples_S)
+
+        yield keep
+
+
 def _extract(
-    job: ShardJob, features: Features, result: ShardResult, keep: Callable[[np.ndarray], None]
+    job: ShardJob, features: Features, result: ShardResult, keep: Keep
 ) -> Iterator[tuple[Utterance, np.ndarray]]:
     """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
     extractor: FeatureType = features.type.load()(features)
@@ -60,14 +79,16 @@ def _extract(
             audio = _load_audio(source, features)
         except UNREADABLE as error:
             detail = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
-            result.drops += [Drop(_copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
+            result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
             continue
         for segment in source.segments:
             row = source.recording.channel_ids.index(segment.channel)
-            samples = _cut_out(audio[row], segment, job.speed, features.sampling_rate_hz)
-            if len(samples) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
+            original = _cut_out(audio[row], segment, features.sampling_rate_hz)
+            samples = _at_speed(original, job.speed, features.sampling_rate_hz)
+            # A copy of what is too short would have no audio to be made of on reading.
+            if min(len(original), len(samples)) < features.frame_length_ms / 1000 * features.sampling_rate_hz:
                 drop = Drop(
-                    _copy_id(segment.id, job.speed), "too short", f"{len(samples)} samples are less than a frame"
+                    copy_id(segment.id, job.speed), "too short", f"{len(samples)} samples are less than a frame"
                 )
                 result.drops.append(drop)
                 continue
@@ -79,7 +100,7 @@ def _extract(
                     f"features of {utterance.id} hold NaN or infinity", f"listen to recording {utterance.recording}"
                 )
             add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
-            keep(samples)
+            keep(utterance, samples)
             yield utterance, feats_TF
 
 
@@ -109,40 +130,28 @@ def _load_audio(source: Source, features: Features) -> np.ndarray:
         return recording.load_audio()
 
 
-def _cut_out(samples: np.ndarray, segment: SupervisionSegment, speed: float, rate_hz: int) -> np.ndarray:
-    """Of the samples of a channel those of a segment, at `speed`."""
+def _cut_out(samples: np.ndarray, segment: SupervisionSegment, rate_hz: int) -> np.ndarray:
+    """Of the samples of a channel those of a segment."""
     begin = round(segment.start * rate_hz)
-    samples = samples[begin : begin + round(segment.duration * rate_hz)]
+    return samples[begin : begin + round(segment.duration * rate_hz)]
+
+
+def _at_speed(samples: np.ndarray, speed: float, rate_hz: int) -> np.ndarray:
     return samples if speed == 1 or not len(samples) else Speed(speed)(samples, rate_hz)
 
 
 def _describe(segment: SupervisionSegment, job: ShardJob, duration_s: float, num_frames: int) -> Utterance:
     custom = dict(segment.custom or {})
     return Utterance(
-        id=_copy_id(segment.id, job.speed),
+        id=copy_id(segment.id, job.speed),
         recording=segment.recording_id,
         channel=CHANNELS[segment.channel],
         start_s=segment.start / job.speed,
         duration_s=duration_s,
-        speaker=_copy_id(segment.speaker, job.speed),
+        speaker=copy_id(segment.speaker, job.speed),
         text=None,
         shard=job.number,
         num_frames=num_frames,
         corpus=custom.pop("corpus", ""),
         fields=custom or NO_FIELDS,
     )
-
-
-def _copy_id(name: str, speed: float) -> str:
-    return name if speed == 1 else f"sp{speed:g}-{name}"
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch in one thread: processes share the cores, and the last bits of a sum depend on its threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -25,7 +25,8 @@ CUTS = "cuts.{:06d}.jsonl.gz"  # lists of utterances, as lhotse has them: a memb
 LILCOM = "feats.{:06d}.lca"
 SHAR = "features.{:06d}.tar"
 SAMPLES = "samples.{:06d}.s16"
-DATA = {"lilcom": LILCOM, "shar": SHAR}  # by storage
+FLAC = "recording.{:06d}.tar"
+DATA = {"lilcom": LILCOM, "shar": SHAR, "flac": FLAC}  # by storage
 TO_THE_END = -1
 COLUMNS = 9
 

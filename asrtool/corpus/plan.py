@@ -96,8 +96,15 @@ def plan_shards(
     """
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, grouping.add)
-    pairs = [(speed, group) for speed in speeds for group in grouping.finish()]
-    return [ShardJob(number, speed, group, number) for number, (speed, group) in enumerate(pairs)], digests
+    groups = grouping.finish()
+    shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
+    if shares_audio:
+        speeds = sorted(speeds, key=lambda speed: speed != 1)
+    pairs = [(speed, group) for speed in speeds for group in groups]
+    return [
+        ShardJob(number, speed, group, number % len(groups) if shares_audio else number)
+        for number, (speed, group) in enumerate(pairs)
+    ], digests
 
 
 def keeping_audio(jobs: Sequence[ShardJob]) -> list[ShardJob]:

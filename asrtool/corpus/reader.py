@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.corpus.cmvn import Cmvn
-from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance, read_index
+from asrtool.corpus.index import RERUN, SETTINGS, WINDOW_SHARDS, Utterance, read_index
 from asrtool.corpus.places import Places
 from asrtool.corpus.shard import Shard
 from asrtool.corpus.shard_index import ShardIndex
@@ -111,6 +111,11 @@ def _open(directory: Path, places: Places, index: Sequence[Utterance], first: Se
 
 def _other_shard(shard: Shard) -> AsrtoolError:
     return AsrtoolError(f"{shard.name} is not the one index.jsonl describes", RERUN)
+
+
+def reads_audio(directory: Path) -> bool:
+    """Whether features of a set are computed when it is read; its settings lie beside them then."""
+    return (directory / SETTINGS).exists()
 
 
 def shard_places(index: Sequence[Utterance]) -> tuple[list[int], int]:

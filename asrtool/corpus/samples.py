@@ -7,32 +7,29 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from asrtool.corpus.extent import open_extent
+from asrtool.corpus.flac import SCALE, Keep, to_integers
 from asrtool.corpus.index import RERUN, WINDOW_SHARDS, Utterance
 from asrtool.corpus.places import SAMPLES, Places
 from asrtool.corpus.reader import shard_places
 from asrtool.errors import AsrtoolError
 
 TYPE = np.dtype("<i2")
-SCALE = 2**15  # integers from -1 to 1
 
 
 @contextmanager
-def keeping_samples(directory: Path, number: int, wanted: bool) -> Iterator[Callable[[np.ndarray], None]]:
-    """Yield what keeps the samples of the next utterance of the shard `number`; it does nothing unless `wanted`."""
-    if not wanted:
-        yield lambda _: None
-        return
+def keeping_samples(directory: Path, number: int) -> Iterator[Keep]:
+    """Yield what keeps the samples of the next utterance of the shard `number`."""
     with open(directory / SAMPLES.format(number), "wb") as file:
 
-        def keep(samples_S: np.ndarray) -> None:
-            file.write(np.clip(np.rint(samples_S * SCALE), -SCALE, SCALE - 1).astype(TYPE).tobytes())
+        def keep(_: Utterance, samples_S: np.ndarray) -> None:
+            file.write(to_integers(samples_S).tobytes())
 
         yield keep
 

@@ -149,7 +149,7 @@ class Features:
     frame_length_ms: float = 25.0  # window of a frame
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
     cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
-    storage: str = "lilcom"  # or shar
+    storage: str = "lilcom"  # or shar; flac: audio, of which features are computed whenever they are read
     speaker_vector: int = 0  # values beside a frame that say who speaks, of what was said before; papers: 100
     keep_audio: bool = False  # whether samples of the training set are kept beside its features, for [augment]
     shard_cuts: int = 500  # utterances a shard, which one process writes
@@ -161,7 +161,7 @@ class Features:
         if self.executor != "local" and not (self.executor.startswith(DASK) and len(self.executor) > len(DASK)):
             raise ValueError(f"features.executor is {self.executor!r}, expected local or dask:ADDRESS of a scheduler")
         one_of("features.cmvn", self.cmvn, ("speaker", "utterance", "global", "none"))
-        one_of("features.storage", self.storage, ("lilcom", "shar"))
+        one_of("features.storage", self.storage, ("lilcom", "shar", "flac"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)
         between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)

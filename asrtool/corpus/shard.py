@@ -1,8 +1,9 @@
 """Features on disk, in shards of some hundred utterances: a shard is written once, and read an utterance at a time.
 
 `cuts.NNNNNN.jsonl.gz` is a lhotse CutSet; the features are in `feats.NNNNNN.lca` (storage `lilcom`) or, as Lhotse
-Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. A shard is written
-to files of its own, and may be moved into larger ones (asrtool.corpus.merge).
+Shar, in `features.NNNNNN.tar` (storage `shar`). Both hold log energies that lilcom rounded to 1/32. Instead there may
+be audio (storage `flac`, asrtool.corpus.flac). A shard is written to files of its own, and may be moved into larger
+ones (asrtool.corpus.merge).
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, SupervisionSegment
+from lhotse import Fbank, Features, LilcomChunkyWriter, MonoCut, Recording, SupervisionSegment
 from lhotse.features.io import MemoryLilcomReader
 from lhotse.shar.writers.array import ArrayTarWriter
 
-from asrtool.corpus.extent import Extent
+from asrtool.corpus.flac import NUM_FRAMES, FlacArchive, recording_of
 from asrtool.corpus.index import RERUN, Utterance
 from asrtool.corpus.places import CUTS, LILCOM, SHAR, Place, Span, open_span
 from asrtool.corpus.settings import Features as FeatureSettings
+from asrtool.corpus.tar_members import data_members
 from asrtool.errors import AsrtoolError
 
 CHANNELS = ("A", "B")
@@ -33,10 +35,15 @@ Store = Callable[[str, np.ndarray, Features], None]
 
 
 def write_shard(
-    directory: Path, number: int, items: Iterable[tuple[Utterance, np.ndarray]], settings: FeatureSettings
+    directory: Path,
+    number: int,
+    items: Iterable[tuple[Utterance, np.ndarray]],
+    settings: FeatureSettings,
+    speed: float = 1.0,
 ) -> list[Utterance]:
     """Write utterances and their (T, F) features as shard `number`; returns the utterances.
 
+    With storage `flac` features are not written: audio is, elsewhere, or has been for copies at another `speed`.
     The same items give the same bytes, at any time and place.
     """
     utterances, cuts = [], []
@@ -58,7 +65,9 @@ def write_shard(
             )
             store(utterance.id, feats_TF, features)
             utterances.append(utterance)
-            cuts.append(_cut(utterance, features))
+            audio = settings.storage == "flac"
+            recording = recording_of(utterance, settings.sampling_rate_hz, speed) if audio else None
+            cuts.append(_cut(utterance, features, recording))
     (directory / CUTS.format(number)).write_bytes(_packed(cut.to_dict() for cut in cuts))
     return utterances
 
@@ -96,11 +105,8 @@ class Shard:
             if not cuts:
                 raise ValueError("it lists no utterance")
             self.ids = [cut["id"] for cut in cuts]
-            self.num_frames = [cut["features"]["num_frames"] for cut in cuts]
-            is_tar = cuts[0]["features"]["storage_type"] == "shar"
-            self._archive: _Tar | _Lilcom = (
-                _Tar(directory, place.data, len(cuts)) if is_tar else _Lilcom(directory, place.data, cuts)
-            )
+            self.num_frames = [(cut.get("features") or cut["custom"])[NUM_FRAMES] for cut in cuts]
+            self._archive = _open_archive(directory, place.data, cuts)
 
     def read(self, place: int) -> np.ndarray:
         """The features of the utterance at `place` in storage order, (T, F) float32."""
@@ -120,6 +126,14 @@ _ERRORS = (
     OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RuntimeError,
     tarfile.TarError, zlib.error,
 )  # fmt: skip
+
+
+def _open_archive(directory: Path, span: Span, cuts: Sequence[Mapping[str, Any]]) -> FlacArchive | _Tar | _Lilcom:
+    if "features" not in cuts[0]:
+        return FlacArchive(directory, span, cuts)
+    if cuts[0]["features"]["storage_type"] == "shar":
+        return _Tar(directory, span, len(cuts))
+    return _Lilcom(directory, span, cuts)
 
 
 class _Lilcom:
@@ -146,7 +160,7 @@ class _Tar:
 
     def __init__(self, directory: Path, span: Span, num_utterances: int) -> None:
         self._extent = open_span(directory, SHAR, span)
-        self._places = list(_members(self._extent).values())
+        self._places = list(data_members(self._extent).values())
         if len(self._places) != num_utterances:
             raise ValueError(f"{SHAR.format(span.file)} has {len(self._places)} of {num_utterances} utterances")
 
@@ -155,20 +169,12 @@ class _Tar:
         return feats_TF
 
 
-def _members(extent: Extent) -> dict[str, tuple[int, int]]:
-    """Of each utterance in a part of a tar file, by name: where its data begin in that, and their size."""
-    end = extent.begin + extent.size
-    extent.file.seek(extent.begin)
-    with tarfile.open(fileobj=extent.file, mode="r:") as tar:
-        members = list(itertools.takewhile(lambda member: member.offset < end, tar))
-    if len(members) % 2:
-        raise ValueError(f"a tar file has {len(members)} members, expected two an utterance")
-    return {member.name.rpartition(".")[0]: (member.offset_data - extent.begin, member.size) for member in members[::2]}
-
-
 @contextmanager
 def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
     """Yield a function that stores features and fills in where they are."""
+    if storage == "flac":
+        yield lambda *_: None
+        return
     if storage == "shar":
         with ArrayTarWriter(str(directory / SHAR.format(number)), shard_size=None, compression="lilcom") as tar:
 
@@ -189,7 +195,8 @@ def _archive(directory: Path, number: int, storage: str) -> Iterator[Store]:
         yield store_lilcom
 
 
-def _cut(utterance: Utterance, features: Features) -> MonoCut:
+def _cut(utterance: Utterance, features: Features, recording: Recording | None) -> MonoCut:
+    """With a `recording` the features are not stored: it has only how many frames there are."""
     channel = CHANNELS.index(utterance.channel)
     supervision = SupervisionSegment(
         id=utterance.id,
@@ -206,5 +213,7 @@ def _cut(utterance: Utterance, features: Features) -> MonoCut:
         duration=utterance.duration_s,
         channel=channel,
         supervisions=[supervision],
-        features=features,
+        features=None if recording else features,
+        recording=recording,
+        custom={NUM_FRAMES: utterance.num_frames} if recording else None,
     )

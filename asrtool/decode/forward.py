@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ import torch
 
 from asrtool.config_file import load_section
 from asrtool.corpus.batches import Lengths, LoadedBatch, load_batches, plan_eval
+from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.index import Utterance
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.reader import FeatureReader, reads_audio
 from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
@@ -84,7 +86,11 @@ def open_features(directory: Path, acoustic: AcousticModel, index: Sequence[Utte
 
     AsrtoolError when the model expects other features.
     """
-    reader = FeatureReader(directory, acoustic.info["features"]["cmvn"], CACHE_BYTES, index)
+    cmvn = acoustic.info["features"]["cmvn"]
+    # torch has the threads of a search here, and one where features are computed.
+    open_one = functools.partial(FeatureReader, directory, cmvn, 0, index)
+    decoders = Decoders(1, open_one) if reads_audio(directory) else None
+    reader = FeatureReader(directory, cmvn, CACHE_BYTES, index, decoders)
     if reader.num_inputs != acoustic.info["num_features"]:
         raise AsrtoolError(
             f"{directory}: {reader.num_inputs} features a frame, but {acoustic.path} was trained on"

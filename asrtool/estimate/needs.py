@@ -96,8 +96,9 @@ def features_need(features: Features, hours: float) -> Need:
     before = time.process_time()
     extractor.extract(samples_S)
     rate = (time.process_time() - before) / PROBED_S
-    copies = sum(1 / speed for speed in features.speeds)
-    return Need("features", cpu_hours=hours * copies * rate, disk_bytes=stored_bytes(features, hours * copies))
+    copies_hours = hours * sum(1 / speed for speed in features.speeds if speed != 1)
+    disk_bytes = stored_bytes(features, hours, copies_hours)
+    return Need("features", cpu_hours=(hours + copies_hours) * rate, disk_bytes=disk_bytes)
 
 
 def training_need(stage: str, config: Config, hours: float, probe: Probe) -> Need:

@@ -19,7 +19,7 @@ from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_
 from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.index import WINDOW_SHARDS
 from asrtool.corpus.mix import Mixture
-from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.reader import FeatureReader, reads_audio
 from asrtool.corpus.shard_index import ShardIndex
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
@@ -53,9 +53,11 @@ class Shards(BatchSource):
         self._report_dropped(context)
         cache_bytes = int(context.settings.cache_gib * 2**30)
         self.decoders = None
-        if context.loader_processes and not context.augment:
+        # To compute features holds up a training more than to decode them does.
+        num_processes = context.loader_processes or int(reads_audio(context.directory))
+        if num_processes and not context.augment:
             open_reader = functools.partial(FeatureReader, context.directory, context.features.cmvn, 0, self.index)
-            self.decoders = Decoders(context.loader_processes, open_reader)
+            self.decoders = Decoders(num_processes, open_reader)
         self.reader = FeatureReader(context.directory, context.features.cmvn, cache_bytes, self.index, self.decoders)
         self.max_frames = context.max_frames
         self.hours_a_frame = context.features.frame_shift_ms / 3_600_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def make_manifests(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with `manifests`, and features in both storages: `lilcom` and `shar`. To be read only."""
+    """Folder with `manifests`, and features in each storage: `lilcom`, `shar` and `flac`. To be read only."""
     root = tmp_path_factory.mktemp("tones")
     (root / "audio").mkdir()
     for name, seeds in (("train", range(4)), ("dev", range(4, 5)), ("test", range(5, 6))):
@@ -79,5 +80,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_manifests(root / "manifests" / name, recordings, segments, [], 0.01, {})
     write_sets(root / "manifests", SETS)
     compute_features(root / "manifests", root / "lilcom", SMALL)
-    compute_features(root / "manifests", root / "shar", Features(**{**SMALL.__dict__, "storage": "shar"}))
+    for storage in ("shar", "flac"):
+        compute_features(root / "manifests", root / storage, dataclasses.replace(SMALL, storage=storage))
     return root

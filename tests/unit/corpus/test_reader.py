@@ -63,6 +63,42 @@ def test_a_speaker_has_mean_zero_and_variance_one(corpus: Path) -> None:
         np.testing.assert_allclose(whole.std(axis=0), 1, atol=LILCOM_TICK)
 
 
+def test_features_computed_on_reading_are_those_that_are_stored_but_for_their_rounding(corpus: Path) -> None:
+    """Copies at other speeds, too, whose audio is not stored; in the index they come behind the others."""
+    stored, computed = (FeatureReader(corpus / storage / "train", "none") for storage in ("lilcom", "flac"))
+    places = {utterance.id: i for i, utterance in enumerate(stored.index)}
+    assert [one.id[:5] for one in computed.index[::24]] == ["train", "sp0.9", "sp1.1"]
+    for i, utterance in enumerate(computed.index):
+        expected = stored.read(places[utterance.id])
+        np.testing.assert_allclose(computed.read(i), expected, atol=LILCOM_TICK / 2 + 1e-5)
+    assert places.keys() == {utterance.id for utterance in computed.index}
+
+
+def test_computed_features_are_normalised_like_stored_ones(corpus: Path) -> None:
+    stored, computed = (np.load(corpus / storage / "train" / "cmvn.npz") for storage in ("lilcom", "flac"))
+    assert set(stored.files) == set(computed.files)
+    for name in stored.files:
+        np.testing.assert_allclose(computed[name], stored[name], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # lhotse leaves the tar file open
+def test_audio_is_kept_to_the_bit_and_once(corpus: Path) -> None:
+    """Which lhotse reads, as docs/guide/features.md has it."""
+    directory = corpus / "flac" / "train"
+    fields = {"cuts": sorted(directory.glob("cuts.*.gz")), "recording": sorted(directory.glob("recording.*.tar"))}
+    cuts = [cut for cut, _ in zip(CutSet.from_shar(fields=fields), range(24), strict=False)]
+    recordings = {one.id: one for one in read_manifests(corpus / "manifests" / "train")[0]}
+    segments = {one.id: one for one in read_manifests(corpus / "manifests" / "train")[1]}
+    for cut in cuts:
+        segment = segments[cut.id]
+        whole = recordings[segment.recording_id].load_audio(channels=segment.channel)[0]
+        begin = round(segment.start * 8000)
+        audio = cut.load_audio()[0]
+        np.testing.assert_array_equal(audio, whole[begin : begin + len(audio)])
+    assert sum(int(n) for n in np.load(directory / "shards.npy")[:, 6] > 0) == 3 * 2
+    assert len(set(map(tuple, np.load(directory / "shards.npy")[:, 4:7]))) == 2
+
+
 @pytest.mark.parametrize("cache_bytes", [0, 2**30])
 def test_any_order_of_reading_gives_the_same_values(
     corpus: Path, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +177,7 @@ def test_dev_is_normalised_by_the_training_set_where_a_speaker_says_too_little(c
 @pytest.fixture
 def copy(corpus: Path, tmp_path: Path) -> Path:
     """A copy of the features, in another place, that a test may break."""
-    for storage in STORAGES:
+    for storage in (*STORAGES, "flac"):
         shutil.copytree(corpus / storage / "dev", tmp_path / storage)
     return tmp_path
 
@@ -157,6 +193,7 @@ BREAKABLE = [
     ("lilcom", "cuts.000000.jsonl.gz"),
     ("lilcom", "feats.000000.lca"),
     ("shar", "features.000000.tar"),
+    ("flac", "recording.000000.tar"),
 ]
 
 

@@ -209,7 +209,7 @@ def test_shards_of_a_file_that_lost_a_part_are_computed_again(
     assert computed == [("train", 2), ("train", 3)]
 
 
-@pytest.mark.parametrize("storage", ["lilcom", "shar"])
+@pytest.mark.parametrize("storage", ["lilcom", "shar", "flac"])
 @pytest.mark.usefixtures("two_a_file")
 def test_of_a_file_with_a_changed_shard_the_others_are_taken(
     make_manifests: MakeManifests, tmp_path: Path, storage: str, computed: list
