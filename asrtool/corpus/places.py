@@ -69,6 +69,10 @@ class Places:
         except (OSError, ValueError, EOFError) as error:
             raise AsrtoolError(f"{path}: no readable table of shards: {error}", RERUN) from error
 
+    def __len__(self) -> int:
+        """How many there are; 0 where that is not known."""
+        return 0 if self._rows is None else len(self._rows)
+
     def __getitem__(self, number: int) -> Place:
         """That of the shard `number`, which the index names. Raises AsrtoolError where the table lacks it."""
         if self._rows is None:

@@ -17,6 +17,7 @@ from lhotse import CutSet, Fbank, FbankConfig
 from asrtool.corpus import reader as reader_module
 from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
 from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.places import Places
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.shard import Shard
 from asrtool.errors import AsrtoolError
@@ -95,8 +96,8 @@ def test_audio_is_kept_to_the_bit_and_once(corpus: Path) -> None:
         begin = round(segment.start * 8000)
         audio = cut.load_audio()[0]
         np.testing.assert_array_equal(audio, whole[begin : begin + len(audio)])
-    assert sum(int(n) for n in np.load(directory / "shards.npy")[:, 6] > 0) == 3 * 2
-    assert len(set(map(tuple, np.load(directory / "shards.npy")[:, 4:7]))) == 2
+    assert len(Places(directory)) == 3 * 2
+    assert len({Places(directory)[number].data for number in range(6)}) == 2
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 2**30])
@@ -256,15 +257,16 @@ def test_an_index_that_describes_other_features_is_refused(copy: Path, storage: 
         FeatureReader(copy / storage, "speaker").read(0)
 
 
-def test_lhotse_reads_the_lilcom_storage(copy: Path) -> None:
-    directory = copy / "lilcom"
+def test_lhotse_reads_the_lilcom_storage(corpus: Path) -> None:
+    directory = corpus / "lilcom" / "train"
+    assert len(Places(directory)) == 6
     cuts = CutSet.from_file(directory / "cuts.000000.jsonl.gz").with_features_path_prefix(directory)
     _check_cuts(list(cuts), directory)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # lhotse leaves the tar file open
-def test_lhotse_reads_the_shar_storage(copy: Path) -> None:
-    directory = copy / "shar"
+def test_lhotse_reads_the_shar_storage(corpus: Path) -> None:
+    directory = corpus / "shar" / "train"
     fields = {  # as docs/guide/features.md has it
         "cuts": sorted(directory.glob("cuts.*.jsonl.gz")),
         "features": sorted(directory.glob("features.*.tar")),
@@ -281,6 +283,23 @@ def _check_cuts(cuts: list, directory: Path) -> None:
         (supervision,) = cut.supervisions
         assert (supervision.text, supervision.speaker) == (None, utterance.speaker)
         assert (supervision.recording_id, "AB"[cut.channel]) == (utterance.recording, utterance.channel)
+
+
+def test_a_set_of_an_earlier_asrtool_is_read(corpus: Path, copy: Path) -> None:
+    """It has a shard a file, with the names that files have now, and no table."""
+    for storage in STORAGES:
+        (copy / storage / "shards.npy").unlink()
+        here, there = FeatureReader(copy / storage, "speaker"), FeatureReader(corpus / storage / "dev", "speaker")
+        for i in range(len(here.index)):
+            np.testing.assert_array_equal(here.read(i), there.read(i))
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "no readable table"), (None, "is in index.jsonl but not in")])
+def test_a_table_that_is_broken_or_of_another_set_is_one_line(copy: Path, content: bytes | None, message: str) -> None:
+    path = copy / "lilcom" / "shards.npy"
+    path.write_bytes(content) if content is not None else np.save(path, np.load(path)[:0])
+    with pytest.raises(AsrtoolError, match=f"{message}.*run the features stage again"):
+        FeatureReader(copy / "lilcom", "speaker").read(0)
 
 
 def test_cuts_do_not_name_the_folder_they_were_written_in(copy: Path) -> None:
