@@ -44,7 +44,8 @@ def main() -> None:
         print("| storage | MB an hour of speech | files | CPU s to write an hour at all speeds |")
         print("|---|---|---|---|")
         for storage in STORAGES:
-            print(write(options.manifests, Path(folder) / storage, dataclasses.replace(settings, storage=storage)))
+            row = write(options.manifests, Path(folder) / storage, dataclasses.replace(settings, storage=storage))
+            print(row, flush=True)
         print("\n| storage | learners | processes each | frames/s | CPU s an hour at one speed |")
         print("|---|---|---|---|---|")
         for learners in options.learners:
