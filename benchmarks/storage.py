@@ -16,6 +16,7 @@ import tempfile
 import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 from asrtool.config_file import load_config
 from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
@@ -86,7 +87,7 @@ def read(directory: Path, cmvn: str, learners: int, processes: int) -> str:
     return f"{sum(frames) / seconds:,.0f} | {sum(cpu_s) / hours:.2f}"
 
 
-def learn(directory: Path, cmvn: str, k: int, learners: int, processes: int, barrier: Barrier, results) -> None:
+def learn(directory: Path, cmvn: str, k: int, learners: int, processes: int, barrier: Barrier, results: Any) -> None:
     index = read_index(directory)
     num = processes or int(reads_audio(directory))
     decoders = Decoders(num, functools.partial(FeatureReader, directory, cmvn, 0, index)) if num else None
