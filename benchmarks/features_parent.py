@@ -3,8 +3,8 @@
     python benchmarks/features_parent.py 210000
     python benchmarks/features_parent.py 2100000
 
-So many training utterances, at three speeds, in calls of 180 with two speakers each. A shard is a record and an archive as
-long as it would be, of zeros without blocks on disk; archives are put together as they are, but not copied.
+So many training utterances, at three speeds, in calls of 180 with two speakers each. A shard is a record and an archive
+as long as it would be, of zeros without blocks on disk; archives are put together as they are, but not copied.
 """
 
 from __future__ import annotations

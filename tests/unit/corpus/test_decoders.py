@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,17 @@ import pytest
 
 from asrtool.corpus.batches import Lengths, load_batches, plan_epoch
 from asrtool.corpus.decoders import Decoders, _Decoder
-from asrtool.corpus.index import read_index, write_index
+from asrtool.corpus.index import read_feature_settings, read_index, write_index
 from asrtool.corpus.places import Places
 from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.forward import open_features
 from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import build_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+from asrtool.train.settings import Shards as ShardsSettings
+from asrtool.train.shards import Shards
+from asrtool.train.source import SourceContext
 
 NUMBERS = (1, 3)
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has memory without a name")
@@ -218,3 +226,26 @@ def test_processes_end_with_the_one_that_started_them(corpus: Path, tmp_path: Pa
         ended.join(100)
         assert not ended.is_alive()
         assert learner.wait(100) == {"waits": -signal.SIGKILL, "ends": 0, "fails": 1}[how]
+
+
+def test_training_and_decoding_compute_features_in_a_process_where_audio_is_stored(corpus: Path) -> None:
+    """Without being asked to: torch has the threads of a model there."""
+    directory = corpus / "flac" / "train"
+    features = read_feature_settings(corpus / "flac")
+    lstm = Choice.of("encoder", "lstm", num_layers=1, hidden_size=2)
+    model = build_model(Model(encoder=lstm), features.num_features, 4)
+    context = SourceContext(ShardsSettings(cache_gib=0), directory, features, lambda _: [2], model, 12000, 1)
+    expected = FeatureReader(directory, "speaker")
+    with closing(Shards(context)) as source:
+        batch = source.read(next(source.plan(0, 0, {})))
+        assert source.decoders
+        assert len(source.decoders._decoders) == 1
+    places = {utterance.id: i for i, utterance in enumerate(expected.index)}
+    for name, feats_TF, length in zip(batch.ids, batch.inputs_NT, batch.input_lens_N, strict=True):
+        np.testing.assert_array_equal(feats_TF[:length], expected.read(places[name]))
+    info = {"features": {"cmvn": "speaker"}, "num_features": features.num_features}
+    reader = open_features(directory, types.SimpleNamespace(info=info, path="final.pt"))  # type: ignore[arg-type]
+    assert reader._decoders
+    np.testing.assert_array_equal(reader.read_several([3])[0], expected.read(3))
+    reader._decoders.close()
+    assert open_features(corpus / "lilcom" / "train", types.SimpleNamespace(info=info))._decoders is None  # type: ignore[arg-type]
