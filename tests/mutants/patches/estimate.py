@@ -7,8 +7,8 @@ PATCHES = (
     Patch(
         "estimate-of-one-speed",
         "asrtool/estimate/needs.py",
-        """stored_bytes(features, hours * copies)""",
-        """stored_bytes(features, hours)""",
+        """stored_bytes(features, hours, copies_hours)""",
+        """stored_bytes(features, hours, 0)""",
         ("tests/unit/estimate/test_estimate.py",),
     ),
     Patch(
