@@ -85,7 +85,14 @@ setup(
             "setuptools>=77",
             # As of "dask", for its tests.
             "distributed>=2025.1",
+            # As of "s3", for its tests; with the two that its server needs and moto[s3] does not bring.
+            "boto3>=1.35",
+            "moto[s3]>=5",
+            "flask>=3",
+            "flask-cors>=4",
         ],
+        # Audio and features at s3://BUCKET/KEY; http:// and https:// need nothing.
+        "s3": ["boto3>=1.35"],
         # Features computed by the workers of a cluster: features.executor = "dask:ADDRESS".
         "dask": ["distributed>=2025.1"],
         # What benchmarks/dist.py compares the strategies with.

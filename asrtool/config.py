@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asrtool.config_value import flatten, format_key, format_value
-from asrtool.corpus.settings import Augment, Data, Features, Mini
+from asrtool.corpus.settings import Augment, Data, Features, Mini, Remote
 from asrtool.decode.settings import Decode
 from asrtool.distributed.settings import Distributed
 from asrtool.errors import AsrtoolError
@@ -28,6 +28,7 @@ class Config:
     mini: Mini = field(default_factory=Mini)
     data: Data = field(default_factory=Data)
     features: Features = field(default_factory=Features)
+    remote: Remote = field(default_factory=Remote)
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
     lang: Lang = field(default_factory=Lang)
     lm: Lm = field(default_factory=Lm)
@@ -127,9 +128,8 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
 
 
 def _choices(value: Any) -> tuple[Choice, ...]:
-    if isinstance(value, Choice):
-        return (value,)
-    return tuple(item for item in value if isinstance(item, Choice)) if isinstance(value, tuple) else ()
+    items = value if isinstance(value, tuple) else (value,)
+    return tuple(item for item in items if isinstance(item, Choice))
 
 
 def _named_by(settings: Any) -> Iterator[Choice]:

@@ -169,6 +169,19 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Inside, no other process or thread is that asked for the lock file `path`; others wait.
+
+    But where the file system knows no locks. The system frees the lock when this process ends, however it ends.
+    """
+    make_folder_of(path)
+    with open(path, "a") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def disk_full(path: Path | str, error: OSError) -> AsrtoolError:
     """The error for a write that found no room."""
     return AsrtoolError(

@@ -9,8 +9,10 @@ from pathlib import Path
 from asrtool.config import Place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder
+from asrtool.files import write_folder, write_text
+from asrtool.url import as_url
 from local.corpus import TEXT, Release
+from local.layouts.address import PLACE
 from local.named import Named, known_releases, named_corpora
 from local.releases import find_release
 
@@ -46,7 +48,7 @@ def collect_corpora(
     with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
         for name, folders in targets.items():
             _link(temporary / name, folders)
-            logging.info("%s -> %s", name, ", ".join(map(str, folders)))
+            logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
 
 
 def _listed(place: Place) -> list[str]:
@@ -55,6 +57,9 @@ def _listed(place: Place) -> list[str]:
 
 def _link(name: Path, folders: Sequence[Path]) -> None:
     """Several keep their own names, one level down, because patterns of releases may name a folder."""
+    if url := as_url(folders[0]):
+        write_text(name / PLACE, url + "\n")
+        return
     if len(folders) == 1:
         name.symlink_to(folders[0], target_is_directory=True)
         return

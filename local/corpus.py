@@ -30,7 +30,7 @@ class Release:
     holds: tuple[str, ...] = ()  # patterns, each of which matches a file somewhere under it
     roles: tuple[str, ...] = ROLES  # of its corpus, for which it is read
     is_optional: bool = False
-    is_one_folder: bool = False  # whose layout begins at its top: neither several nor a tar file
+    is_one_folder: bool = False  # whose layout begins at its top: not several, no tar file, but perhaps an address
 
     @property
     def key(self) -> str:

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
+from asrtool.url import as_url
 from local.corpus import Release
 from local.tars import is_tar, unpack
 
 
 def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
-    """The absolute folders of `release`; tar files are unpacked below `unpacked`, each once.
+    """The absolute folders of `release`, or its address; tar files are unpacked below `unpacked`, each once.
 
     Raises AsrtoolError when one is not there, or when they hold something else.
     """
-    places = [_open(release, Path(path).expanduser().absolute(), unpacked) for path in configured]
+    places = [_open(release, path, unpacked) for path in configured]
     if release.is_one_folder and len(places) > 1:
         raise AsrtoolError(
             f"paths.{release.key}: {len(places)} folders, expected one",
@@ -35,7 +36,10 @@ def find_release(release: Release, configured: Sequence[str], unpacked: Path) ->
     return places
 
 
-def _open(release: Release, path: Path, unpacked: Path) -> Path:
+def _open(release: Release, configured: str, unpacked: Path) -> Path:
+    if as_url(configured) and release.is_one_folder:
+        return Path(configured)
+    path = Path(configured).expanduser().absolute()
     if path.is_dir():
         return path
     if is_tar(path) and not release.is_one_folder:

@@ -6,8 +6,9 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -92,3 +93,23 @@ def mini_rt03(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, Mini(train_hours=0.005, test_minutes=0.5, seed=7), ["rt03"])
     return out
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[tuple[str, Any]]:
+    """Its address, and a client of it."""
+    pytest.importorskip("moto", reason="needs moto, of the extra dev")
+    from servers import s3
+
+    with s3() as found:
+        yield found
+
+
+@pytest.fixture
+def bucket(s3_server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The client, with the environment of a person who may read the bucket servers.BUCKET."""
+    endpoint, client = s3_server
+    variables = {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
+    for name, value in {**variables, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    return client

@@ -25,6 +25,7 @@ def align(model: Path, features: Path, tokenizer: Path, out: Path, config: Confi
     \b
     Example: asrtool align exp/average/model.pt exp/features/dev exp/tokenizer exp/align
     """
+    from asrtool.corpus.remote import open_features
     from asrtool.decode.align import align_run
 
-    align_run(model, features, tokenizer, out, config.decode)
+    align_run(model, open_features(features, config.remote), tokenizer, out, config.decode)

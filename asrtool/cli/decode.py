@@ -32,6 +32,7 @@ def decode(
     Example: asrtool decode exp/average/model.pt exp/features exp/decode --tuning exp/tune/tuning.json \\
       --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph
     """
+    from asrtool.corpus.remote import open_features
     from asrtool.decode.decode import decode_run
 
-    decode_run(model, features, tuning, out, folders, config)
+    decode_run(model, open_features(features, config.remote), tuning, out, folders, config)

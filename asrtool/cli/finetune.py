@@ -47,10 +47,13 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: P
     \b
     Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train --set train.peak_lr=0.0005
     """
+    from asrtool.corpus.remote import open_features
+    from asrtool.corpus.sets import DEV, TRAIN
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
     code = code_of(Entry(__name__, "finetune"), config, ACOUSTIC)
+    features = open_features(features, config.remote, (TRAIN, DEV))
     start_training(features, tokenizer, out, config, InjectionOptions(), code, targets=targets)

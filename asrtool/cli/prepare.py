@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from asrtool.cli.options import executor_option, settings_options
 from asrtool.config import Config
+from asrtool.url import as_url
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+class Place(click.Path):
+    """An existing folder, or an address."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return Path(value) if as_url(value) else super().convert(value, param, ctx)
+
+
+PLACE = Place(path_type=Path, file_okay=False, exists=True)
 
 
 class Corpora(click.Group):
@@ -117,11 +129,22 @@ def folder(directory: Path, out: Path, config: Config) -> None:
 
 
 @prepare.command()
-@click.argument("directory", type=EXISTING)
+@click.argument("directory", type=PLACE)
 @click.argument("out", type=FOLDER)
 @settings_options
 def lhotse(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz."""
+    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz; or the address of one."""
     from local.layouts.lhotse import prepare_lhotse
 
     prepare_lhotse(directory, out, config.data, out.name)
+
+
+@prepare.command()
+@click.argument("directory", type=PLACE)
+@click.argument("out", type=FOLDER)
+@settings_options
+def shar(directory: Path, out: Path, config: Config) -> None:
+    """A DIRECTORY of Lhotse Shar: cuts.NNNNNN.jsonl.gz and recording.NNNNNN.tar; or the address of one."""
+    from local.layouts.shar import prepare_shar
+
+    prepare_shar(directory, out, config.data, out.name)

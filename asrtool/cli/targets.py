@@ -29,7 +29,9 @@ def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path |
     \b
     Example: asrtool targets exp/aligner/model.pt exp/features exp/tokenizer exp/targets
     """
-    from asrtool.corpus.sets import with_pieces
+    from asrtool.corpus.remote import open_features
+    from asrtool.corpus.sets import DEV, TRAIN, with_pieces
     from asrtool.decode.targets import targets_run
 
+    features = open_features(features, config.remote, (TRAIN, DEV))
     targets_run(model, with_pieces(features, cut, config.data), tokenizer, out, config.decode, config.tree)

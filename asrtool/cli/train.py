@@ -65,7 +65,8 @@ def train(
     beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
     [train], [distributed], data.cut_long.
     """
-    from asrtool.corpus.sets import with_pieces
+    from asrtool.corpus.remote import open_features
+    from asrtool.corpus.sets import DEV, TRAIN, with_pieces
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
     from asrtool.train.inputs import ACOUSTIC
@@ -80,7 +81,7 @@ def train(
         config = begin_with_hybrid(config, init)
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
-    features = with_pieces(features, cut, config.data)
+    features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
     start_training(features, tokenizer, out, config, injection, code, join, profile, targets)
 
 

@@ -30,6 +30,8 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
     Example: asrtool tune exp/average/model.pt exp/features/dev exp/tune --tokenizer exp/tokenizer \\
       --lang exp/lang --lm exp/lm --graph exp/graph
     """
+    from asrtool.corpus.remote import open_features
     from asrtool.decode.tune import tune_run
 
+    features = open_features(features, config.remote)
     click.echo(tune_run(model, features, out, folders, config).expandtabs(COLUMN), nl=False)

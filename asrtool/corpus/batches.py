@@ -84,7 +84,7 @@ def plan_epoch(
     frames = lengths.num_frames
     check_longest(lengths, max_frames_per_batch)
     random = np.random.default_rng((seed, epoch))
-    windows = _windows(lengths, window_shards, random) if windows is None else windows
+    windows = plan_windows(lengths, window_shards, random) if windows is None else windows
     number = itertools.count()
     for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
@@ -92,6 +92,17 @@ def plan_epoch(
         packed = _pack(order, frames, max_frames_per_batch)
         for i in random.permutation(len(packed)):
             yield Batch(next(number), packed[i], window)
+
+
+def plan_windows(
+    lengths: Lengths, window_shards: int = WINDOW_SHARDS, random: np.random.Generator | None = None
+) -> Iterator[np.ndarray]:
+    """Positions in the index, window by window; shards in storage order, or shuffled by `random`."""
+    num_shards = len(lengths.first)
+    ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
+    order = random.permutation(num_shards) if random else np.arange(num_shards)
+    for begin in range(0, num_shards, window_shards):
+        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + window_shards]])
 
 
 def check_longest(lengths: Lengths, max_frames_per_batch: int) -> None:
@@ -112,7 +123,7 @@ def plan_eval(lengths: Lengths, max_frames_per_batch: int) -> Iterator[Batch]:
     """
     frames = lengths.num_frames
     number = itertools.count()
-    for window, members in enumerate(_windows(lengths, WINDOW_SHARDS)):
+    for window, members in enumerate(plan_windows(lengths)):
         for indices in _pack(members[np.argsort(frames[members], kind="stable")], frames, max_frames_per_batch):
             yield Batch(next(number), indices, window)
 
@@ -122,13 +133,15 @@ def load_batches(reader: FeatureReader, batches: Iterable[Batch], prefetch: int 
     return load_ahead(functools.partial(load_batch, reader), batches, prefetch)
 
 
-def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: int) -> Generator[Loaded, None, None]:
-    """`load` of each of `items`, up to `prefetch` ahead, in a thread; they are taken in the caller's thread.
+def load_ahead(
+    load: Callable[[Item], Loaded], items: Iterable[Item], prefetch: int, num_threads: int = 1
+) -> Generator[Loaded, None, None]:
+    """`load` of each of `items`, up to `prefetch` ahead, in threads; they are taken in the caller's thread.
 
-    What goes wrong in the thread is raised here. Closing the iterator early ends the thread.
+    What goes wrong in a thread is raised here. Closing the iterator early ends the threads.
     """
     pending: deque[Future[Loaded]] = deque()
-    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+    executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="batches")
     try:
         todo = iter(items)
         pending.extend(executor.submit(load, item) for item in islice(todo, prefetch))
@@ -164,15 +177,6 @@ def load_batch(
             feats_NTF[n, : len(feats_TF), reader.num_bins :] = reader.vectors[i]
     utterances = tuple(reader.index[i] for i in batch.indices)
     return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
-
-
-def _windows(lengths: Lengths, window_shards: int, random: np.random.Generator | None = None) -> Iterator[np.ndarray]:
-    """Positions in the index, window by window; shards in storage order, or shuffled by `random`."""
-    num_shards = len(lengths.first)
-    ends = [*lengths.first[1:].tolist(), len(lengths.num_frames)]
-    order = random.permutation(num_shards) if random else np.arange(num_shards)
-    for begin in range(0, num_shards, window_shards):
-        yield np.concatenate([np.arange(lengths.first[i], ends[i]) for i in order[begin : begin + window_shards]])
 
 
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from lhotse import SupervisionSegment
+from lhotse import Recording, SupervisionSegment
 from lhotse.audio import AudioLoadingError, DurationMismatchError, audio_backend
 from lhotse.augmentation import Speed
 
@@ -20,6 +21,7 @@ from asrtool.corpus.index import NO_FIELDS, Utterance
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.plan import ShardJob, Source, wrong_rate
 from asrtool.corpus.record import writing_shard
+from asrtool.corpus.remote_audio import fetched_ahead
 from asrtool.corpus.samples import keeping_samples
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import CHANNELS, write_shard
@@ -74,9 +76,10 @@ def _extract(
 ) -> Iterator[tuple[Utterance, np.ndarray]]:
     """Yield each readable utterance with its (T, F) features, adding sums and drops to `result`; `keep` its samples."""
     extractor: FeatureType = features.type.load()(features)
-    for source in job.group.sources(features.sampling_rate_hz):
+    sources = job.group.sources(features.sampling_rate_hz)
+    for source, found in zip(sources, fetched_ahead([source.recording for source in sources]), strict=True):
         try:
-            audio = _load_audio(source, features)
+            audio = _load_audio(source, found, features)
         except UNREADABLE as error:
             detail = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
             result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
@@ -114,19 +117,23 @@ def _check_shape(feats_TF: np.ndarray, features: Features) -> None:
         )
 
 
-def _load_audio(source: Source, features: Features) -> np.ndarray:
-    """All samples of a recording, float32 of shape (channels, samples); row i is the i-th of its channel ids."""
-    recording = source.recording
+def _load_audio(source: Source, recording: Recording | OSError, features: Features) -> np.ndarray:
+    """All samples of a recording, float32 of shape (channels, samples); row i is the i-th of its channel ids.
+
+    `recording` is that of the source with the bytes that were fetched, or why they could not be, which is raised.
+    """
+    if isinstance(recording, OSError):
+        raise recording
     # libsndfile reads SPHERE as it is; lhotse would call sph2pipe, which few machines have.
     with audio_backend("LibsndfileBackend") as backend:
-        for file in recording.sources if not recording.transforms else []:
-            if file.type != "file":
+        for name, file in zip(source.recording.sources, recording.sources, strict=True):
+            if recording.transforms or file.type not in ("file", "memory"):
                 continue
-            info = backend.info(file.source)
+            info = backend.info(io.BytesIO(file.source) if file.type == "memory" else file.source)
             if info.samplerate != features.sampling_rate_hz:
-                raise wrong_rate(f"{file.source} (recording {recording.id})", info.samplerate, features)
+                raise wrong_rate(f"{name.source} (recording {recording.id})", info.samplerate, features)
             if info.frames < recording.num_samples:
-                raise ValueError(f"{file.source} has {info.frames} samples, expected {recording.num_samples}")
+                raise ValueError(f"{name.source} has {info.frames} samples, expected {recording.num_samples}")
         return recording.load_audio()
 
 

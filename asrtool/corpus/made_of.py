@@ -24,6 +24,7 @@ from asrtool.corpus.settings import Features
 from asrtool.corpus.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
+from asrtool.url import Part
 
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
@@ -96,13 +97,15 @@ def key_of(features: Features, code: str) -> str:
 
 
 def _audio_stats(recording: dict[str, Any]) -> list[tuple[int, int] | None]:
-    """Size and time of each file; None for one that is missing."""
-    return [_stat(source["source"]) for source in recording["sources"] if source["type"] == "file"]
+    """Size and time of each file on the disk; None for one that is missing."""
+    found = [(source["type"], source["source"]) for source in recording["sources"]]
+    paths = [Path(name) if kind == "file" else Part.parse(name).path for kind, name in found if kind in ("file", "url")]
+    return [_stat(path) for path in paths if path]
 
 
-def _stat(path: str) -> tuple[int, int] | None:
+def _stat(path: Path) -> tuple[int, int] | None:
     try:
-        found = Path(path).stat()
+        found = path.stat()
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns

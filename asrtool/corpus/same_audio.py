@@ -35,6 +35,7 @@ from asrtool.corpus.fingerprint import (
 )
 from asrtool.corpus.likeness import likeness, shared_peaks
 from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.remote_audio import fetched
 from asrtool.corpus.settings import Features
 from asrtool.log import progress
 
@@ -180,7 +181,7 @@ def _samples(utterances: Sequence[Spoken]) -> Iterator[tuple[np.ndarray, int]]:
     end_s = max(spoken.segment.end for spoken in utterances)
     try:
         with audio_backend("LibsndfileBackend"):
-            audio = recording.load_audio(offset=begin_s, duration=end_s - begin_s)
+            audio = fetched(recording).load_audio(offset=begin_s, duration=end_s - begin_s)
     except UNREADABLE:  # computing the features will report it
         yield from ((np.zeros(0, dtype=np.float32), RATE_HZ) for _ in utterances)
         return

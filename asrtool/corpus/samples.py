@@ -64,7 +64,8 @@ def _open(
     try:
         extent = open_extent(path, span.begin, span.end)
         shape = (extent.size // TYPE.itemsize,)
-        samples = np.memmap(extent.file, TYPE, "r", extent.begin, shape).view(np.ndarray)
+        with extent.open() as file:
+            samples = np.memmap(file, TYPE, "r", extent.begin, shape).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise AsrtoolError(f"{path} cannot be read: {error}", RERUN) from error
     ends = np.cumsum([0, *(round(utterance.duration_s * rate_hz) for utterance in utterances)])

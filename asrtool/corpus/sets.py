@@ -62,10 +62,23 @@ def read_sets(folder: Path) -> Sets:
     """The content of `folder`/sets.json. Raises AsrtoolError when it is missing or holds something else."""
     path = folder / FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        test = tuple(EvaluationSet(**item) for item in content["test"])
-        return Sets(test, content["train"], content["dev"])
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise AsrtoolError(f"{path}: missing, so the sets are not complete", "run the stage that makes it") from error
+    except ValueError as error:
+        raise _no_list(path, error) from error
+    return parse_sets(text, path)
+
+
+def parse_sets(text: str, where: Path | str) -> Sets:
+    """What the file `where` says. Raises AsrtoolError when that is something else."""
+    try:
+        content = json.loads(text)
+        test = tuple(EvaluationSet(**item) for item in content["test"])
+        return Sets(test, content["train"], content["dev"])
     except (ValueError, TypeError, KeyError) as error:
-        raise AsrtoolError(f"{path}: no list of sets: {error}", "run the stage that makes it again") from error
+        raise _no_list(where, error) from error
+
+
+def _no_list(where: Path | str, error: Exception) -> AsrtoolError:
+    return AsrtoolError(f"{where}: no list of sets: {error}", "run the stage that makes it again")

@@ -196,6 +196,17 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Remote:
+    """Feature sets at an address, http, https or s3: what of them is kept on the disk."""
+
+    cache_dir: str = ""  # folder for it, which the learners of a node share; empty: ~/.cache/asrtool
+    cache_gib: float = 100.0  # GiB of shards; those used longest ago go. A learner reads 8 and fetches 8 more or longer
+
+    def __post_init__(self) -> None:
+        between("remote.cache_gib", self.cache_gib, 0, 1e6)
+
+
+@dataclass(frozen=True)
 class Augment:
     """Changes of the audio of training utterances, drawn anew in each epoch; they need features.keep_audio."""
 

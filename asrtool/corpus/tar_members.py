@@ -14,8 +14,7 @@ def data_members(extent: Extent) -> dict[str, tuple[int, int]]:
     An utterance has two members: its data, and a manifest. Raises ValueError where one is missing, and as tarfile.
     """
     end = extent.begin + extent.size
-    extent.file.seek(extent.begin)
-    with tarfile.open(fileobj=extent.file, mode="r:") as tar:
+    with extent.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
         members = list(itertools.takewhile(lambda member: member.offset < end, tar))
     if len(members) % 2:
         raise ValueError(f"a tar file has {len(members)} members, expected two an utterance")

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from asrtool.config_file import load_section
-from asrtool.corpus.batches import Lengths, LoadedBatch, load_batches, plan_eval
+from asrtool.corpus.ahead import reading_ahead
+from asrtool.corpus.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.index import Utterance
+from asrtool.corpus.index import WINDOW_SHARDS, Utterance
 from asrtool.corpus.reader import FeatureReader, reads_audio
 from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest
 from asrtool.decode.settings import Decode, check_searches
@@ -148,7 +149,8 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
     """
     device = choose_device()
     model.to(device).eval()
-    for batch in load_batches(reader, plan_eval(Lengths.of(reader.index), max_frames)):
+    planned = plan_eval(Lengths.of(reader.index), max_frames)
+    for batch in load_batches(reader, _reading_ahead(reader, planned)):
         start_s = time.process_time()
         scores_NTV, lens = _apply(model, batch, device)
         cpu_s = time.process_time() - start_s
@@ -164,6 +166,12 @@ def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: in
                     "look at the losses of its training; average other checkpoints, or train again with a lower rate",
                 )
             yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
+
+
+def _reading_ahead(reader: FeatureReader, batches: Iterator[Batch]) -> Iterator[Batch]:
+    numbers = list(dict.fromkeys(utterance.shard for utterance in reader.index))
+    numbers_of = lambda window: numbers[window * WINDOW_SHARDS :][:WINDOW_SHARDS]  # noqa: E731
+    return reading_ahead(reader.directory, batches, lambda batch: batch.window, numbers_of)
 
 
 def _apply(model: torch.nn.Module, batch: LoadedBatch, device: torch.device) -> tuple[np.ndarray, list[int]]:

@@ -22,6 +22,7 @@ from asrtool.config_file import OVERRIDE, Given, build, read_given
 from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
+from asrtool.url import as_url
 
 PACKAGE = Path(asrtool.__file__).resolve().parent
 
@@ -156,6 +157,6 @@ def _absolute(place: Place, origin: str) -> Place:
     start = Path.cwd() if origin.startswith(OVERRIDE) else Path(origin).parent
 
     def absolute(path: str) -> str:
-        return os.path.normpath(start / Path(path).expanduser()) if path else ""
+        return as_url(path) or (os.path.normpath(start / Path(path).expanduser()) if path else "")
 
     return absolute(place) if isinstance(place, str) else tuple(map(absolute, place))

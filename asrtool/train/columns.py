@@ -6,9 +6,7 @@ comes first, of the index, the tokenizer and the model, and named for these; the
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +22,7 @@ from asrtool.corpus.index import Utterance, scan_index
 from asrtool.corpus.shard_index import ShardTable
 from asrtool.corpus.transcripts import open_transcripts
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder
+from asrtool.files import LOCK, alone, write_folder
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import NUM_NAMED
 from asrtool.train.inputs import ColumnsFolder
@@ -79,7 +77,7 @@ def open_columns(
     found = _read(path, key)
     if found:
         return found
-    with _alone(folder.path):
+    with alone(folder.path / LOCK):
         if not (found := _read(path, key)):  # no other learner has built them meanwhile
             _write(path, key, build_columns(directory, encode, model, lacks))
             found = _read(path, key)
@@ -210,16 +208,3 @@ def _write(path: Path, key: str, columns: Columns) -> None:
         for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(columns, name))
         (folder / ABOUT).write_text(json.dumps({"key": key, **columns.about}), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Inside, no other process is, on any node; but where the file system knows no locks, and then both write the same.
-
-    The system frees the lock when this process ends, however it ends.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

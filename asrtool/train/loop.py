@@ -282,7 +282,11 @@ class Training:
     def _read(self, assignment: Assignment) -> tuple[Assignment, TrainingBatch | None]:
         if assignment.batch is None:
             return assignment, None
-        return assignment, self.train_set.read(self.plan.planned(assignment.round.epoch, assignment.batch))
+        planned = self.plan.planned(assignment.round.epoch, assignment.batch)
+        if planned.window is not None:
+            num_more = 1 if self.steps_together else self.world.size  # those of the others, and then one of its own
+            self.train_set.expect(assignment.batch.epoch, planned.window, num_more, self.settings.num_epochs)
+        return assignment, self.train_set.read(planned)
 
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""

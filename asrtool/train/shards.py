@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import logging
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
-from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, zeros_NTF
+from asrtool.corpus.ahead import reading_ahead
+from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, plan_windows, zeros_NTF
+from asrtool.corpus.cache import cached_set
 from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.index import WINDOW_SHARDS
 from asrtool.corpus.mix import Mixture
@@ -25,6 +27,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, pinned_NTF
 from asrtool.train.changed_audio import ChangedAudio, Drawn
 from asrtool.train.columns import open_columns
+from asrtool.train.shards_ahead import ShardsAhead
 from asrtool.train.source import BatchSource, Planned, Portion, Size, SourceContext
 
 EVAL_FRAMES = 5000  # of a batch, at least: with 1,000 the demo set takes half as much time again
@@ -43,6 +46,7 @@ class Shards(BatchSource):
     mixes = True
 
     def __init__(self, context: SourceContext) -> None:
+        self.directory = context.directory
         self.frame_targets = None
         if context.targets:
             self.frame_targets = context.targets.of_set(context.directory.name, context.model.encoder.subsampling)
@@ -67,6 +71,10 @@ class Shards(BatchSource):
         self.num_windows = -(-len(self.lengths.first) // WINDOW_SHARDS)
         self.mixture = self._open_mixture(context)
         self.audio = ChangedAudio(context, self.columns, self.index, self.lengths) if context.augment else None
+
+        self.ahead = None
+        if cached_set(context.directory):
+            self.ahead = ShardsAhead(context.directory, self._windows, with_samples=self.audio is not None)
 
     def _open_mixture(self, context: SourceContext) -> Mixture | None:
         """Where an epoch is not each utterance once."""
@@ -120,6 +128,15 @@ class Shards(BatchSource):
         """Batches for evaluation, always the same; without gradients, memory has room for EVAL_FRAMES."""
         return list(self._planned(plan_eval(self.lengths, max(self.max_frames, EVAL_FRAMES))))
 
+    def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
+        if self.ahead:
+            self.ahead.expect(epoch, window, num_more, num_epochs)
+
+    def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
+        """Batches of `plan_eval`."""
+        items = reading_ahead(self.directory, batches, lambda batch: batch.window, self._numbers_eval)
+        return super().load(items, prefetch)
+
     def read(self, batch: Planned) -> TrainingBatch:
         drawn = batch.content if isinstance(batch.content, Drawn) else None
         rows = drawn.rows if drawn else batch.content
@@ -140,7 +157,7 @@ class Shards(BatchSource):
         return self.frame_targets.cut(whole) if self.frame_targets and self.frame_targets.piece_frames else whole
 
     def close(self) -> None:
-        for part in (self.decoders, self.audio):
+        for part in (self.decoders, self.audio, self.ahead):
             if part:
                 part.close()
 
@@ -166,6 +183,22 @@ class Shards(BatchSource):
 
     def _lengths(self, epoch: int) -> Lengths:
         return self.audio.lengths(epoch) if self.audio else self.lengths
+
+    def _windows(self, epoch: int) -> list[list[int]]:
+        """The numbers of the shards of each window of `epoch`, as `plan` has them."""
+        random = np.random.default_rng((self.seed, epoch))
+        mixed = self.mixture.windows(epoch, self.num_windows) if self.mixture else None
+        return [self._numbers(rows) for rows in mixed or plan_windows(self.lengths, random=random)]
+
+    def _numbers_eval(self, window: int) -> list[int]:
+        first = self.lengths.first[window * WINDOW_SHARDS :][:WINDOW_SHARDS]
+        return self._numbers(first)
+
+    def _numbers(self, rows: np.ndarray) -> list[int]:
+        """Those of the shards of some rows."""
+        places = np.searchsorted(self.index.first, self.columns.positions[rows], side="right") - 1
+        numbers: list[int] = self.index.numbers[np.unique(places)].tolist()
+        return numbers
 
     def _rows(self, epoch: int) -> np.ndarray | slice:
         """Those that `epoch` has, in no order."""

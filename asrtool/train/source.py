@@ -99,6 +99,13 @@ class BatchSource(ABC):
     def read(self, batch: Planned) -> TrainingBatch:
         """The batch itself; called in a thread."""
 
+    def expect(self, epoch: int, window: int, num_more: int, num_epochs: int) -> None:
+        """Batches of a window are read now, and of so many behind it soon; these may be fetched meanwhile.
+
+        Called for each batch before `read`, in the same thread, where the source numbers windows. Epochs count from 0.
+        """
+        return
+
     def load(self, batches: Iterable[Planned], prefetch: int = 4) -> Generator[TrainingBatch, None, None]:
         """`batches`, read up to `prefetch` ahead."""
         return load_ahead(self.read, batches, prefetch)

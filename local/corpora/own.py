@@ -8,7 +8,7 @@ from asrtool.corpus.settings import Data
 from local.corpus import ROLES, Release
 from local.corpus import Corpus as Base
 
-LAYOUTS = "a Kaldi data directory, lhotse manifests or a folder of audio and text files"
+LAYOUTS = "a Kaldi data directory, lhotse manifests, Lhotse Shar or a folder of audio and text files"
 
 
 class Corpus(Base):

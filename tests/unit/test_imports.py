@@ -21,7 +21,7 @@ SETTINGS = {
     "registry",
     "settings",
 }
-BOTTOM = {*SETTINGS, "errors", "log", "files", "optional", "parent"}
+BOTTOM = {*SETTINGS, "errors", "log", "files", "optional", "parent", "url"}
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
@@ -49,6 +49,8 @@ OWNERS = {
     "kaldilm": ("asrtool/lang/", "asrtool/decode/"),
     "kaldi_decoder": ("asrtool/lang/", "asrtool/decode/"),
     "zmq": ("asrtool/distributed/",),
+    "boto3": ("asrtool/corpus/",),
+    "urllib3": ("asrtool/corpus/",),
     "matplotlib": ("asrtool/report/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }

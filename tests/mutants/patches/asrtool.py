@@ -11,4 +11,11 @@ PATCHES = (
         "fits = True or",
         ("tests/unit/test_registry.py",),
     ),
+    Patch(
+        "columns-built-by-two-at-once",
+        "asrtool/files.py",
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "fcntl.flock(file, fcntl.LOCK_SH)",
+        ("tests/unit/train/test_columns.py",),
+    ),
 )

@@ -6,8 +6,59 @@ TEST_DECODERS = "tests/unit/corpus/test_decoders.py"
 TEST_READER = "tests/unit/corpus/test_reader.py"
 TEST_RESUME = "tests/unit/corpus/test_resume_features.py"
 TEST_MIX = "tests/unit/corpus/test_mix.py"
+TEST_REMOTE = "tests/unit/corpus/test_remote.py"
 
 PATCHES = (
+    # Sets on a server
+    Patch(
+        "another-file-is-taken-for-the-first",
+        "asrtool/corpus/cache.py",
+        "known = _read_version(first)",
+        "known = None",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "used-last-goes-first",
+        "asrtool/corpus/cache.py",
+        "in sorted(found):",
+        "in sorted(found, reverse=True):",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "nobody-looks-whether-another-has-fetched",
+        "asrtool/corpus/cache.py",
+        "with contextlib.suppress(FileNotFoundError):  # another process has fetched it meanwhile",
+        "if False:",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "fetch-begins-anew-where-it-ended",
+        "asrtool/corpus/transfer.py",
+        ".get(url, done, end)",
+        ".get(url, begin, end)",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "progress-gives-no-new-tries",
+        "asrtool/corpus/transfer.py",
+        "tries = iter(WAITS_S) if done > before else tries",
+        "tries = tries",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "one-folder-for-all-versions",
+        "asrtool/corpus/remote.py",
+        "json.dumps([url, *tables], sort_keys=True)",
+        "json.dumps([url], sort_keys=True)",
+        (TEST_REMOTE,),
+    ),
+    Patch(
+        "extents-of-files-on-the-disk-begin-with-the-file",
+        "asrtool/corpus/extent.py",
+        "place, pieces = self.begin + begin, []",
+        "place, pieces = begin, []",
+        (TEST_REMOTE,),
+    ),
     # Mixes of corpora
     Patch(
         "epoch-begins-a-corpus-anew",
@@ -97,8 +148,8 @@ PATCHES = (
     Patch(
         "archive-that-is-cut-off-taken",
         "asrtool/corpus/shard.py",
-        "if found < expected:",
-        "if found > expected:",
+        "        if found < expected:",
+        "        if found > expected:",
         (TEST_READER,),
     ),
     Patch(

@@ -29,6 +29,21 @@ TEST_MIXING = "tests/unit/train/test_mixing.py"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 
 PATCHES = (
+    # Sets on a server
+    Patch(
+        "windows-of-the-first-epoch-are-fetched",
+        "asrtool/train/shards.py",
+        "random = np.random.default_rng((self.seed, epoch))",
+        "random = np.random.default_rng((self.seed, 0))",
+        ("tests/unit/train/test_out_of_core.py",),
+    ),
+    Patch(
+        "windows-behind-the-last-epoch-are-fetched",
+        "asrtool/train/shards_ahead.py",
+        "range(epoch + 1, num_epochs)",
+        "range(epoch + 1, num_epochs + 1)",
+        ("tests/unit/train/test_out_of_core.py",),
+    ),
     # Mixes of corpora
     Patch(
         "mix-changes-no-plan",
@@ -458,13 +473,6 @@ PATCHES = (
         "tokens.max() < 2**16",
         "tokens.max() <= 2**16",
         (f"{TEST_COLUMNS}::test_tokens_are_of_16_bits_where_these_are_enough",),
-    ),
-    Patch(
-        "columns-built-by-two-at-once",
-        "asrtool/train/columns.py",
-        "fcntl.flock(file, fcntl.LOCK_EX)",
-        "fcntl.flock(file, fcntl.LOCK_SH)",
-        (TEST_COLUMNS,),
     ),
     Patch(
         "checkpoint-written-after-the-evaluation",

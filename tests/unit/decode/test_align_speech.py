@@ -88,6 +88,8 @@ def make_model(subsampling: int = 3) -> torch.nn.Module:
 class Reader:
     """Stands for the features of a set."""
 
+    directory = Path("features/set")  # which is on no server
+
     def __init__(self, texts: list[str]) -> None:
         self.index = [
             Utterance(f"u-{i}", "sw_1", "A", 10.0 * i, 3.0, "s", text, 0, 300) for i, text in enumerate(texts)

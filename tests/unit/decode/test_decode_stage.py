@@ -52,6 +52,8 @@ class Echo(torch.nn.Module):
 class Reader:
     """Utterances whose features stand for their text: each token for one output row, two rows of blank behind it."""
 
+    directory = Path("features/set")  # which is on no server
+
     def __init__(self, name: str, tokenizer: Tokenizer) -> None:
         random = np.random.default_rng(len(name))
         self.num_bins = self.num_inputs = tokenizer.num_tokens

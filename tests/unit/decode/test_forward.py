@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ LENS = (7, 3, 5)
 
 class Reader:
     """Utterances whose features count upwards."""
+
+    directory = Path("features/set")  # which is on no server
 
     num_bins = num_inputs = 2
     vectors = None

@@ -86,6 +86,8 @@ FRAME_S, NUM_FRAMES = 0.01, 20
 class Reader:
     """Two utterances of four rows of the pooled model."""
 
+    directory = Path("features/set")  # which is on no server
+
     num_bins = num_inputs = 3
     vectors = None
 

@@ -77,9 +77,9 @@ def write_set(directory: Path, texts: list[str], seed: int) -> None:
             name = f"{directory.name}-{i}"
             duration_s = len(feats_TF) / 100
             items.append((Utterance(name, name, "A", 0.0, duration_s, name, text, shard, len(feats_TF)), feats_TF))
-        with keeping_samples(directory, shard, wanted=True) as keep:
-            for _, feats_TF in items:
-                keep(sound(feats_TF))
+        with keeping_samples(directory, shard) as keep:
+            for utterance, feats_TF in items:
+                keep(utterance, sound(feats_TF))
         utterances += write_shard(directory, shard, items, SETTINGS)
     write_index(directory, utterances)
     write_cmvn(directory, {}, moments)

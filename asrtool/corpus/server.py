@@ -1,0 +1,76 @@
+"""What a server of files is asked, and what may go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from asrtool.errors import AsrtoolError
+
+CONNECT_S, ANSWER_S = 10.0, 30.0  # without a connection, without a byte
+BLOCK = 2**20  # bytes at a time
+
+
+class Missing(OSError):
+    """There is no such file."""
+
+
+class CutShort(OSError):
+    """Less of a file comes than the server says that it has, each time."""
+
+
+class Changed(OSError):
+    """A file is no longer the one that was there."""
+
+
+class Failed(Exception):
+    """What may work a little later."""
+
+
+class Ended(Failed):
+    """An answer that ends too early."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a file is known by: when either differs, it is another one."""
+
+    size: int  # bytes
+    tag: str  # the server's: ETag, else the time of the last change
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of a server: which file it has, and the bytes that were asked for."""
+
+    version: Version
+    blocks: Iterator[bytes]
+    close: Callable[[], object]  # the connection, which others use again where all was read
+
+
+class Server(Protocol):
+    """What is asked for once. All raise Failed, Missing and AsrtoolError."""
+
+    def get(self, url: str, begin: int, end: int | None) -> Answer:
+        """The bytes from `begin` to before `end`, or to the end of the file."""
+
+    def head(self, url: str) -> Version:
+        """Without its bytes."""
+
+    def names(self, url: str) -> list[str] | None:
+        """Those of the files in the folder `url`; None where the server cannot say."""
+
+
+def judge(url: str, status: int, reason: str) -> Exception:
+    """What an HTTP status other than success stands for."""
+    if status in (404, 410):
+        return Missing(f"{url}: no such file ({status} {reason})")
+    if status == 416:
+        return CutShort(f"{url}: ends before the bytes that were asked for")
+    if status in (408, 429) or status >= 500:
+        return Failed(f"{status} {reason}")
+    if status in (401, 403):
+        rights = "it needs s3:GetObject and s3:ListBucket" if url.startswith("s3:") else "see who may read it"
+        return AsrtoolError(f"{url}: the server refuses access ({status} {reason})", f"see your credentials; {rights}")
+    return AsrtoolError(f"{url}: the server answers {status} {reason}", "correct the address")

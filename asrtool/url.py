@@ -1,0 +1,46 @@
+"""Addresses of what lies on a server: `http://`, `https://` and `s3://BUCKET/KEY`; and of a part of a file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+_URL = re.compile(r"(https?|s3):/+(?=[^/])")
+_PART = re.compile(r"#bytes=(\d+)-(\d+)$")
+
+
+def as_url(place: str | Path) -> str:
+    """`place` as an address; empty where it is a path. A Path has made one slash of the two."""
+    text = str(place)
+    match = _URL.match(text)
+    return f"{match[1]}://{text[match.end() :]}" if match else ""
+
+
+def join(url: str, *names: str) -> str:
+    """The address of a file below the folder `url`."""
+    return "/".join([url.rstrip("/"), *names])
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of a file on a server or on the disk, as the source of audio: `URL#bytes=BEGIN-END`, END being behind."""
+
+    url: str
+    begin: int = 0
+    end: int | None = None
+
+    def __str__(self) -> str:
+        return self.url if self.end is None else f"{self.url}#bytes={self.begin}-{self.end}"
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        match = _PART.search(text)
+        return cls(text[: match.start()], int(match[1]), int(match[2])) if match else cls(text)
+
+    @property
+    def path(self) -> Path | None:
+        """Where it is a part of a file on the disk, `file:///...`."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None

@@ -1,0 +1,164 @@
+"""A folder of Lhotse Shar, cuts.NNNNNN.jsonl.gz with recording.NNNNNN.tar, on the disk or at an address.
+
+Its tars are read once, from one end to the other. Audio stays in them: the source of a recording is a part of its tar.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import itertools
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import soundfile
+from lhotse import AudioSource, Recording, SupervisionSegment
+
+from asrtool.corpus import transfer
+from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.corpus.remote_file import RemoteFile
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from asrtool.log import progress
+from asrtool.url import Part, as_url, join
+from local.references import NO_RULES_GLM, format_reference
+from local.text_rules import normalise_plain
+from local.utterances import normalise_all
+
+CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
+PIECE = 2**22  # bytes of a tar that are fetched at a time
+SLACK_S = 0.01  # that a segment may be outside of its cut
+Entry = dict[str, Any]
+
+
+def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
+
+    A recording is called as its cut. Raises AsrtoolError when there is no shard or cuts are corrupt, when too much
+    cannot be used, and where a server does not answer or refuses.
+    """
+    drops: list[Drop] = []
+    recordings: list[Recording] = []
+    spoken: list[SupervisionSegment] = []
+    for cuts, tar in progress(list(_shards(folder)), "read tars", unit="tar"):
+        audio = _audio_of(tar)
+        for entry in _read_cuts(cuts):
+            found = _recording(entry, audio, tar)
+            if isinstance(found, str):
+                drops.append(Drop(str(entry.get("id")), "unusable audio", found))
+            else:
+                recordings.append(found)
+                spoken += _segments(entry, found, drops)
+    segments = normalise_all(spoken, normalise_plain, drops)
+    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys((r.id for r in recordings), label))
+    texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
+    write_manifests(out, recordings, segments, drops, data.bad_fraction, texts)
+
+
+def is_shar_folder(folder: Path) -> bool:
+    """Whether `folder`, a path or an address, holds shards with audio."""
+    if url := as_url(folder):
+        return all(transfer.version_of(join(url, name.replace("*", "000000"))) for name in (CUTS, AUDIO))
+    return any(folder.glob(CUTS)) and any(folder.glob(AUDIO))
+
+
+def _shards(folder: Path) -> Iterator[tuple[str, str]]:
+    """The addresses of cuts and audio of each; those of files on the disk are file:///PATH."""
+    url = as_url(folder)
+    base = url or folder.absolute().as_uri()
+    names = transfer.names_in(url) if url else [path.name for path in folder.glob(CUTS)]
+    if names is None:  # lhotse counts them from 0
+        all_ = (CUTS.replace("*", f"{number:06d}") for number in itertools.count())
+        names = list(itertools.takewhile(lambda name: transfer.version_of(join(base, name)), all_))
+    numbers = sorted(match[1] for name in names if (match := re.fullmatch(r"cuts\.(\d+)\.jsonl\.gz", name)))
+    if not numbers:
+        raise AsrtoolError(f"{url or folder}: no cuts.000000.jsonl.gz", "give the folder that lhotse's to_shar wrote")
+    for number in numbers:
+        yield join(base, CUTS.replace("*", number)), join(base, AUDIO.replace("*", number))
+
+
+def _read_cuts(place: str) -> list[Entry]:
+    try:
+        path = Part(place).path
+        data = path.read_bytes() if path else transfer.read(place)[1]
+        cuts: list[Entry] = [json.loads(line) for line in gzip.decompress(data).splitlines()]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise AsrtoolError(f"{place}: no readable cuts: {error}", "write the shards again") from error
+    return cuts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Member:
+    """Audio in a tar."""
+
+    part: Part
+    num_samples: int = 0
+    sampling_rate_hz: int = 0
+    fault: str = ""
+
+
+def _audio_of(tar: str) -> dict[str, _Member]:
+    """By the ids of cuts; under an empty one, why those that are not there are not."""
+    found: dict[str, _Member] = {}
+    try:
+        with _open(tar) as file, tarfile.open(fileobj=file, mode="r|") as members:
+            for member in members:
+                name, _, suffix = member.name.rpartition(".")
+                if suffix in ("json", "nometa", "nodata"):
+                    continue
+                part = Part(tar, member.offset_data, member.offset_data + member.size)
+                audio = members.extractfile(member)
+                assert audio, member.name
+                found[name] = _look(part, audio.read())
+    except (OSError, tarfile.TarError) as error:
+        found[""] = _Member(Part(tar), fault=f"{tar}: {error}")
+    return found
+
+
+def _open(tar: str) -> BinaryIO:
+    path = Part(tar).path
+    return open(path, "rb") if path else io.BufferedReader(RemoteFile(tar, PIECE), PIECE)
+
+
+def _look(part: Part, data: bytes) -> _Member:
+    try:
+        info = soundfile.info(io.BytesIO(data))
+    except soundfile.LibsndfileError as error:
+        return _Member(part, fault=f"{part}: no readable audio: {error.error_string}")
+    return _Member(part, info.frames, info.samplerate)
+
+
+def _recording(entry: Entry, audio: dict[str, _Member], tar: str) -> Recording | str:
+    """Of a cut, or why there is none."""
+    if entry.get("type") != "MonoCut" or "recording" not in entry:
+        return f"a {entry.get('type')}, expected a MonoCut with a recording"
+    member = audio.get(entry["id"]) or audio.get("") or _Member(Part(tar), fault=f"{tar}: has no audio of it")
+    if member.fault:
+        return member.fault
+    declared = entry["recording"]
+    if member.num_samples < declared["num_samples"] or member.sampling_rate_hz != declared["sampling_rate"]:
+        found = f"{member.num_samples} samples at {member.sampling_rate_hz} Hz"
+        return f"{member.part}: {found}, expected {declared['num_samples']} at {declared['sampling_rate']} Hz"
+    channels = declared.get("channel_ids") or [0]
+    source = AudioSource(type="url", channels=channels, source=str(member.part))
+    sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
+    return Recording(entry["id"], [source], *sizes, channel_ids=channels)
+
+
+def _segments(entry: Entry, recording: Recording, drops: list[Drop]) -> Iterator[SupervisionSegment]:
+    """Those of a cut, whose times count from its start, in its recording."""
+    for segment in map(SupervisionSegment.from_dict, entry["supervisions"]):
+        start, end = entry["start"] + segment.start, entry["start"] + segment.end
+        if start < -SLACK_S or end > recording.duration + SLACK_S:
+            detail = f"from {start:g} s to {end:g} s of a recording of {recording.duration:g} s"
+            drops.append(Drop(segment.id, "bad times", detail))
+            continue
+        start, end = max(start, 0.0), min(end, recording.duration)
+        duration = segment.duration if end - start >= segment.duration else end - start
+        yield dataclasses.replace(segment, recording_id=recording.id, start=start, duration=duration)

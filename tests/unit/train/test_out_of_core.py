@@ -1,0 +1,200 @@
+"""Training on features at an address: the bits, the order of batches for any number of learners, what is fetched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from servers import WebServer, patient_no_more, serving, upload
+from toy_task import SETTINGS, assert_same_bits, last_weights, make_texts, write_set
+
+from asrtool.config_file import load_config
+from asrtool.corpus.cache import FETCHED
+from asrtool.corpus.index import write_feature_settings
+from asrtool.corpus.remote import open_features
+from asrtool.corpus.samples import SampleReader
+from asrtool.corpus.sets import DEV, TRAIN, Sets, write_sets
+from asrtool.corpus.settings import Remote
+from asrtool.train.checkpoint import Origin, State
+from asrtool.train.plan import Plan
+from asrtool.train.run import train
+from asrtool.train.shards import Shards
+from asrtool.train.source import Planned
+from asrtool.train.train import acoustic_job, build_components
+
+NUM_EPOCHS = 2
+Global = list[tuple[int, int]]  # epoch and position of all batches, in the order of rounds and of learners in them
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient_no_more(monkeypatch, (0.001,))
+
+
+@pytest.fixture(scope="module")
+def wide(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy task with twenty shards, which are three windows; to be read only."""
+    root = tmp_path_factory.mktemp("wide")
+    write_set(root / TRAIN, make_texts(160, seed=5), seed=5)
+    shutil.copytree(toy / "features" / DEV, root / DEV)
+    write_feature_settings(root, SETTINGS)
+    write_sets(root, Sets(()))
+    return root
+
+
+@pytest.fixture
+def web(wide: Path) -> Iterator[WebServer]:
+    with serving(wide) as server:
+        yield server
+
+
+@pytest.fixture
+def remote(web: WebServer, tmp_path: Path) -> Path:
+    return open_features(Path(web.url), Remote(str(tmp_path / "cache")), (TRAIN, DEV))
+
+
+def source_of(features: Path, toy: Path, config: Path) -> Shards:
+    components = build_components(features, toy / "tokenizer", load_config([config]))
+    assert isinstance(components.train_set, Shards)
+    return components.train_set
+
+
+def state_before(plan: Plan, epoch: int, slot: int) -> State:
+    """What a checkpoint has where training stops there."""
+    place = plan.place(epoch, slot)
+    return State(place.step, place.epoch, place.batch, [], [Origin(0, 0, 0, {})], place.samples, source=place.source)
+
+
+def order_of(source: Shards, size: int, state: State) -> Global:
+    """As learners in lock-step take them: learner r batch r of each round."""
+    plan, order = Plan(source, NUM_EPOCHS, size, state), []
+    number = 0
+    while found := plan.round(number):
+        order += [tuple(batch) for batch in plan.batches(found.epoch, found.slots)]
+        number += 1
+    return order
+
+
+def test_batches_are_the_same_for_any_number_of_learners_after_stops_at_any_batch(
+    wide: Path, remote: Path, toy: Path, toy_config: Path
+) -> None:
+    """Of a set on a server, against those of one learner from the folder, in both epochs, utterance by utterance."""
+    local, there = source_of(wide, toy, toy_config), source_of(remote, toy, toy_config)
+
+    def said(source: Shards, order: Global) -> list[list[str]]:
+        plans = [list(source.plan(epoch, 0, {})) for epoch in range(NUM_EPOCHS)]
+        return [[source.index[int(source.columns.positions[i])].id for i in content(plans[e][p])] for e, p in order]
+
+    expected = said(local, order_of(local, 1, State()))
+    assert expected[: len(expected) // 2] != expected[len(expected) // 2 :]
+    for size in (1, 2, 3, 8):
+        assert said(there, order_of(there, size, State())) == expected
+
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(st.tuples(st.sampled_from((1, 2, 3, 8)), st.integers(1, 40)), min_size=1, max_size=4))
+    def stopped(parts: list[tuple[int, int]]) -> None:
+        """Each part is so many rounds of so many learners."""
+        state, order = State(), []
+        for size, num_rounds in parts:
+            plan = Plan(there, NUM_EPOCHS, size, state)
+            rounds = [found for number in range(num_rounds) if (found := plan.round(number))]
+            if not rounds:
+                break
+            for found in rounds:
+                order += [tuple(batch) for batch in plan.batches(found.epoch, found.slots)]
+            state = state_before(plan, rounds[-1].epoch, rounds[-1].slots.stop)
+        order += order_of(there, 3, state)
+        assert said(there, order) == expected
+
+    stopped()
+    there.close()
+
+
+def content(planned: Planned) -> list[int]:
+    return list(planned.content)
+
+
+def test_what_a_learner_reads_is_fetched_in_the_order_of_the_plan(
+    web: WebServer, remote: Path, wide: Path, toy: Path, toy_config: Path
+) -> None:
+    local, source = source_of(wide, toy, toy_config), source_of(remote, toy, toy_config)
+    assert source.ahead
+    epochs = [list(source.plan(epoch, 0, {})) for epoch in range(NUM_EPOCHS)]
+    windows = [source._windows(epoch) for epoch in range(NUM_EPOCHS)]
+    assert sorted(number for numbers in windows[0] for number in numbers) == list(range(20))
+    for epoch, planned in enumerate(epochs):
+        for batch in planned:
+            assert batch.window is not None
+            shards = {source.index[int(source.columns.positions[i])].shard for i in content(batch)}
+            assert shards <= set(windows[epoch][batch.window])
+    web.requests.clear()
+    for _ in range(2):  # each batch of the window says it
+        source.expect(0, 0, 1, NUM_EPOCHS)
+        wait(source.ahead._ahead._waiting)
+    names = ("cuts.{:06d}.jsonl.gz", "feats.{:06d}.lca")
+    expected = [f"/train/{name.format(n)}" for numbers in windows[0][:2] for n in numbers for name in names]
+    assert sorted(web.got()) == sorted(expected)
+    assert set(web.got()[:16]) <= set(expected[:20])  # four at a time
+    first = epochs[0][0]
+    one, other = source.read(first), local.read(first)
+    assert one.ids == other.ids
+    np.testing.assert_array_equal(one.inputs_NT, other.inputs_NT)
+    samples = [SampleReader(place / TRAIN, source.index, 8000).read(3) for place in (remote, wide)]
+    np.testing.assert_array_equal(*samples)
+    source.close()
+
+
+def test_windows_behind_the_end_of_an_epoch_are_those_of_the_next_and_behind_the_last_none(
+    remote: Path, toy: Path, toy_config: Path
+) -> None:
+    source = source_of(remote, toy, toy_config)
+    assert source.ahead
+    wanted: list[list[str]] = []
+    want = lambda parts: wanted.append([name.format(span.file) for name, span in parts])  # noqa: E731
+    source.ahead._ahead.want = want  # type: ignore[method-assign]
+    for epoch, window in ((0, 2), (1, 2)):
+        source.expect(epoch, window, 1, NUM_EPOCHS)
+    expected = [*source._windows(0)[2], *source._windows(1)[0]]
+    assert [name for name in wanted[0] if "feats" in name] == [f"feats.{number:06d}.lca" for number in expected]
+    assert len(wanted[1]) == 2 * len(source._windows(1)[2])
+    source.close()
+
+
+@pytest.mark.parametrize("cache_gib", [1.0, 1e-6])
+def test_training_from_http_has_the_bits_of_training_from_the_folder(
+    cache_gib: float, web: WebServer, wide: Path, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    """Also where less than a window stays on the disk, and the server fails now and then."""
+    config = load_config([toy_config], ["train.num_epochs=2", "train.batch_s=8"])
+    train(acoustic_job(wide, toy / "tokenizer", tmp_path / "local", config))
+    for number, faults in enumerate(([503], [-100], [-1, 500])):
+        web.faults[f"/train/feats.{number:06d}.lca"] = faults
+    features = open_features(Path(web.url), Remote(str(tmp_path / "cache"), cache_gib), (TRAIN, DEV))
+    train(acoustic_job(features, toy / "tokenizer", tmp_path / "there", config))
+    assert_same_bits(last_weights(tmp_path / "there"), last_weights(tmp_path / "local"))
+    kept = [path for path in features.glob(f"*/{FETCHED}/feats.*") if path.suffix == ".lca"]
+    assert len(kept) == 21 if cache_gib == 1 else len(kept) <= 1
+    assert not any(web.faults.values())
+
+
+def test_training_from_s3_has_the_bits_of_training_from_the_folder(
+    bucket: Any, toy: Path, toy_config: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "features"
+    shutil.copytree(toy / "features", folder)
+    write_sets(folder, Sets(()))
+    features = open_features(Path(upload(bucket, folder, "toy")), Remote(str(tmp_path / "cache")), (TRAIN, DEV))
+    config = load_config([toy_config], ["train.num_epochs=1"])
+    for name, place in (("local", folder), ("there", features)):
+        train(acoustic_job(place, toy / "tokenizer", tmp_path / name, config))
+    assert_same_bits(last_weights(tmp_path / "there"), last_weights(tmp_path / "local"))
+    one, other = (json.loads((tmp_path / name / "inputs.json").read_text()) for name in ("local", "there"))
+    assert one == other
