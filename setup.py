@@ -93,7 +93,7 @@ setup(
         ],
         # Audio and features at s3://BUCKET/KEY; http:// and https:// need nothing.
         "s3": ["boto3>=1.35"],
-        # Features computed by the workers of a cluster: features.executor = "dask:ADDRESS".
+        # Features and decoding by the workers of a cluster: features.executor, decode.executor = "dask:ADDRESS".
         "dask": ["distributed>=2025.1"],
         # What benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import itertools
 import os
 import re
@@ -180,6 +181,32 @@ def alone(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def times_digest(path: Path) -> str:
+    """Digest of names, sizes and modification times of the files at or below `path`; links are followed."""
+    digest = hashlib.sha256()
+    for name, size_bytes, time_ns in sorted(_files_below(path)):
+        digest.update(f"{name}\0{size_bytes}\0{time_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _files_below(path: Path) -> Iterator[tuple[str, int, int]]:
+    if path.is_file():
+        yield ("", *size_and_time(path))
+    for folder, _, names in os.walk(path, followlinks=True):
+        for name in names:
+            file = Path(folder, name)
+            yield (str(file.relative_to(path)), *size_and_time(file))
+
+
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Size in bytes and modification time in ns; zeros for a link to nowhere or a file that is gone."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def disk_full(path: Path | str, error: OSError) -> AsrtoolError:

@@ -18,6 +18,7 @@ from asrtool import registry
 if TYPE_CHECKING:
     from asrtool.config import Config
 
+DASK = "dask:"  # before the address of a scheduler
 # The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
 SEARCHED = ("tokenizer", "lang", "lm", "graph", "nnlm")
 
@@ -101,6 +102,12 @@ def positive(table: str, settings: object, *names: str) -> None:
     for name in names:
         if not getattr(settings, name) > 0:
             raise ValueError(f"{table}.{name} is {getattr(settings, name)}, expected more than 0")
+
+
+def check_executor(name: str, value: str) -> None:
+    """Who computes: processes of this machine, or the workers of a scheduler."""
+    if value != "local" and not (value.startswith(DASK) and len(value) > len(DASK)):
+        raise ValueError(f"{name} is {value!r}, expected local or dask:ADDRESS of a scheduler")
 
 
 def interface_or_subnet(name: str, value: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import search_folders, settings_options
+from asrtool.cli.options import executor_option, search_folders, settings_options
 from asrtool.config import Config
 
 
@@ -19,6 +19,7 @@ from asrtool.config import Config
     "--tuning", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The tuning.json to decode with."
 )
 @search_folders
+@executor_option
 @settings_options
 def decode(
     model: Path, features: Path, out: Path, tuning: Path, folders: Mapping[str, Path | None], config: Config

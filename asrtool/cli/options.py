@@ -32,16 +32,22 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-# options of a command that stand for a key
+# options of a command that stand for keys
 SHORT = {
-    "strategy": "distributed.strategy",
-    "num_learners": "distributed.num_learners",
-    "executor": "features.executor",
+    "strategy": ("distributed.strategy",),
+    "num_learners": ("distributed.num_learners",),
+    "executor": ("features.executor", "decode.executor"),
 }
 
 executor_option = click.option(
     "--executor", metavar="local|dask:ADDRESS", help="Who computes: processes here, or the workers of a Dask scheduler."
 )
+
+
+def short_settings(arguments: dict[str, Any]) -> list[str]:
+    """Take the options of SHORT out of the `arguments` of a command: KEY=VALUE of those given."""
+    values = {name: arguments.pop(name) for name in SHORT if name in arguments}
+    return [f"{key}={value}" for name, value in values.items() if value is not None for key in SHORT[name]]
 
 
 def settings_options(
@@ -64,8 +70,7 @@ def settings_options(
     )
     @functools.wraps(command)
     def with_settings(*args: Any, files: tuple[Path, ...], overrides: tuple[str, ...], **kwargs: Any) -> Any:
-        short = {key: kwargs.pop(key) for key in SHORT if key in kwargs}
-        given = [f"{SHORT[key]}={value}" for key, value in short.items() if value is not None]
+        given = short_settings(kwargs)
         return command(*args, config=load_config(files, [*between(kwargs), *overrides, *given]), **kwargs)
 
     return with_settings

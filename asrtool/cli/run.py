@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import recipe_options
+from asrtool.cli.options import executor_option, recipe_options, short_settings
 
 
 @click.command()
@@ -23,6 +23,7 @@ from asrtool.cli.options import recipe_options
 )
 @click.option("--estimate", is_flag=True, help="Measure, and say what hours, disk and memory it takes; run nothing.")
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
+@executor_option
 @click.option(
     "--work",
     type=click.Path(path_type=Path),
@@ -39,6 +40,7 @@ def run(
     estimate: bool,
     force: bool,
     overrides: tuple[str, ...],
+    executor: str | None,
     work: Path | None,
 ) -> None:
     """Run the stages of a recipe that are not done.
@@ -54,12 +56,13 @@ def run(
 
     loaded = load_recipe(find_recipe(recipe))
     checked = check_recipe(loaded, find_entry) if check else ""
-    settings = load_settings(loaded, configs, overrides)
+    settings = load_settings(loaded, configs, [*overrides, *short_settings({"executor": executor})])
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
         click.echo(checked)
         return
     options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
+    options += [("--executor", executor)]
     options += [("--set", text) for text in overrides]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
     this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, invocation)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import search_folders, settings_options
+from asrtool.cli.options import executor_option, search_folders, settings_options
 from asrtool.config import Config
 
 COLUMN = 13  # characters
@@ -18,6 +18,7 @@ COLUMN = 13  # characters
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @search_folders
+@executor_option
 @settings_options
 def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | None], config: Config) -> None:
     """Choose the decoding parameters of each method by its word errors on the set FEATURES, the dev set.

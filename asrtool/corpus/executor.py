@@ -1,7 +1,7 @@
 """Where pieces of work are computed: processes of this machine, or the workers of a Dask cluster.
 
 Both take a function of a module and items, read a little ahead, and give the results in order. A worker that is killed
-costs the piece that it had; that is computed again.
+costs the piece that it had; that is computed again. What a worker reads for many pieces it holds, see `hold`.
 """
 
 from __future__ import annotations
@@ -13,41 +13,55 @@ from typing import Any
 
 from asrtool.corpus.piece import AHEAD, MapPieces, Piece, attempt, given_up, numbered
 from asrtool.corpus.processes import num_cores, process_map
-from asrtool.corpus.settings import DASK, Features
+from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
+from asrtool.settings import DASK
 
 CONNECT_S = 10  # for which a scheduler is waited for
+_held: dict[str, tuple[str, Any]] = {}  # kind -> key and what was opened
 
 
 def open_executor(features: Features, module: str) -> AbstractContextManager[MapPieces]:
     """A MapPieces for functions of `module`, as `features.executor` says; with processes, of `features.num_jobs`."""
     if features.executor.startswith(DASK):
-        return dask_map(features.executor.removeprefix(DASK))
+        return dask_map(features.executor.removeprefix(DASK), "features.executor")
     return process_map(module, features.num_jobs or num_cores())
 
 
+def hold(kind: str, key: str, open_it: Callable[[], Any]) -> Any:
+    """What `open_it` gave in this process for this key; it is held until another of its `kind` is asked for.
+
+    The one before is dropped first, so that no two are in memory. The key says all that the result depends on.
+    """
+    if _held.get(kind, ("",))[0] != key:
+        _held.pop(kind, None)
+        _held[kind] = (key, open_it())
+    return _held[kind][1]
+
+
 @contextmanager
-def dask_map(address: str) -> Iterator[MapPieces]:
+def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
     """Yield a MapPieces over the workers of the scheduler at `address`, which see the same files under the same names.
 
-    Raises AsrtoolError where Dask is not installed, no scheduler answers, it has no worker, or one has several threads:
-    torch's number of threads and lhotse's way to read audio are those of a process.
+    `setting` is the one that named it, for errors. Raises AsrtoolError where Dask is not installed, no scheduler
+    answers, it has no worker, or one has several threads: torch's number of threads and lhotse's way to read audio are
+    those of a process.
     """
     try:
         from distributed import Client
     except ImportError as error:
-        what = f"features.executor = dask:{address} needs the package distributed ({error})"
+        what = f"{setting} = dask:{address} needs the package distributed ({error})"
         raise AsrtoolError(what, "pip install 'asrtool[dask]', or leave this setting out") from error
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        what = f"features.executor: no Dask scheduler at {address!r} ({type(error).__name__})"
+        what = f"{setting}: no Dask scheduler at {address!r} ({type(error).__name__})"
         raise AsrtoolError(what, "start one with `dask scheduler` and give the address that it prints") from error
     with client:
         threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
         if set(threads) != {1}:
             found = f"a worker with {max(threads)} threads" if threads else "no worker"
-            what = f"features.executor: the scheduler at {address} has {found}, expected workers with one thread"
+            what = f"{setting}: the scheduler at {address} has {found}, expected workers with one thread"
             raise AsrtoolError(what, f"start them with `dask worker {address} --nworkers N --nthreads 1`")
         yield lambda function, items: _ordered(client, len(threads), function, items)
 

@@ -55,5 +55,5 @@ def given_up(piece: Piece, why: str, times: int = TRIES) -> AsrtoolError:
     reason = " ".join(why.split())
     return AsrtoolError(
         f"{piece.name} failed {times} times, the last time because {reason}",
-        "run the same command again; where memory is short, with a lower features.num_jobs",
+        "run the same command again; where memory is short, with fewer processes or workers",
     )

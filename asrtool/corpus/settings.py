@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice, at_least, between, choice, choices, one_of
+from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of
 
 if TYPE_CHECKING:
     from asrtool.config import Config
 
 CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
-DASK = "dask:"  # before the address of a scheduler
 GSM_HZ = 8000  # the sampling rate that GSM is defined for
 
 
@@ -158,8 +157,7 @@ class Features:
     executor: str = "local"  # who computes shards: local processes, or dask:ADDRESS, the workers of a Dask scheduler
 
     def __post_init__(self) -> None:
-        if self.executor != "local" and not (self.executor.startswith(DASK) and len(self.executor) > len(DASK)):
-            raise ValueError(f"features.executor is {self.executor!r}, expected local or dask:ADDRESS of a scheduler")
+        check_executor("features.executor", self.executor)
         one_of("features.cmvn", self.cmvn, ("speaker", "utterance", "global", "none"))
         one_of("features.storage", self.storage, ("lilcom", "shar", "flac"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)

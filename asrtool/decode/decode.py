@@ -13,11 +13,12 @@ from typing import Any
 
 from asrtool.config import Config
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.decoder import Decoded, start_decoder
+from asrtool.decode.decoder import Decoded
 from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters, TuningFile
 from asrtool.decode.resources import Resources
+from asrtool.decode.start import start_decoder
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 
@@ -35,16 +36,15 @@ def decode_run(
     """
     sets = find_sets(features)
     acoustic = load_searched_model(model, config.decode)
-    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    resources = Resources(acoustic, folders, config)
+    methods = make_methods(config.decode, resources)
     chosen = read_tuning(tuning, methods)
-    for method in methods.values():
-        method.open({name: [value] for name, value in chosen[method.name].items})
-    with start_decoder(acoustic, methods, config.decode) as decoder, write_folder(out, "decode.json") as folder:
+    values = {name: {axis: [value] for axis, value in each.items} for name, each in chosen.items()}
+    with start_decoder(methods, resources, values) as decoder, write_folder(out, "decode.json") as folder:
         report: dict[str, Any] = {"methods": {name: _weights(each) for name, each in chosen.items()}, "sets": {}}
         for path in sets:
             reader = open_features(path, acoustic)
-            scored = decoder.scores(reader)
-            decoded = decoder.search(scored, list(chosen.values()), f"decode {path.name}", len(reader.index))
+            decoded = decoder.decode(reader, list(chosen.values()), f"decode {path.name}")
             (folder / path.name).mkdir()
             for method_name, parameters in chosen.items():
                 text = format_ctm(_segments(decoded, parameters))

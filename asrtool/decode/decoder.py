@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,9 @@ import numpy as np
 
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.reader import FeatureReader
-from asrtool.decode.forward import AcousticModel, Scored, compute_scores, torch_threads
+from asrtool.decode.forward import AcousticModel, Scored, ScoreFile, compute_scores, torch_threads
 from asrtool.decode.method import SearchMethod, SearchResult
-from asrtool.decode.parallel import Map, cores_left, num_cores, pieces_of, process_pool
+from asrtool.decode.parallel import cores_left, num_cores, pieces_of, process_pool
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word
@@ -22,6 +21,7 @@ from asrtool.log import progress
 from asrtool.registry import check_returned
 
 Tried = Sequence[DecodingParameters]
+Passes = Mapping[DecodingParameters, Tried]  # first pass -> parameters that share it
 Item = tuple[np.ndarray, Tried]
 TOGETHER = 64  # utterances whose searches are completed side by side in this process
 
@@ -33,11 +33,32 @@ class Timed(NamedTuple):
     cpu_s: float
 
 
+class Chosen(NamedTuple):
+    """The words of an utterance by some parameters, and the CPU seconds that all took which share its search."""
+
+    parameters: DecodingParameters
+    words: tuple[Word, ...]
+    cpu_s: float
+
+
 @dataclass(frozen=True)
 class Searches:
     """The methods, which are open: what a search process does for some utterances."""
 
     methods: Mapping[str, SearchMethod]
+
+    def passes(self, parameters: Tried) -> Passes:
+        """The first passes of `parameters`; methods need not be open."""
+        passes: dict[DecodingParameters, list[DecodingParameters]] = {}
+        for each in parameters:
+            passes.setdefault(self.methods[each.method].first_pass(each), []).append(each)
+        return passes
+
+    def prepare(self, parameters: Tried) -> None:
+        """Have the methods hold what the first passes `parameters` read."""
+        for name, method in self.methods.items():
+            if own := [each for each in parameters if each.method == name]:
+                method.prepare(own)
 
     def __call__(self, items: list[Item]) -> list[list[Timed]]:
         """Search the scores of utterances, float32 (T, V), with each of the parameters; without rows no words."""
@@ -59,6 +80,15 @@ class Searches:
             columns.append(_complete(method, column) if method.completes_in_main == in_main else column)
         return [list(row) for row in zip(*columns, strict=True)]
 
+    def choose(self, found: Sequence[Timed], passes: Passes) -> Iterator[Chosen]:
+        """The words of an utterance by all parameters, of what each of `passes` found."""
+        for timed, sharing in zip(found, passes.values(), strict=True):
+            start_s = time.process_time()
+            words = self.methods[sharing[0].method].choose(timed.result, sharing)
+            cpu_s = timed.cpu_s + time.process_time() - start_s
+            for each, chosen in zip(sharing, words, strict=True):
+                yield Chosen(each, chosen, cpu_s)
+
 
 def _complete(method: SearchMethod, column: Sequence[Timed]) -> list[Timed]:
     start_s = time.process_time()
@@ -76,60 +106,69 @@ class Decoded:
     search_cpu_s: dict[DecodingParameters, float] = field(default_factory=dict)
     acoustic_cpu_s: float = 0.0
 
+    @classmethod
+    def by(cls, parameters: Tried) -> Decoded:
+        """A set of which nothing is decoded yet."""
+        return cls(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
+
     def collect(self, scored: Iterable[Scored], searches: Tried) -> Iterator[Item]:
         """What is sent to the searches, noting whose scores they are."""
         for item in scored:
-            self.utterances.append(item.utterance)
-            self.acoustic_cpu_s += item.cpu_s
+            self.begin(item.utterance, item.cpu_s)
             yield item.scores_TV, searches
 
-    def add(self, parameters: DecodingParameters, words: tuple[Word, ...], cpu_s: float) -> None:
-        """What `parameters` find in the next utterance."""
-        self.words[parameters].append(words)
-        self.search_cpu_s[parameters] += cpu_s
+    def begin(self, utterance: Utterance, cpu_s: float) -> None:
+        """The next utterance, whose scores took so long."""
+        self.utterances.append(utterance)
+        self.acoustic_cpu_s += cpu_s
+
+    def add(self, chosen: Iterable[Chosen]) -> None:
+        """What was found in the next utterance."""
+        for parameters, words, cpu_s in chosen:
+            self.words[parameters].append(words)
+            self.search_cpu_s[parameters] += cpu_s
 
 
 @dataclass(frozen=True)
-class Decoder:
-    """`search_map` does `searches` in other processes; the methods make their last choice here."""
+class LocalDecoder:
+    """Searches run in processes that are forked for each set of searches; methods make their last choice here.
+
+    So they share all that `searches` holds for these. Scores are read again from `kept` where that is given.
+    """
 
     acoustic: AcousticModel
     searches: Searches
-    max_frames: int
-    search_map: Map
+    settings: Decode
+    kept: ScoreFile | None = None
 
-    def scores(self, reader: FeatureReader) -> Iterator[Scored]:
-        """As compute_scores."""
-        return compute_scores(self.acoustic.model, reader, self.max_frames)
+    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
+        """Decode the set of `reader`; where scores are kept, it is the same set each time."""
+        return self.search(self._scores(reader), parameters, what, len(reader.index))
+
+    def _scores(self, reader: FeatureReader) -> Iterable[Scored]:
+        if self.kept is not None and self.kept.is_whole:
+            return self.kept
+        max_frames = round(self.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
+        scored = compute_scores(self.acoustic.model, reader, max_frames)
+        return scored if self.kept is None else self.kept.record(scored)
 
     def search(self, scored: Iterable[Scored], parameters: Tried, what: str, total: int) -> Decoded:
-        """Decode the `total` utterances of `scored` with each of `parameters`."""
-        decoded = Decoded(words={each: [] for each in parameters}, search_cpu_s=dict.fromkeys(parameters, 0.0))
-        passes: dict[DecodingParameters, list[DecodingParameters]] = {}
-        for each in parameters:
-            passes.setdefault(self.searches.methods[each.method].first_pass(each), []).append(each)
-        results = self.search_map(decoded.collect(scored, list(passes)), total)
-        if any(self.searches.methods[each.method].completes_in_main for each in passes):
-            results = self._completed(results, list(passes))
-        for found in progress(results, what, total, "utterance"):
-            for timed, sharing in zip(found, passes.values(), strict=True):
-                start_s = time.process_time()
-                words = self.searches.methods[sharing[0].method].choose(timed.result, sharing)
-                cpu_s = timed.cpu_s + time.process_time() - start_s
-                for each, chosen in zip(sharing, words, strict=True):
-                    decoded.add(each, chosen, cpu_s)
+        """Decode the `total` utterances of `scored` with each of `parameters`.
+
+        The processes are forked first, and torch has the cores that they leave.
+        """
+        decoded = Decoded.by(parameters)
+        passes = self.searches.passes(parameters)
+        self.searches.prepare(list(passes))
+        num_jobs = self.settings.num_jobs or num_cores()
+        with process_pool(self.searches, num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
+            results = search_map(decoded.collect(scored, list(passes)), total)
+            if any(self.searches.methods[each.method].completes_in_main for each in passes):
+                results = self._completed(results, list(passes))
+            for found in progress(results, what, total, "utterance"):
+                decoded.add(self.searches.choose(found, passes))
         return decoded
 
     def _completed(self, results: Iterator[list[Timed]], parameters: Tried) -> Iterator[list[Timed]]:
         for some in pieces_of(results, TOGETHER):
             yield from self.searches.complete(some, parameters, in_main=True)
-
-
-@contextlib.contextmanager
-def start_decoder(acoustic: AcousticModel, methods: Mapping[str, SearchMethod], settings: Decode) -> Iterator[Decoder]:
-    """Start the processes of the `methods`, which are open, and give torch the cores that they leave."""
-    max_frames = round(settings.batch_s * 1000 / acoustic.frame_shift_ms)
-    num_jobs = settings.num_jobs or num_cores()
-    searches = Searches(methods)
-    with process_pool(searches, num_jobs) as search_map, torch_threads(cores_left(num_jobs)):
-        yield Decoder(acoustic, searches, max_frames, search_map)

@@ -32,8 +32,6 @@ from asrtool.models.acoustic import choose_device, load_model, tree_of
 from asrtool.models.topology import Topology, load_topology
 from asrtool.settings import Choice
 
-CACHE_BYTES = 2**30  # features of a set held in memory when they all fit
-
 
 @dataclass(frozen=True)
 class AcousticModel:
@@ -82,16 +80,18 @@ def load_acoustic_model(path: Path) -> AcousticModel:
     return AcousticModel(path, *load_model(path))
 
 
-def open_features(directory: Path, acoustic: AcousticModel, index: Sequence[Utterance] | None = None) -> FeatureReader:
+def open_features(
+    directory: Path, acoustic: AcousticModel, index: Sequence[Utterance] | None = None, on_worker: bool = False
+) -> FeatureReader:
     """A reader of one set, normalised as the model was trained, of its `index` where that is open already.
 
-    AsrtoolError when the model expects other features.
+    It keeps no features, which are read once. AsrtoolError when the model expects other features.
     """
     cmvn = acoustic.info["features"]["cmvn"]
-    # torch has the threads of a search here, and one where features are computed.
+    # torch has the threads of a search here, and one where features are computed, as it has on a worker.
     open_one = functools.partial(FeatureReader, directory, cmvn, 0, index)
-    decoders = Decoders(1, open_one) if reads_audio(directory) else None
-    reader = FeatureReader(directory, cmvn, CACHE_BYTES, index, decoders)
+    decoders = Decoders(1, open_one) if reads_audio(directory) and not on_worker else None
+    reader = FeatureReader(directory, cmvn, 0, index, decoders)
     if reader.num_inputs != acoustic.info["num_features"]:
         raise AsrtoolError(
             f"{directory}: {reader.num_inputs} features a frame, but {acoustic.path} was trained on"
@@ -141,31 +141,41 @@ def torch_threads(num_threads: int) -> Iterator[None]:
 def compute_scores(model: torch.nn.Module, reader: FeatureReader, max_frames: int) -> Iterator[Scored]:
     """Scores of every utterance of `reader` that has a text, which is joined.
 
-    Batches hold at most `max_frames` feature frames, padding included.
+    Batches hold at most `max_frames` feature frames, padding included. Raises AsrtoolError as score_batch.
+    """
+    for batch in load_batches(reader, _reading_ahead(reader, plan_batches(reader, max_frames))):
+        yield from score_batch(model, reader, batch)
 
-    The model is moved to a GPU where torch sees one, the scores come back to the host. Processes that are forked from
-    this one must be so before: CUDA does not survive a fork. Raises AsrtoolError naming the utterance whose scores are
+
+def plan_batches(reader: FeatureReader, max_frames: int) -> Iterator[Batch]:
+    """Those of compute_scores."""
+    return plan_eval(Lengths.of(reader.index), max_frames)
+
+
+def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatch) -> Iterator[Scored]:
+    """Scores of the utterances of a batch of `reader` that have a text, which is joined.
+
+    The model is moved to a GPU where torch sees one, the scores come back to the host. Processes that are forked
+    afterwards must not use it: CUDA does not survive a fork. Raises AsrtoolError naming the utterance whose scores are
     not numbers.
     """
     device = choose_device()
     model.to(device).eval()
-    planned = plan_eval(Lengths.of(reader.index), max_frames)
-    for batch in load_batches(reader, _reading_ahead(reader, planned)):
-        start_s = time.process_time()
-        scores_NTV, lens = _apply(model, batch, device)
-        cpu_s = time.process_time() - start_s
-        num_rows = max(1, sum(lens))
-        texts = reader.texts(batch.utterances)
-        for n, (position, utterance, text) in enumerate(zip(batch.indices, batch.utterances, texts, strict=True)):
-            if text is None:
-                continue
-            scores_TV = scores_NTV[n, : lens[n]]
-            if np.isnan(scores_TV).any():
-                raise AsrtoolError(
-                    f"utterance {utterance.id}: the model gives scores that are not numbers",
-                    "look at the losses of its training; average other checkpoints, or train again with a lower rate",
-                )
-            yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
+    start_s = time.process_time()
+    scores_NTV, lens = _apply(model, batch, device)
+    cpu_s = time.process_time() - start_s
+    num_rows = max(1, sum(lens))
+    texts = reader.texts(batch.utterances)
+    for n, (position, utterance, text) in enumerate(zip(batch.indices, batch.utterances, texts, strict=True)):
+        if text is None:
+            continue
+        scores_TV = scores_NTV[n, : lens[n]]
+        if np.isnan(scores_TV).any():
+            raise AsrtoolError(
+                f"utterance {utterance.id}: the model gives scores that are not numbers",
+                "look at the losses of its training; average other checkpoints, or train again with a lower rate",
+            )
+        yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
 
 
 def _reading_ahead(reader: FeatureReader, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -186,6 +196,7 @@ class ScoreFile:
     """Scores of a set in an open, empty `file`: recorded once as they arrive, then read as often as wanted."""
 
     def __init__(self, file: BinaryIO) -> None:
+        self.is_whole = False  # whether all are there
         self.utterances: list[Utterance] = []
         self._file = file
         self._places: list[tuple[int, tuple[int, ...]]] = []  # offset in bytes, shape
@@ -197,6 +208,7 @@ class ScoreFile:
             self._places.append((self._file.tell(), item.scores_TV.shape))
             self._file.write(np.ascontiguousarray(item.scores_TV, dtype=np.float32).data)
             yield item
+        self.is_whole = True
 
     def __iter__(self) -> Iterator[Scored]:
         for utterance, (offset, shape) in zip(self.utterances, self._places, strict=True):

@@ -18,7 +18,6 @@ from asrtool.decode.parameters import (
     lm_weight_axis,
     word_penalty_axis,
 )
-from asrtool.decode.resources import SearchGraph
 from asrtool.lang.graph_file import load_fst
 from asrtool.optional import require_k2
 
@@ -31,7 +30,9 @@ class PathSearch(Protocol):
 
 
 class Graph(SearchMethod):
-    """It has a graph for each word penalty, with that on its arcs."""
+    """It has a graph for each word penalty, with that on its arcs: the one that is searched is in memory."""
+
+    one_at_a_time = "word_penalty"
 
     def axes(self) -> Sequence[Axis]:
         """As SearchMethod.axes."""
@@ -45,16 +46,25 @@ class Graph(SearchMethod):
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         """As SearchMethod.open."""
         self.reader = self.resources.word_reader
-        self.searches = self._open_searches(self.resources.graph, [float(value) for value in values["word_penalty"]])
+        self.graph = self.resources.graph
+        self.searches: dict[float, PathSearch] = {}
 
-    def _open_searches(self, graph: SearchGraph, penalties: Sequence[float]) -> Mapping[float, PathSearch]:
+    def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
+        """As SearchMethod.prepare. Graphs of other word penalties than those of `parameters` go first."""
+        penalties = dict.fromkeys(each["word_penalty"] for each in parameters)
+        self.searches = {penalty: search for penalty, search in self.searches.items() if penalty in penalties}
+        for penalty in penalties:
+            if penalty not in self.searches:
+                self.searches[penalty] = self._open_search(penalty)
+
+    def _open_search(self, penalty: float) -> PathSearch:
         max_active: int = self.settings.max_active
         if self.settings.backend == "k2":
             require_k2("decode.graph.backend = k2")
             from asrtool.decode.k2_search import K2Search
 
-            return {penalty: K2Search(graph.folder, max_active, penalty) for penalty in penalties}
-        return {penalty: GraphSearch(load_fst(graph.arrays, penalty), max_active) for penalty in penalties}
+            return K2Search(self.graph.folder, max_active, penalty)
+        return GraphSearch(load_fst(self.graph.arrays, penalty), max_active)
 
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
         """As SearchMethod.search."""

@@ -34,6 +34,7 @@ class SearchMethod(ABC):
 
     based_on: ClassVar[str] = ""  # a method that is tuned before; its parameters are the `base` of those of this one
     completes_in_main = False  # whether `complete` runs in the main process, the only one that may use a GPU
+    one_at_a_time: ClassVar[str] = ""  # an axis of whose values `prepare` is given one alone, for want of memory
     jointly: ClassVar[bool] = False  # whether tune tries all combinations, for a method that need not search for each
 
     def __init__(self, name: str, settings: Any, resources: Resources) -> None:
@@ -51,9 +52,18 @@ class SearchMethod(ABC):
         Raises AsrtoolError when something is missing or broken, or when parts do not belong together.
         """
 
+    def prepare(self, parameters: Sequence[DecodingParameters]) -> None:
+        """Hold what `search` reads for these; before each set of searches, and before processes are forked for it.
+
+        `parameters` are first passes of this method that are searched side by side. Raises AsrtoolError as `open`.
+        """
+
     @abstractmethod
     def search(self, scores_TV: np.ndarray, parameters: DecodingParameters) -> SearchResult:
-        """What is found in an utterance of at least one row, float32. Runs in a forked process; it uses no GPU."""
+        """What is found in an utterance of at least one row, float32.
+
+        Runs in a forked process, or on a worker of a cluster; it uses no GPU.
+        """
 
     def complete(self, results: list[SearchResult]) -> list[SearchResult]:
         """What `search` found in several utterances, with what is better done for them side by side.
@@ -67,7 +77,10 @@ class SearchMethod(ABC):
         return parameters
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
-        """The words for each of `parameters`, whose first pass gave `result`. Runs in the main process."""
+        """The words for each of `parameters`, whose first pass gave `result`.
+
+        Runs in the main process, or on the worker that searched.
+        """
         return [result.words for _ in parameters]
 
 

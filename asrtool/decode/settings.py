@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool import registry
-from asrtool.settings import Choice, at_least, between, choices, one_of, positive
+from asrtool.settings import Choice, at_least, between, check_executor, choices, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -22,17 +22,19 @@ MOST_ACTIVE = 2**31 - 1  # what both back ends count states in
 class Decode:
     """Search."""
 
-    no_part: ClassVar[tuple[str, ...]] = ("num_jobs",)  # keys that what a stage makes does not depend on
+    no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
 
     methods: tuple[Choice, ...] = choices("search", "greedy", "beam", "graph")  # search methods, in the order reported
     batch_s: float = 200.0  # seconds of speech in an acoustic batch
     num_jobs: int = 0  # processes; 0 is one per core
+    executor: str = "local"  # who decodes: local processes, or dask:ADDRESS, the workers of a Dask scheduler
 
     def __post_init__(self) -> None:
         if not self.methods:
             raise ValueError("decode.methods is empty, expected at least one search method")
         positive("decode", self, "batch_s")
         between("decode.num_jobs", self.num_jobs, 0, 1024)
+        check_executor("decode.executor", self.executor)
 
     def check(self, config: Config) -> None:
         """Each method can search what the objective of the model scores."""

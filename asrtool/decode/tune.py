@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import functools
 import logging
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.config import Config
 from asrtool.corpus.reader import FeatureReader
-from asrtool.decode.decoder import Decoder, start_decoder
-from asrtool.decode.forward import ScoreFile, load_searched_model, open_features
+from asrtool.decode.decoder import Decoded
+from asrtool.decode.forward import load_searched_model, open_features
 from asrtool.decode.method import SearchMethod, bases_first, make_methods
 from asrtool.decode.parameters import Axis, DecodingParameters, combine, format_parameters
 from asrtool.decode.resources import Resources
+from asrtool.decode.start import Decoder, start_decoder
 from asrtool.decode.words import is_spoken
 from asrtool.files import write_folder
 from asrtool.score.align import align_words
@@ -46,47 +46,63 @@ def tune_run(model: Path, features: Path, out: Path, folders: Mapping[str, Path 
     AsrtoolError when an input is missing or broken, or when inputs do not belong together.
     """
     acoustic = load_searched_model(model, config.decode)
-    methods = make_methods(config.decode, Resources(acoustic, folders, config))
+    resources = Resources(acoustic, folders, config)
+    methods = make_methods(config.decode, resources)
     reader = open_features(features, acoustic)
-    for method in methods.values():
-        method.open({axis.name: axis.values for axis in method.axes()})
+    values = {name: {axis.name: axis.values for axis in method.axes()} for name, method in methods.items()}
     with (
-        start_decoder(acoustic, methods, config.decode) as decoder,
         write_folder(out, "tuning.json") as folder,
-        tempfile.TemporaryFile(dir=folder) as file,
+        start_decoder(methods, resources, values, keep=folder) as decoder,
     ):
-        dev = _Dev(decoder, reader, ScoreFile(file))
-        results, chosen = tune_methods(methods, dev.count)
+        results, chosen = tune_methods(methods, _Dev(decoder, reader, methods).count)
         table = format_tuning(results, chosen)
         (folder / "tuning.tsv").write_text(table, encoding="utf-8")
         (folder / "tuning.json").write_text(format_parameters(chosen[name] for name in methods), encoding="utf-8")
     return table
 
 
+@dataclass(frozen=True)
 class _Dev:
-    """The development set, whose scores are computed by the first search and read by the later ones."""
+    """The development set."""
 
-    def __init__(self, decoder: Decoder, reader: FeatureReader, scores: ScoreFile) -> None:
-        self.decoder = decoder
-        self.reader = reader
-        self.scores = scores
-        self.recorded = False
+    decoder: Decoder
+    reader: FeatureReader
+    methods: Mapping[str, SearchMethod]
 
     def count(self, parameters: Sequence[DecodingParameters]) -> list[Result]:
-        """Search with each of `parameters`."""
-        scored = self.scores if self.recorded else self.scores.record(self.decoder.scores(self.reader))
-        decoded = self.decoder.search(
-            scored, parameters, f"dev, {len(parameters)} combinations", len(self.reader.index)
-        )
-        self.recorded = True
-        texts = [utterance.said for utterance in decoded.utterances]
-        count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
-        results = []
-        for each in parameters:
-            found = (tuple([word.text for word in words]) for words in decoded.words[each])
-            results.append(Result(each, total(map(count, texts, found))))
-            logging.info("dev, %s: %d errors in %d words", each, results[-1].counts.err, results[-1].counts.num_words)
-        return results
+        """Search with each of `parameters`, those together that have room side by side."""
+        found: dict[DecodingParameters, Result] = {}
+        for some in side_by_side(self.methods, parameters):
+            decoded = self.decoder.decode(self.reader, some, f"dev, {len(some)} combinations")
+            found.update((result.parameters, result) for result in _count(decoded))
+        return [found[each] for each in parameters]
+
+
+def side_by_side(
+    methods: Mapping[str, SearchMethod], parameters: Sequence[DecodingParameters]
+) -> list[list[DecodingParameters]]:
+    """`parameters` in groups: none has two values of an axis that its method wants one at a time."""
+    groups: list[list[DecodingParameters]] = []
+    values: dict[str, list[float]] = {}
+    for each in parameters:
+        axis = methods[each.method].one_at_a_time
+        own = values.setdefault(each.method, [])
+        value = each[axis] if axis else 0.0
+        if value not in own:
+            own.append(value)
+        groups += [[] for _ in range(len(own) - len(groups))]
+        groups[own.index(value)].append(each)
+    return groups
+
+
+def _count(decoded: Decoded) -> Iterator[Result]:
+    texts = [utterance.said for utterance in decoded.utterances]
+    count = functools.cache(count_errors)  # most weights choose the same sentence of an n-best list
+    for parameters, found in decoded.words.items():
+        texts_found = (tuple([word.text for word in words]) for words in found)
+        result = Result(parameters, total(map(count, texts, texts_found)))
+        logging.info("dev, %s: %d errors in %d words", parameters, result.counts.err, result.counts.num_words)
+        yield result
 
 
 def tune_methods(

@@ -5,6 +5,7 @@ kaldifst reads what a changed file says as it is, and follows it out of its memo
 
 from __future__ import annotations
 
+import mmap
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ class GraphArrays:
     start: int
     states: np.ndarray
     arcs: np.ndarray
+    mapped: mmap.mmap
+
+    def let_go(self) -> None:
+        """Count none of the file as memory of this process any more, on Linux, until it is read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def read_graph(directory: Path | str) -> GraphArrays:
@@ -54,12 +61,15 @@ def read_graph(directory: Path | str) -> GraphArrays:
         or end_of_states + num_arcs * ARC.itemsize != path.stat().st_size
     ):
         raise _broken_graph(path)
-    # A memmap is slow to take slices of.
-    states = np.asarray(np.memmap(path, STATE, "r", HEADER.size, (num_states,)))
-    arcs = np.asarray(np.memmap(path, ARC, "r", end_of_states, (num_arcs,)))
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    states = np.frombuffer(mapped, STATE, num_states, HEADER.size)
+    arcs = np.frombuffer(mapped, ARC, num_arcs, end_of_states)
     if not (_are_states(states, num_arcs) and _are_arcs(arcs, num_states)):
         raise _broken_graph(path)
-    return GraphArrays(path, start, states, arcs)
+    graph = GraphArrays(path, start, states, arcs, mapped)
+    graph.let_go()  # it was read as a whole
+    return graph
 
 
 def load_graph(directory: Path | str) -> kaldifst.StdConstFst:
@@ -100,6 +110,7 @@ def _write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> 
         graph.states.tofile(file)
         for first in range(0, len(graph.arcs), CHUNK_ARCS):
             arcs = graph.arcs[first : first + CHUNK_ARCS].copy()
+            graph.let_go()
             arcs["cost"][arcs["output"] > 0] += np.float32(word_penalty)
             arcs.tofile(file)
 

@@ -6,11 +6,9 @@ of the code that ran and of what it made. The stage is done as long as all of th
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from asrtool import registry
 from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, select
 from asrtool.config_file import used_paths
 from asrtool.config_value import flatten
-from asrtool.files import write_text
+from asrtool.files import size_and_time, times_digest, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
@@ -158,7 +156,7 @@ def _changed_setting(config: Config, stage: Stage, before: Mapping[str, Any]) ->
 
 def changed_code(run: Run, stage: Stage, recorded: Mapping[str, Sequence[Any]]) -> str:
     """The first source that differs from the `recorded` ones, '' for none."""
-    if all(_size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
+    if all(size_and_time(ROOT / name) == tuple(record[:2]) for name, record in recorded.items()):
         return ""  # no need to read any source
     now = _code_digests(run, stage)
     before = {name: record[2] for name, record in recorded.items()}
@@ -172,7 +170,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
         needs={path: needs_digest(run, stage, path) for path in run.reads(stage)},
-        code={name: [*_size_and_time(ROOT / name), digest] for name, digest in code.items()},
+        code={name: [*size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 
 
@@ -195,32 +193,6 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
 def needs_digest(run: Run, stage: Stage, path: str) -> str:
     """Of what `stage` reads at `path`."""
     return contents_of(run.work).digest(path, stage.reads_only)
-
-
-def times_digest(path: Path) -> str:
-    """Digest of names, sizes and modification times of the files at or below `path`; links are followed."""
-    digest = hashlib.sha256()
-    for name, size_bytes, time_ns in sorted(_files(path)):
-        digest.update(f"{name}\0{size_bytes}\0{time_ns}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
-
-
-def _files(path: Path) -> Iterator[tuple[str, int, int]]:
-    if path.is_file():
-        yield ("", *_size_and_time(path))
-    for folder, _, names in os.walk(path, followlinks=True):
-        for name in names:
-            file = Path(folder, name)
-            yield (str(file.relative_to(path)), *_size_and_time(file))
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    """Size in bytes and modification time in ns; zeros for a link to nowhere or a file that is gone."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:

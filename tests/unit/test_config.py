@@ -103,6 +103,7 @@ OTHERS: dict[str, Any] = {
     "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc", "model.lf-mmi.ngram_order": 3,
     "data.same_audio": "drop", "data.mix": "temperature:2",
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
+    "decode.executor": "dask:tcp://node:8786",
 }  # fmt: skip
 
 

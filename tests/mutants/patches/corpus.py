@@ -315,6 +315,13 @@ PATCHES = (
         ("tests/unit/corpus/test_resume_features.py",),
     ),
     Patch(
+        "worker-keeps-what-it-opened-first",
+        "asrtool/corpus/executor.py",
+        'if _held.get(kind, ("",))[0] != key:',
+        "if kind not in _held:",
+        ("tests/unit/decode/test_cluster.py::test_what_was_held_goes_before_another_is_opened",),
+    ),
+    Patch(
         "a-lost-piece-is-not-computed-again",
         "asrtool/corpus/processes.py",
         "                    again.append(piece)",

@@ -99,6 +99,20 @@ PATCHES = (
         ("tests/unit/decode/test_parallel.py",),
     ),
     Patch(
+        "graphs-of-all-penalties-at-once",
+        "asrtool/decode/graph.py",
+        "in self.searches.items() if penalty in penalties}",
+        "in self.searches.items()}",
+        ("tests/unit/decode/test_decode_stage.py::test_tuning_holds_the_graph_of_one_penalty_at_a_time",),
+    ),
+    Patch(
+        "worker-opens-for-each-batch",
+        "asrtool/decode/cluster.py",
+        'hold("decode", task.digest, task.open)',
+        'hold("decode", task.digest + part.name, task.open)',
+        ("tests/unit/decode/test_cluster.py",),
+    ),
+    Patch(
         "scores-of-another-list",
         "asrtool/decode/rescore.py",
         "[[replace(each, nnlm=next(scores)) for each in some] for some in lists]",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from warm import start_script
+from dask_cluster import Cluster, needs_dask
 
 from asrtool.corpus.executor import dask_map
 from asrtool.corpus.features import compute_features
@@ -22,44 +20,7 @@ from asrtool.corpus.same_audio import find_same_audio
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 
-ROOT = Path(__file__).resolve().parents[3]
 SMALL = Features(shard_cuts=6, num_jobs=1, speeds=(1.0,))
-DASK = "import sys; from dask.__main__ import main; sys.argv = {words}; main()"
-
-DISTRIBUTED = importlib.util.find_spec("distributed")  # without a file it is but the folder tests/unit/distributed
-
-needs_dask = pytest.mark.skipif(
-    DISTRIBUTED is None or DISTRIBUTED.origin is None,
-    reason="distributed is not installed: pip install 'asrtool[dask]'",
-)
-
-
-class Cluster:
-    """A scheduler and workers, as processes of this machine."""
-
-    def __init__(self, folder: Path, threads: int = 1) -> None:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        self.address = f"tcp://127.0.0.1:{port}"
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"}
-        options = ["--no-dashboard", "--local-directory", str(folder), "--no-nanny", "--nthreads", str(threads)]
-        commands = [["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
-        commands += [["worker", self.address, *options]] * 2
-        null = [Path(os.devnull)] * 2
-        self.processes = [start_script(DASK.format(words=["dask", *words]), null, env) for words in commands]
-
-    def wait(self) -> None:
-        """Until both workers are there."""
-        from distributed import Client
-
-        with Client(self.address, timeout=120, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=120)
-
-    def end(self) -> None:
-        for process in reversed(self.processes):
-            process.kill()
-            process.join()
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +72,7 @@ def work(job: Job) -> int:
 def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) -> None:
     """This ends one of the two workers, so it is the last test of the cluster."""
     jobs = [Job(tmp_path, n) for n in range(12)]
-    with dask_map(cluster.address) as map_pieces:
+    with dask_map(cluster.address, "features.executor") as map_pieces:
         results = map_pieces(work, jobs)
         found = [next(results) for _ in range(3)]
         while not (tmp_path / "5.0").exists() or not (tmp_path / "5.0").read_text():
@@ -130,7 +91,7 @@ def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
     try:
         several.wait()
         message = "has a worker with 2 threads, expected workers with one thread; start them with `dask worker tcp"
-        with pytest.raises(AsrtoolError, match=message), dask_map(several.address):
+        with pytest.raises(AsrtoolError, match=message), dask_map(several.address, "features.executor"):
             pass
     finally:
         several.end()
@@ -140,7 +101,7 @@ def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
 def test_no_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asrtool.corpus.executor.CONNECT_S", 0.5)
     message = r"no Dask scheduler at 'tcp://127\.0\.0\.1:9'.*; start one"
-    with pytest.raises(AsrtoolError, match=message) as raised, dask_map("tcp://127.0.0.1:9"):
+    with pytest.raises(AsrtoolError, match=message) as raised, dask_map("tcp://127.0.0.1:9", "features.executor"):
         pass
     assert "\n" not in str(raised.value)
 
@@ -148,7 +109,7 @@ def test_no_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_package_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     message = r"needs the package distributed.*pip install 'asrtool\[dask\]'"
-    with pytest.raises(AsrtoolError, match=message), dask_map("tcp://127.0.0.1:9"):
+    with pytest.raises(AsrtoolError, match=message), dask_map("tcp://127.0.0.1:9", "features.executor"):
         pass
 
 

@@ -14,7 +14,7 @@ from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel
 from asrtool.decode.method import make_methods
-from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
@@ -49,6 +49,8 @@ def open_searches(work: Path, acoustic: AcousticModel, *names: str) -> Searches:
     methods = make_methods(config.decode, Resources(acoustic, folders, config))
     for method in methods.values():
         method.open({axis.name: axis.values for axis in method.axes()})
+    if graph := methods.get("graph"):
+        graph.prepare(combine("graph", graph.axes(), None))
     return Searches(methods)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from asrtool.corpus.index import Utterance
 from asrtool.decode import decoder
-from asrtool.decode.decoder import Decoded, start_decoder
+from asrtool.decode.decoder import Decoded, LocalDecoder, Searches
 from asrtool.decode.forward import Scored
 from asrtool.decode.method import SearchMethod, SearchResult
 from asrtool.decode.parameters import DecodingParameters
@@ -51,8 +51,8 @@ def decode(num_jobs: int) -> Decoded:
     utterances = [Utterance(f"u{i}", "r", "A", float(i), 1.0, "s", "", 0, 100) for i in range(NUM)]
     scored = [Scored(u, np.full((3, 2), i, dtype=np.float32), 0.0) for i, u in enumerate(utterances)]
     acoustic: Any = SimpleNamespace(frame_shift_ms=10.0)
-    with start_decoder(acoustic, methods, Decode(num_jobs=num_jobs)) as started:
-        return started.search(scored, TRIED, "decode", NUM)
+    local = LocalDecoder(acoustic, Searches(methods), Decode(num_jobs=num_jobs))
+    return local.search(scored, TRIED, "decode", NUM)
 
 
 @pytest.mark.parametrize("num_jobs", [1, 2])

@@ -17,7 +17,7 @@ from asrtool.config import Config, Decode
 from asrtool.decode.decoder import Searches
 from asrtool.decode.forward import AcousticModel
 from asrtool.decode.method import make_methods
-from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
 from asrtool.lang.phones import TOKENS
@@ -67,6 +67,8 @@ def open_searches(work: Path, tree: Tree) -> Searches:
     )
     for method in methods.values():
         method.open({axis.name: axis.values for axis in method.axes()})
+    if graph := methods.get("graph"):
+        graph.prepare(combine("graph", graph.axes(), None))
     return Searches(methods)
 
 

@@ -9,7 +9,7 @@ from asrtool.config import Config, Decode
 from asrtool.decode.method import SearchMethod, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
-from asrtool.decode.tune import Result, choose, count_errors, format_tuning, tried, tune_methods
+from asrtool.decode.tune import Result, choose, count_errors, format_tuning, side_by_side, tried, tune_methods
 from asrtool.score.result import Counts
 from asrtool.settings import Choice
 from asrtool.train.settings import Nnlm
@@ -45,6 +45,16 @@ def test_the_fewest_errors_win_and_the_lowest_weight_among_equals() -> None:
     ]
     axes = axes_of(make(Choice.of("search", "greedy"), Choice.of("search", "beam")))
     assert choose(results, axes) == {"greedy": GREEDY, "beam": MIDDLE}  # type: ignore[arg-type]
+
+
+def test_what_is_searched_side_by_side_has_one_word_penalty_of_the_graph_and_any_of_the_beam() -> None:
+    methods = make(*(Choice.of("search", name) for name in ("greedy", "beam", "graph")))
+    values = [(name, penalty) for penalty in (-0.5, 0.5) for name in ("beam", "graph")]
+    beam, graph, other_beam, other_graph = (
+        DecodingParameters.of(name, lm_weight=0.3, word_penalty=penalty, beam=16.0) for name, penalty in values
+    )
+    groups = side_by_side(methods, [GREEDY, beam, graph, other_beam, other_graph])
+    assert groups == [[GREEDY, beam, graph, other_beam], [other_graph]]
 
 
 def rescore(lm_weight: float, word_penalty: float, nnlm_weight: float) -> DecodingParameters:

@@ -108,6 +108,14 @@ def test_only_what_is_chosen_counts(root: Path, tmp_path: Path) -> None:
     assert state(make_run(tmp_path, "distributed.strategy=adpsgd")).startswith("stale distributed.")
 
 
+def test_who_computes_does_not_count(root: Path, tmp_path: Path) -> None:
+    stage = dataclasses.replace(TRAIN, settings=("decode.batch_s", "features.executor", "decode.executor"))
+    run_stages(make_run(tmp_path, stage=stage), range(1))
+    executors = ("features.executor=dask:tcp://node:8786", "decode.executor=dask:tcp://node:8786")
+    assert state(make_run(tmp_path, *executors, stage=stage)) == "done"
+    assert state(make_run(tmp_path, *executors, "decode.batch_s=3", stage=stage)) == "stale decode.batch_s 200.0 -> 3.0"
+
+
 @pytest.mark.parametrize("key", ["train.init_model", "augment.noise_dir", "augment.reverb_dir", "lm.extra_text"])
 def test_what_settings_name_counts_by_what_is_there(root: Path, tmp_path: Path, key: str) -> None:
     stage = dataclasses.replace(TRAIN, settings=("train", "augment", "lm"))

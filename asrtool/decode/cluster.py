@@ -1,0 +1,165 @@
+"""Decoding by the workers of a cluster: a piece is a batch of utterances, from their features to their words.
+
+A worker reads model, graph and language models from their files when its first piece names them, and holds them for the
+pieces that follow; so it needs to see the same files under the same names. Batches are those of a local run, so that
+what is found is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from threadpoolctl import threadpool_limits
+
+from asrtool.config import Config, to_table
+from asrtool.corpus.batches import Batch, load_batch
+from asrtool.corpus.executor import hold
+from asrtool.corpus.index import Utterance
+from asrtool.corpus.piece import MapPieces
+from asrtool.corpus.reader import FeatureReader
+from asrtool.decode.decoder import Chosen, Decoded, Searches, Tried
+from asrtool.decode.forward import (
+    AcousticModel,
+    Scored,
+    load_searched_model,
+    open_features,
+    plan_batches,
+    score_batch,
+    torch_threads,
+)
+from asrtool.decode.method import SearchMethod, make_methods
+from asrtool.decode.parallel import PIECE, pieces_of
+from asrtool.decode.resources import Resources
+from asrtool.files import times_digest, write_beside
+from asrtool.log import progress
+
+Values = Mapping[str, Mapping[str, Sequence[float]]]  # method -> axis -> the values it can have
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker opens to decode: model, folders and settings, and a digest of all of it."""
+
+    model: Path
+    folders: Mapping[str, Path | None]
+    config: Config
+    values: Values
+    digest: str
+
+    @classmethod
+    def of(cls, resources: Resources, values: Values) -> Task:
+        """The one of this run; files are known by their sizes and times."""
+        model = resources.acoustic.path.absolute()
+        folders = {name: path and path.absolute() for name, path in resources.folders.items()}
+        config = resources.config
+        files = {str(path): times_digest(path) for path in (model, *folders.values()) if path}
+        sections = {name: to_table(getattr(config, name)) for name in ("decode", "lm", "nnlm")}
+        digest = hashlib.sha256(json.dumps([files, sections, values], default=list).encode())
+        return cls(model, folders, config, values, digest.hexdigest())
+
+    def open(self) -> Opened:
+        """Raises AsrtoolError when a file is missing or broken, or when parts do not belong together."""
+        acoustic = load_searched_model(self.model, self.config.decode)
+        methods = make_methods(self.config.decode, Resources(acoustic, self.folders, self.config))
+        for name, method in methods.items():
+            method.open(self.values[name])
+        return Opened(acoustic, Searches(methods))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A task on a worker."""
+
+    acoustic: AcousticModel
+    searches: Searches
+
+
+@dataclass(frozen=True)
+class Part:
+    """A batch of the set in the folder `features`, which has the digest, and its scores where they are kept."""
+
+    features: Path
+    digest: str
+    batch: Batch
+    kept: Path | None
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        return f"batch {self.batch.number} of {self.features}"
+
+
+class Row(NamedTuple):
+    """An utterance with the CPU seconds of its scores, and what was found in it."""
+
+    utterance: Utterance
+    cpu_s: float
+    chosen: list[Chosen]
+
+
+@dataclass(frozen=True)
+class ClusterDecoder:
+    """`map_pieces` is that of an executor. Scores are kept in the folder `kept`, which workers see, where it is given.
+
+    `methods` are not open here.
+    """
+
+    acoustic: AcousticModel
+    methods: Mapping[str, SearchMethod]
+    task: Task
+    map_pieces: MapPieces
+    kept: Path | None = None
+
+    def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
+        """Decode the set of `reader` with each of `parameters`; where scores are kept, it is the same set each time."""
+        decoded = Decoded.by(parameters)
+        max_frames = round(self.task.config.decode.batch_s * 1000 / self.acoustic.frame_shift_ms)
+        folder = reader.directory.absolute()
+        digest = times_digest(folder)
+        parts = (Part(folder, digest, batch, self.kept) for batch in plan_batches(reader, max_frames))
+        decode = functools.partial(decode_part, task=self.task, parameters=tuple(parameters))
+        rows = itertools.chain.from_iterable(self.map_pieces(decode, parts))
+        for row in progress(rows, what, len(reader.index), "utterance"):
+            decoded.begin(row.utterance, row.cpu_s)
+            decoded.add(row.chosen)
+        return decoded
+
+
+def decode_part(part: Part, task: Task, parameters: Tried) -> list[Row]:
+    """The words of a batch, in one thread. Runs on a worker."""
+    opened: Opened = hold("decode", task.digest, task.open)
+    searches = opened.searches
+    passes = searches.passes(parameters)
+    searches.prepare(list(passes))
+    rows = []
+    with torch_threads(1), threadpool_limits(1, "blas"):
+        for some in pieces_of(_scores(part, opened.acoustic, task.digest), PIECE):
+            found = searches([(scored.scores_TV, list(passes)) for scored in some])
+            found = searches.complete(found, list(passes), in_main=True)
+            for scored, timed in zip(some, found, strict=True):
+                rows.append(Row(scored.utterance, scored.cpu_s, list(searches.choose(timed, passes))))
+    return rows
+
+
+def _scores(part: Part, acoustic: AcousticModel, digest: str) -> Iterator[Scored]:
+    """Those of a batch, computed by the first worker that is asked for them where they are kept."""
+    path = part.kept and part.kept / f"{part.batch.number}.pickle"
+    if path and path.exists():
+        yield from pickle.loads(path.read_bytes())
+        return
+    open_set = functools.partial(open_features, part.features, acoustic, on_worker=True)
+    reader: FeatureReader = hold("features", f"{part.features} {part.digest} {digest}", open_set)
+    scored = list(score_batch(acoustic.model, reader, load_batch(reader, part.batch)))
+    if path:
+        with write_beside(path) as temporary:
+            temporary.write_bytes(pickle.dumps([dataclasses.replace(each, cpu_s=0.0) for each in scored]))
+    yield from scored
