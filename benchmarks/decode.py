@@ -109,6 +109,7 @@ def measure(name: str, work: Path, acoustic: AcousticModel, dev: list[Scored], r
     searches = make_methods(CONFIG.decode, resources)
     for parameters in PARAMETERS:
         searches[parameters.method].open({name: [value] for name, value in parameters.items})
+        searches[parameters.method].prepare([parameters])
     methods = {each.method: Measured(run_method(searches[each.method], each)) for each in PARAMETERS}
     methods["graph, path alone"] = Measured(find_path(searches["graph"]))
     methods["kaldi-decoder, bare"] = Measured(bare_kaldi(work / "graph"))

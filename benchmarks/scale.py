@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from asrtool.config_file import load_config
 from asrtool.files import write_folder
 from asrtool.recipe.stages import COMMON, PREPARE
 
@@ -31,6 +32,8 @@ SETTINGS = ("--config", str(CONFIG), "--set", "data.test=hub5")
 CORPORA = ("swbd", "fisher", "hub5")
 LANGUAGE = ("tokenizer", "lang", "lm", "graph")
 INDEX = "benchmarks/index.py"
+SEARCH = "search"  # the folder of what tune and decode read beside the outputs of the stages
+SEARCH_ARCS, SEARCH_UTTERANCES = 31.3e6, 16
 INDEX_UTTERANCES = 7_000_000  # all speeds together
 
 
@@ -57,6 +60,8 @@ def main() -> None:
         shutil.rmtree(folder / "index" / "train", ignore_errors=True)  # the columns, which the first learner builds
     print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
     for step in chosen:
+        if step.name == "tune":
+            _make_once(folder / SEARCH, make_search, options.scale)
         print(measure(step, folder), flush=True)
 
 
@@ -70,6 +75,13 @@ def make_index(folder: Path, scale: float) -> None:
     from index import write_set
 
     write_set(folder, int(scale * INDEX_UTTERANCES))
+
+
+def make_search(folder: Path, scale: float) -> None:
+    from scale_search import make_search
+
+    config = load_config([CONFIG], [])
+    make_search(folder, folder.parent / "work", config, scale * SEARCH_ARCS, SEARCH_UTTERANCES)
 
 
 def _make_once(folder: Path, make: Callable[[Path, float], None], scale: float) -> None:
@@ -88,7 +100,7 @@ def _make(folder: Path, make: Callable[[Path, float], None], scale: float) -> No
 
 def steps(folder: Path) -> list[Step]:
     """All steps, in order; the commands are those of the recipe."""
-    releases, work, index = folder / "releases", folder / "work", folder / "index"
+    releases, work, index, search = folder / "releases", folder / "work", folder / "index", folder / SEARCH
     corpora = work / "manifests" / "corpora"
     found = []
     for name in CORPORA:
@@ -99,13 +111,27 @@ def steps(folder: Path) -> list[Step]:
     found.append(Step("split", split, functools.partial(utterances, work / "manifests" / "train")))
     sizes: dict[str, Callable[[], str]] = {
         "lm": lambda: ngrams(work / "lm" / "G.arpa"),
-        "graph": lambda: f"{sum(path.stat().st_size for path in (work / 'graph').iterdir()) / 1e6:.0f} MB",
+        "graph": functools.partial(graph_size, work / "graph"),
     }
     lines = {stage.name: stage.run[0].text for stage in COMMON if stage.name in LANGUAGE}
     found += [Step(name, _recipe_line(line, work), sizes.get(name, str)) for name, line in lines.items()]
+    searched = functools.partial(graph_size, search / "graph")
+    found += [Step(command[1], command, searched) for command in search_commands(search, work)]
     learner = [INDEX, "--learner", str(index)]
     found += [Step(f"train, {time} start", learner, lambda: "") for time in ("first", "second")]
     return found
+
+
+def search_commands(search: Path, work: Path) -> list[list[str]]:
+    """`asrtool tune` and `asrtool decode` of what scale_search.py makes in the folder `search`."""
+    folders = {name: work / name for name in ("tokenizer", "lang", "lm")}
+    folders |= {name: search / name for name in ("graph", "nnlm")}
+    options = [word for name, folder in folders.items() for word in (f"--{name}", str(folder))]
+    model, features, out = str(search / "model.pt"), search / "features", search / "out"
+    tune = ["asrtool", "tune", model, str(features / "dev"), str(out / "tune"), *options, *SETTINGS]
+    tuning = str(out / "tune" / "tuning.json")
+    decode = ["asrtool", "decode", model, str(features / "test"), str(out / "decode"), "--tuning", tuning, *options]
+    return [tune, [*decode, *SETTINGS]]
 
 
 def _recipe_line(text: str, work: Path) -> list[str]:
@@ -125,6 +151,11 @@ def measure(step: Step, folder: Path) -> str:
         f"| {step.name} | {cpu_s:.1f} | {took['children_cpu_s']:.1f} | {took['wall_s']:.0f} |"
         f" {took['peak_gib']:.2f} | {took['children_peak_gib']:.2f} | {step.size()} |"
     )
+
+
+def graph_size(folder: Path) -> str:
+    """Of a decoding graph with its tables."""
+    return f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.0f} MB"
 
 
 def utterances(manifest: Path) -> str:
