@@ -114,13 +114,14 @@ class Resources:
         check_graph_tokens(folder / "tokens.txt", self.pieces)
         num_columns = check_graph_tree(folder, self.acoustic) or len(self.pieces)
         graph = SearchGraph(folder, read_graph(folder), read_symbols(folder / "words.txt", "graph"))
+        highest = [(some["input"].max(), some["output"].max()) for some in graph.arrays.chunks()]
         for name, labels, last in (
-            ("tokens.txt", graph.arrays.arcs["input"], num_columns),
-            ("words.txt", graph.arrays.arcs["output"], len(graph.words) - 1),
+            ("tokens.txt", [label for label, _ in highest], num_columns),
+            ("words.txt", [label for _, label in highest], len(graph.words) - 1),
         ):
-            if labels.max() > last:
+            if max(labels) > last:
                 raise AsrtoolError(
-                    f"{folder / 'HLG.fst'}: has label {labels.max()}, but {folder / name} ends with {last}",
+                    f"{folder / 'HLG.fst'}: has label {max(labels)}, but {folder / name} ends with {last}",
                     "run the stage graph again",
                 )
         return graph

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import struct
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,12 @@ class GraphArrays:
     arcs: np.ndarray
     mapped: mmap.mmap
 
+    def chunks(self) -> Iterator[np.ndarray]:
+        """All arcs, some at a time, so that no more of the file is in memory."""
+        for first in range(0, len(self.arcs), CHUNK_ARCS):
+            yield self.arcs[first : first + CHUNK_ARCS]
+            self.let_go()
+
     def let_go(self) -> None:
         """Count none of the file as memory of this process any more, on Linux, until it is read again."""
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -65,10 +72,9 @@ def read_graph(directory: Path | str) -> GraphArrays:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     states = np.frombuffer(mapped, STATE, num_states, HEADER.size)
     arcs = np.frombuffer(mapped, ARC, num_arcs, end_of_states)
-    if not (_are_states(states, num_arcs) and _are_arcs(arcs, num_states)):
-        raise _broken_graph(path)
     graph = GraphArrays(path, start, states, arcs, mapped)
-    graph.let_go()  # it was read as a whole
+    if not (_are_states(states, num_arcs) and all(_are_arcs(some, num_states) for some in graph.chunks())):
+        raise _broken_graph(path)
     return graph
 
 
@@ -108,9 +114,8 @@ def _write_with_penalty(graph: GraphArrays, word_penalty: float, path: Path) -> 
     with path.open("wb") as file:
         file.write(HEADER.pack(*KIND, PROPERTIES, graph.start, len(graph.states), len(graph.arcs)))
         graph.states.tofile(file)
-        for first in range(0, len(graph.arcs), CHUNK_ARCS):
-            arcs = graph.arcs[first : first + CHUNK_ARCS].copy()
-            graph.let_go()
+        for some in graph.chunks():
+            arcs = some.copy()
             arcs["cost"][arcs["output"] > 0] += np.float32(word_penalty)
             arcs.tofile(file)
 

@@ -92,6 +92,22 @@ def test_a_graph_with_a_penalty_leaves_no_file_and_the_graph_as_it_was(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says what of a file is resident")
+def test_a_graph_that_was_checked_or_copied_is_no_memory_until_it_is_searched(arrays: GraphArrays) -> None:
+    def resident_kib(graph: GraphArrays) -> int:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        begins = [i for i, line in enumerate(lines) if line.endswith(str(graph.path))]
+        return sum(int(line.split()[1]) for i in begins for line in lines[i : i + 8] if line.startswith("Rss:"))
+
+    arrays.let_go()
+    graph = read_graph(arrays.path.parent)
+    assert resident_kib(graph) == 0
+    load_fst(graph, 0.5)
+    assert resident_kib(graph) == 0
+    assert graph.arcs["to"].max() < len(graph.states)
+    assert resident_kib(graph) > 0
+
+
 def test_a_full_disk_is_one_line(arrays: GraphArrays, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
