@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,12 +62,12 @@ def write_features(folder: Path, config: Config, words: Sequence[str], num_utter
 def write_model(folder: Path, config: Config, num_tokens: int) -> None:
     """Its last layer is scaled by the rows that it gets for noise."""
     sizes = {"num_features": config.features.num_features, "num_tokens": num_tokens}
-    model = build_model(config.model, **sizes).eval()
+    model = build_model(config.model, sizes["num_features"], num_tokens).eval()
     with torch.inference_mode():
         feats_NTF = torch.randn(2, NUM_FRAMES, sizes["num_features"])
         hidden_NTC, _ = model.encoder(feats_NTF, torch.full((2,), NUM_FRAMES))
     hidden_RC = hidden_NTC.flatten(0, 1)
-    output = model.objective.output
+    output: Any = model.objective.output
     with torch.no_grad():
         output.weight.normal_()
         logits_RV = hidden_RC @ output.weight.T
