@@ -34,8 +34,8 @@ PATCHES = (
     Patch(
         "word-penalty-on-the-first-arcs-alone",
         "asrtool/lang/graph_file.py",
-        "for first in range(0, len(graph.arcs), CHUNK_ARCS):",
-        "for first in [0] * -(-len(graph.arcs) // CHUNK_ARCS):",
+        "for first in range(0, len(self.arcs), CHUNK_ARCS):",
+        "for first in [0] * -(-len(self.arcs) // CHUNK_ARCS):",
         ("tests/unit/decode/test_graph_search.py",),
     ),
     Patch(
