@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--arcs", type=float, default=31.3e6)
-    parser.add_argument("--utterances", type=int, default=16, help="of 4.5 s, in dev and in test")
+    parser.add_argument("--utterances", type=int, default=8, help="of 4.5 s, in dev and in test")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()

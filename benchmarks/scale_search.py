@@ -37,7 +37,7 @@ def make_search(folder: Path, work: Path, config: Config, num_arcs: float, num_u
         write_features(folder / "features" / name, config, words, num_utterances)
     write_model(folder, config, num_tokens)
     vocabulary = [word for word in words if word not in (EPSILON, BACKOFF, EOS)]
-    neural = build_neural_lm(config.nnlm.encoder, vocabulary)
+    neural = build_neural_lm(config.nnlm.encoder, config.nnlm.output, vocabulary)
     (folder / "nnlm").mkdir()
     info = {"nnlm": to_table(config.nnlm), "words": vocabulary}
     save_neural_lm(folder / "nnlm" / "model.pt", info, neural.state_dict())
