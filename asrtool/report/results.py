@@ -7,9 +7,7 @@ writes `RESULTS.md` there, and its figures to `report/`.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from asrtool.report.plot import describe_training, draw_figures
 from asrtool.report.training import read_training
 from asrtool.score.result import Counts
 from asrtool.score.table import SIZES, name_of
+from asrtool.version import commit
 
 FIGURES = "report"  # the folder of figures
 SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
@@ -132,7 +131,7 @@ def _facts(
         for method, chosen in decoding["methods"].items()
     }
     facts = [
-        ("commit", _commit()),
+        ("commit", commit()),
         ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
         ("speech trained on", f"{sum(of['speech_hours'] for of in heard):.2f} h, before speed perturbation"),
@@ -159,25 +158,3 @@ def _data_table(manifests: Mapping[str, Mapping[str, Any]]) -> str:
         counts = [report[key] for key in ("num_recordings", "num_speakers", "num_utterances", "num_words")]
         rows.append([name, f"{report['speech_hours']:.2f}", *counts, dropped])
     return format_table(["set", "hours of speech", "recordings", "speakers", "utterances", "words", "left out"], rows)
-
-
-def _commit() -> str:
-    """The commit of the checkout this code lies in, marked when files differ from it; else the version."""
-    here = Path(__file__)
-    try:
-        # Fails for an installed package in the environment of another project, whose commit says nothing of this code.
-        _git(here.parent, "ls-files", "--error-unmatch", here.name)
-        return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=12")
-    except (OSError, subprocess.CalledProcessError):
-        return f"unknown, {_release()} lies in no git checkout"
-
-
-def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _release() -> str:
-    try:
-        return f"asrtool {importlib.metadata.version('asrtool')}"
-    except importlib.metadata.PackageNotFoundError:  # a copy of the sources
-        return "the code"

@@ -1,0 +1,157 @@
+"""One file for what is a folder elsewhere: a zip archive, members as they are, with a digest of each and one over all.
+
+Its last member, `bundle.json`, holds ``format``; ``about``, what the maker says of it; ``files``: name -> size in bytes
+and SHA-256; ``digest``: the SHA-256 of the rest of it, which names the bundle. The same files give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+
+FORMAT = 1
+TABLE = "bundle.json"
+PIECE_BYTES = 1 << 20
+AGAIN = "export it again, or copy it again from where it is whole"
+# What zipfile raises for changed bytes: an unknown version or compression, a password, sizes that do not fit
+BROKEN = (
+    zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
+    lzma.LZMAError, OverflowError, MemoryError,
+)  # fmt: skip
+_DATE = (1980, 1, 1, 0, 0, 0)  # of every member: the bytes do not depend on when they are written
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of a bundle."""
+
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A bundle whose table was read and is whole; a member is checked when it is unpacked."""
+
+    path: Path
+    about: Mapping[str, Any]
+    files: Mapping[str, Member]
+    digest: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all members."""
+        return sum(member.num_bytes for member in self.files.values())
+
+    def unpack(self, folder: Path, names: Iterable[str]) -> None:
+        """Write the members `names` below `folder`. Raises AsrtoolError naming one that is damaged."""
+        with zipfile.ZipFile(self.path) as archive:
+            for name in names:
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(target, "wb") as file:
+                    self._read(archive, name, file)
+
+    def check(self) -> None:
+        """Raises AsrtoolError naming a member that is damaged."""
+        with zipfile.ZipFile(self.path) as archive:
+            for name in self.files:
+                self._read(archive, name, None)
+
+    def _read(self, archive: zipfile.ZipFile, name: str, target: IO[bytes] | None) -> None:
+        try:
+            with archive.open(name) as source:
+                found = _copy(source, target)
+        except BROKEN as error:
+            raise AsrtoolError(f"{self.path}: {name} cannot be read: {error}", AGAIN) from error
+        if found != self.files[name]:
+            raise AsrtoolError(f"{self.path}: {name} is damaged: its checksum does not match", AGAIN)
+
+
+def write_archive(path: Path, files: Mapping[str, Path], about: Mapping[str, Any]) -> Archive:
+    """Write the bundle `path` of `files`, by their names in it, atomically; AsrtoolError when the disk is full."""
+    members = {}
+    with write_beside(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, source in sorted(files.items()):
+            with open(source, "rb") as file, archive.open(_info(name), "w", force_zip64=True) as target:
+                members[name] = _copy(file, target)
+        table = {"format": FORMAT, "about": about, "files": {name: vars(member) for name, member in members.items()}}
+        digest = digest_of(table)
+        text = json.dumps({**table, "digest": digest}, ensure_ascii=False, indent=1)
+        archive.writestr(_info(TABLE), text)
+    return Archive(path, about, members, digest)
+
+
+def open_archive(path: Path) -> Archive:
+    """The bundle `path`. Raises AsrtoolError where it is none, is damaged, or of a newer format."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            table = json.loads(archive.read(TABLE))
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "name a bundle of `asrtool export`") from error
+    except BROKEN as error:
+        raise AsrtoolError(f"{path}: no bundle, or a damaged one: {error}", AGAIN) from error
+    found = table.get("format") if isinstance(table, dict) else None
+    if not isinstance(found, int) or not 1 <= found <= FORMAT:
+        newer = isinstance(found, int) and found > FORMAT
+        hint = "install a newer asrtool, or export it with this one" if newer else AGAIN
+        raise AsrtoolError(f"{path}: bundle of format {found}, expected {FORMAT} at most", hint)
+    digest = table.pop("digest", None)
+    if digest != digest_of(table):
+        raise AsrtoolError(f"{path}: a damaged bundle: its digest does not match", AGAIN)
+    try:
+        files = {_safe(name): Member(**member) for name, member in table["files"].items()}
+        return Archive(Path(path), table["about"], files, digest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AsrtoolError(f"{path}: a damaged bundle: {error}", AGAIN) from error
+
+
+def is_archive(path: Path) -> bool:
+    """Whether `path` is a zip file that has the table of a bundle."""
+    try:
+        if not path.is_file() or not zipfile.is_zipfile(path):
+            return False
+        with zipfile.ZipFile(path) as archive:
+            return TABLE in archive.namelist()
+    except (*BROKEN, OSError):
+        return False
+
+
+def digest_of(table: Mapping[str, Any]) -> str:
+    """The SHA-256 of what bundle.json says but for the digest; sizes and digests of all members are in it."""
+    return hashlib.sha256(json.dumps(table, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _copy(source: IO[bytes], target: IO[bytes] | None) -> Member:
+    digest, num_bytes = hashlib.sha256(), 0
+    while piece := source.read(PIECE_BYTES):
+        digest.update(piece)
+        num_bytes += len(piece)
+        if target is not None:
+            target.write(piece)
+    return Member(num_bytes, digest.hexdigest())
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _DATE)
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _safe(name: str) -> str:
+    """`name`, unless it leads out of the folder that a bundle is unpacked to: ValueError."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"it has a file {name!r}")
+    return name

@@ -1,0 +1,132 @@
+"""A work folder to one file that holds all that recognising needs, and nothing of the training data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asrtool.bundle.archive import Archive, write_archive
+from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, VECTORS, Trained, dev_errors, open_trained
+from asrtool.config import Config, format_toml
+from asrtool.corpus.cmvn import CMVN, EVERYONE
+from asrtool.decode.forward import load_acoustic_model
+from asrtool.decode.method import bases_first, make_methods
+from asrtool.decode.resources import Resources
+from asrtool.errors import AsrtoolError
+from asrtool.models.safe_file import SUFFIX, write_safe
+from asrtool.models.torch_file import read_torch
+from asrtool.version import commit, release
+
+NEURAL_LM = "nnlm/model.pt"
+SECTIONS = ("data", "features", "tokenizer", "lang", "lm", "graph", "model", "nnlm", "decode")
+
+
+def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive:
+    """Write the bundle `out` of the work folder `work`, with those search methods, or all that it decodes with.
+
+    Raises AsrtoolError where the work folder is not finished, for a method that it was not tuned for, and when the
+    disk is full.
+    """
+    with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
+        config = _with_methods(trained, methods)
+        files = _converted(trained, config, Path(folder))
+        for name in _needed(config):
+            if (trained.folder / name).is_dir() and name != "nnlm":
+                found = sorted(path for path in (trained.folder / name).rglob("*") if path.is_file())
+                files |= {str(path.relative_to(trained.folder)): path for path in found}
+        files |= {name: trained.folder / name for name in (TUNING, TUNED) if (trained.folder / name).exists()}
+        if trained.extractor:
+            files[VECTORS] = trained.extractor
+        return write_archive(out, files, _describe(trained, config))
+
+
+def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
+    """The settings with the methods `names` alone, and those that they are based on."""
+    decode = trained.config.decode
+    known = [method.name for method in decode.methods]
+    for name in names:
+        if name not in known:
+            what = f"{trained.origin}: was not decoded by method {name}, expected some of {', '.join(known)}"
+            raise AsrtoolError(what, f"run it with --set decode.methods={','.join([*known, name])}")
+    wanted = set(names or known)
+    acoustic = load_acoustic_model(trained.model)
+    made = make_methods(decode, Resources(acoustic, trained.folders, trained.config))
+    for group in reversed(bases_first(made)):
+        wanted |= {method.based_on for method in group if method.name in wanted and method.based_on}
+    kept = tuple(method for method in decode.methods if method.name in wanted)
+    return dataclasses.replace(trained.config, decode=dataclasses.replace(decode, methods=kept))
+
+
+def _needed(config: Config) -> list[str]:
+    """The folders that the methods read."""
+    needs = ["tokenizer"]
+    for method in config.decode.methods:
+        needs += getattr(method.settings, "needs", ())
+    return list(dict.fromkeys(needs))
+
+
+def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path]:
+    """The files that a bundle has in another form: weights, settings, and sums over all speakers alone."""
+    files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", SUMS: folder / CMVN}
+    write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
+    files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
+    with np.load(trained.sums / CMVN, allow_pickle=False) as arrays, open(files[SUMS], "wb") as file:
+        np.savez(file, **{f"{EVERYONE}/{name}": arrays[f"{EVERYONE}/{name}"] for name in ("mean", "std")})
+    neural = trained.folder / NEURAL_LM
+    if config.nnlm.enabled and any("nnlm.enabled" in getattr(m.settings, "uses", ()) for m in config.decode.methods):
+        files[str(Path(NEURAL_LM).with_suffix(SUFFIX))] = folder / "nnlm.safetensors"
+        content = read_torch(neural, "neural language model", ("format", "info", "weights"))
+        write_safe(folder / "nnlm.safetensors", content)
+    return files
+
+
+def _describe(trained: Trained, config: Config) -> dict[str, Any]:
+    """Where it comes from, and what it reached."""
+    info = load_acoustic_model(trained.model).info
+    run = _read(trained.folder / "config" / "run.json")
+    training = _read(trained.folder / "train" / "train.json")
+    methods = [method.name for method in config.decode.methods]
+    errors = {name: wer for name, wer in dev_errors(trained.folder).items() if name in methods}
+    return {
+        "name": trained.folder.resolve().name,
+        "recipe": run.get("recipe", ""),
+        "command": run.get("command", ""),
+        "code_that_trained": training.get("code", []),
+        "exported_by": f"{release()}, {commit()}",
+        "sampling_rate_hz": info["features"]["sampling_rate_hz"],
+        "num_parameters": training.get("num_parameters", 0),
+        "num_tokens": info["num_tokens"],
+        "encoder": info["model"]["encoder"],
+        "objective": info["model"]["objective"],
+        "hours": training.get("hours", 0),
+        "methods": methods,
+        "dev_wer_percent": errors,
+        "test_wer_percent": dict(_test_errors(trained.folder, methods)),
+    }
+
+
+def _test_errors(work: Path, methods: Iterable[str]) -> Iterable[tuple[str, dict[str, float]]]:
+    """Set -> method -> word error rate in percent, of the sets that were scored."""
+    for folder in sorted(path for path in (work / "score").glob("*") if path.is_dir()):
+        rates = {}
+        for method in methods:
+            counts = _read(folder / method / "score.json").get("overall", {})
+            if counts.get("words"):
+                rates[method] = round(100 * (counts["sub"] + counts["del"] + counts["ins"]) / counts["words"], 2)
+        if rates:
+            yield folder.name, rates
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What `path` says; nothing where there is none, as in a folder that somebody has tidied."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,114 @@
+"""What was trained: a work folder of `asrtool run`, or a bundle of it, which has the same files in the same places."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from asrtool.bundle.archive import is_archive, open_archive
+from asrtool.config import Config
+from asrtool.config_file import load_config
+from asrtool.corpus.cmvn import CMVN
+from asrtool.corpus.speaker_vectors import EXTRACTOR
+from asrtool.decode.parameters import TuningFile
+from asrtool.errors import AsrtoolError
+from asrtool.models.safe_file import SUFFIX
+from asrtool.settings import SEARCHED
+
+MODEL = "average/model.pt"
+SAFE_MODEL = f"average/model{SUFFIX}"
+TUNING = "tune/tuning.json"
+TUNED = "tune/tuning.tsv"
+SETTINGS = "config/report.toml"
+SUMS = f"features/train/{CMVN}"
+VECTORS = f"features/{EXTRACTOR}"
+EXPECTED = "name a bundle of `asrtool export`, or the --work of an `asrtool run` that has decoded"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A recogniser in `folder`, which was read from `origin`."""
+
+    origin: Path
+    folder: Path
+    config: Config
+
+    @property
+    def model(self) -> Path:
+        """The acoustic model."""
+        safe = self.folder / SAFE_MODEL
+        return safe if safe.exists() else self.folder / MODEL
+
+    @property
+    def tuning(self) -> Path:
+        """Weights of the searches."""
+        return self.folder / TUNING
+
+    @property
+    def sums(self) -> Path:
+        """The folder with the normalisation of the training set."""
+        return (self.folder / SUMS).parent
+
+    @property
+    def extractor(self) -> Path | None:
+        """Of speaker vectors; None where the model takes none."""
+        path = self.folder / VECTORS
+        return path if path.exists() else None
+
+    @property
+    def folders(self) -> Mapping[str, Path | None]:
+        """What search methods read, by the names of settings.SEARCHED; None for what is not there."""
+        return {name: self.folder / name if (self.folder / name).is_dir() else None for name in SEARCHED}
+
+    def best_method(self) -> str:
+        """The search method with the fewest errors on dev, of equals the last; the first where none was counted."""
+        errors = dev_errors(self.folder)
+        known = [method.name for method in self.config.decode.methods]
+        tuned = [name for name in reversed(known) if name in errors]
+        return min(tuned, key=lambda name: errors[name], default=known[0])
+
+
+@contextlib.contextmanager
+def open_trained(path: Path) -> Iterator[Trained]:
+    """Yield what is in the work folder or bundle `path`; what a bundle is unpacked to is gone afterwards.
+
+    Raises AsrtoolError where it is neither, is damaged or not finished, and when there is no room to unpack it.
+    """
+    if path.is_dir():
+        yield _in_folder(path, path)
+        return
+    if not is_archive(path) and path.exists():
+        raise AsrtoolError(f"{path}: neither a work folder nor a bundle", EXPECTED)
+    archive = open_archive(path)
+    with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
+        try:
+            archive.unpack(Path(folder), archive.files)
+        except OSError as error:
+            where = tempfile.gettempdir()
+            what = f"{path}: cannot be unpacked to {where}, {(error.strerror or 'no room').lower()}"
+            raise AsrtoolError(what, f"free {archive.num_bytes / 2**20:.0f} MiB there, or set TMPDIR") from error
+        yield _in_folder(path, Path(folder))
+
+
+def _in_folder(origin: Path, folder: Path) -> Trained:
+    names = [(SAFE_MODEL, MODEL), (TUNING,), (SETTINGS,), (SUMS,)]
+    missing = [several[-1] for several in names if not any((folder / name).exists() for name in several)]
+    if missing:
+        raise AsrtoolError(f"{origin}: has no {missing[0]}, so it is no trained recogniser", EXPECTED)
+    config = load_config([folder / SETTINGS], [])
+    TuningFile(folder / TUNING)
+    return Trained(origin, folder, config)
+
+
+def dev_errors(folder: Path) -> dict[str, float]:
+    """Method -> word error rate in percent on dev with the weights that were chosen; of methods that were tuned."""
+    path = folder / TUNED
+    if not path.exists():
+        return {}
+    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [dict(zip(header, row, strict=True)) for row in rows]
+    chosen = [row for row in found if row["chosen"] == "yes" and row["wer_percent"] != "-"]
+    return {row["method"]: float(row["wer_percent"]) for row in chosen}

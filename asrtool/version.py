@@ -1,0 +1,30 @@
+"""Which code this is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from pathlib import Path
+
+
+def release() -> str:
+    """Name and version, as installed."""
+    try:
+        return f"asrtool {importlib.metadata.version('asrtool')}"
+    except importlib.metadata.PackageNotFoundError:  # a copy of the sources
+        return "the code"
+
+
+def commit() -> str:
+    """The commit of the checkout this code lies in, marked when files differ from it; else the version."""
+    here = Path(__file__)
+    try:
+        # Fails for an installed package in the environment of another project, whose commit says nothing of this code.
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)
+        return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=12")
+    except (OSError, subprocess.CalledProcessError):
+        return f"unknown, {release()} lies in no git checkout"
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()

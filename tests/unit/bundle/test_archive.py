@@ -1,0 +1,125 @@
+"""Bundles as files: whole or refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asrtool.bundle.archive import FORMAT, TABLE, digest_of, is_archive, open_archive, write_archive
+from asrtool.errors import AsrtoolError
+
+ABOUT = {"name": "ä", "methods": ["greedy"]}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    contents = {"a/one.bin": bytes(range(256)) * 9000, "b.txt": "wörter\n".encode(), "empty": b""}
+    found = {}
+    for number, (name, content) in enumerate(contents.items()):
+        found[name] = tmp_path / f"source{number}"
+        found[name].write_bytes(content)
+    return found
+
+
+def test_what_is_packed_is_unpacked(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.asrtool"
+    written = write_archive(path, files, ABOUT)
+    archive = open_archive(path)
+    assert archive == written
+    assert archive.about == ABOUT
+    archive.check()
+    archive.unpack(tmp_path / "out", archive.files)
+    for name, source in files.items():
+        assert (tmp_path / "out" / name).read_bytes() == source.read_bytes()
+    assert archive.num_bytes == sum(source.stat().st_size for source in files.values())
+
+
+def test_the_same_files_give_the_same_bytes(files: dict[str, Path], tmp_path: Path) -> None:
+    write_archive(tmp_path / "x", files, ABOUT)
+    write_archive(tmp_path / "y", dict(reversed(files.items())), ABOUT)
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(files: dict[str, Path], tmp_path: Path) -> None:
+    del files["a/one.bin"]
+    path = tmp_path / "x.asrtool"
+    write_archive(path, files, ABOUT)
+    whole = path.read_bytes()
+    texts = set()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            archive = open_archive(path)
+            archive.check()
+        except AsrtoolError as error:
+            texts.add(error.what)
+            continue
+        # What a zip file says twice or of no matter, as the dates of its members, changes nothing that is read.
+        archive.unpack(tmp_path / "out", archive.files)
+        assert all((tmp_path / "out" / name).read_bytes() == source.read_bytes() for name, source in files.items())
+    assert len(texts) > 3
+    assert all(text.startswith(f"{path}: ") and "\n" not in text for text in texts)
+
+
+def test_a_file_that_is_cut_off_is_refused(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.asrtool"
+    write_archive(path, files, ABOUT)
+    whole = path.read_bytes()
+    for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert not is_archive(path)
+        with pytest.raises(AsrtoolError, match="no bundle, or a damaged one"):
+            open_archive(path)
+
+
+def rewrite(path: Path, **changed: Any) -> None:
+    """Another table in the bundle `path`, with the digest that belongs to it."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    table = {**json.loads(contents.pop(TABLE)), **changed}
+    table.pop("digest")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+        archive.writestr(TABLE, json.dumps({**table, "digest": digest_of(table)}))
+
+
+def test_a_newer_format_is_refused_with_what_to_do(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.asrtool"
+    write_archive(path, files, ABOUT)
+    rewrite(path, format=FORMAT + 1)
+    with pytest.raises(AsrtoolError, match=rf"format {FORMAT + 1}, expected {FORMAT} at most") as caught:
+        open_archive(path)
+    assert "install a newer asrtool" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil"])
+def test_nothing_is_unpacked_outside_the_folder(name: str, files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.asrtool"
+    write_archive(path, files, ABOUT)
+    rewrite(path, files={name: {"num_bytes": 1, "sha256": "0"}})
+    with pytest.raises(AsrtoolError, match="it has a file"):
+        open_archive(path)
+
+
+def test_a_member_that_is_not_there_is_named(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "x.asrtool"
+    archive = write_archive(path, files, ABOUT)
+    members = {name: vars(member) for name, member in archive.files.items()}
+    rewrite(path, files={**members, "gone": {"num_bytes": 1, "sha256": "0"}})
+    with pytest.raises(AsrtoolError, match="gone cannot be read"):
+        open_archive(path).check()
+
+
+def test_other_files_are_no_bundles(tmp_path: Path) -> None:
+    text = tmp_path / "x.txt"
+    text.write_text("no zip")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a", "b")
+    assert not any(map(is_archive, [text, tmp_path, tmp_path / "missing", tmp_path / "other.zip"]))
+    with pytest.raises(AsrtoolError, match="cannot be read, No such file"):
+        open_archive(tmp_path / "missing")
