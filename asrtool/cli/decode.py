@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,27 +14,60 @@ from asrtool.config import Config
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("features", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--tuning", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The tuning.json to decode with."
+    "--tuning", type=click.Path(path_type=Path), metavar="FILE", help="The tuning.json to decode with, of a model file."
 )
 @search_folders
 @executor_option
 @settings_options
 def decode(
-    model: Path, features: Path, out: Path, tuning: Path, folders: Mapping[str, Path | None], config: Config
+    model: Path, data: Path, out: Path, tuning: Path | None, folders: Mapping[str, Path | None], config: Config
 ) -> None:
-    """Recognise FEATURES, a set or a folder of sets but for train, as `asrtool tune` chose.
+    """Recognise a test set with what was trained.
 
-    A folder is needed only where a method of decode.methods reads it. Writes OUT/SET/METHOD.ctm and OUT/decode.json
-    (the decoding parameters, and real-time factors). Settings: [decode], lm.large, nnlm.enabled.
+    MODEL is a bundle or the --work of a run; DATA has audio and transcripts, as a Kaldi data directory, lhotse
+    manifests or a folder of x.wav with x.txt. Writes OUT/decode/SET/METHOD.ctm and OUT/score, and prints the error
+    rates. Nothing of the training is computed again.
+
+    Or MODEL is a model file: then DATA are features, of a set or a folder of sets, all but train are decoded, and
+    --tuning and the folders are needed that methods of decode.methods read. Writes OUT/SET/METHOD.ctm and
+    OUT/decode.json (the decoding parameters, and real-time factors). Settings: [decode], lm.large, nnlm.enabled.
 
     \b
-    Example: asrtool decode exp/average/model.pt exp/features exp/decode --tuning exp/tune/tuning.json \\
-      --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph
+    Examples:
+      asrtool decode swbd.asrtool data/eval exp/eval
+      asrtool decode exp/average/model.pt exp/features exp/decode --tuning exp/tune/tuning.json \\
+        --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph
     """
+    from asrtool.bundle.archive import is_archive
+
+    if model.is_dir() or is_archive(model):
+        _decode_data(model, data, out)
+        return
+    if tuning is None:
+        raise click.UsageError("Missing option '--tuning', which a model file needs; a bundle does not.")
     from asrtool.corpus.remote import open_features
     from asrtool.decode.decode import decode_run
 
-    decode_run(model, open_features(features, config.remote), tuning, out, folders, config)
+    decode_run(model, open_features(data, config.remote), tuning, out, folders, config)
+
+
+def _decode_data(model: Path, data: Path, out: Path) -> None:
+    from asrtool.bundle.evaluate import evaluate
+    from asrtool.bundle.trained import open_trained
+    from asrtool.errors import AsrtoolError
+    from asrtool.score.table import format_table
+    from local.layouts.detect import prepare_any
+
+    if not data.is_dir():
+        raise AsrtoolError(f"{data}: no folder of a test set", "audio without transcripts: asrtool transcribe")
+    name = "-".join(data.resolve().name.split())
+
+    def prepare(folder: Path, settings: Any) -> None:
+        prepare_any(data, folder, settings, name)
+
+    with open_trained(model) as trained:
+        for (of_set, method), result in evaluate(trained, name, prepare, out).items():
+            click.echo(format_table(result, f"{of_set}, {method}"))
