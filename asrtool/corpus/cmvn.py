@@ -100,6 +100,11 @@ class Cmvn:
         self.cmvn = cmvn
         self.num_bins = len(self._everyone[0])
 
+    def learn(self, speaker: str, moments: Moments) -> None:
+        """Normalise `speaker` by these sums from now on; of MIN_SPEAKER_FRAMES or more, and by speaker only."""
+        if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
+            self._mean_std[speaker] = moments.mean_std()
+
     def scale_of_all(self) -> np.ndarray:
         """What features are divided by, (F,) float32, over the whole training set; 1 where they are as they were."""
         return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self._everyone[1]

@@ -162,7 +162,7 @@ def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatc
     device = choose_device()
     model.to(device).eval()
     start_s = time.process_time()
-    scores_NTV, lens = _apply(model, batch, device)
+    scores_NTV, lens = apply_model(model, batch.feats_NTF, batch.feat_lens_N, device)
     cpu_s = time.process_time() - start_s
     num_rows = max(1, sum(lens))
     texts = reader.texts(batch.utterances)
@@ -170,11 +170,7 @@ def score_batch(model: torch.nn.Module, reader: FeatureReader, batch: LoadedBatc
         if text is None:
             continue
         scores_TV = scores_NTV[n, : lens[n]]
-        if np.isnan(scores_TV).any():
-            raise AsrtoolError(
-                f"utterance {utterance.id}: the model gives scores that are not numbers",
-                "look at the losses of its training; average other checkpoints, or train again with a lower rate",
-            )
+        check_scores(scores_TV, utterance.id)
         yield Scored(dataclasses.replace(utterance, text=text), scores_TV, cpu_s * lens[n] / num_rows, position)
 
 
@@ -184,11 +180,21 @@ def _reading_ahead(reader: FeatureReader, batches: Iterator[Batch]) -> Iterator[
     return reading_ahead(reader.directory, batches, lambda batch: batch.window, numbers_of)
 
 
-def _apply(model: torch.nn.Module, batch: LoadedBatch, device: torch.device) -> tuple[np.ndarray, list[int]]:
+def check_scores(scores_TV: np.ndarray, name: str) -> None:
+    """AsrtoolError naming the utterance unless its scores are numbers."""
+    if np.isnan(scores_TV).any():
+        raise AsrtoolError(
+            f"utterance {name}: the model gives scores that are not numbers",
+            "look at the losses of its training; average other checkpoints, or train again with a lower rate",
+        )
+
+
+def apply_model(
+    model: torch.nn.Module, feats_NTF: np.ndarray, feat_lens_N: np.ndarray, device: torch.device
+) -> tuple[np.ndarray, list[int]]:
     """Scores (N, T, V) on the host, and the rows of each utterance."""
     with torch.inference_mode():
-        feats_NTF, lens_N = torch.from_numpy(batch.feats_NTF), torch.from_numpy(batch.feat_lens_N)
-        scores_NTV, lens_N = model(feats_NTF.to(device), lens_N.to(device))
+        scores_NTV, lens_N = model(torch.from_numpy(feats_NTF).to(device), torch.from_numpy(feat_lens_N).to(device))
     return scores_NTV.float().cpu().numpy(), lens_N.tolist()
 
 

@@ -46,6 +46,7 @@ class Encoder(nn.Module, ABC):
 
     subsampling: int  # feature frames a row
     output_size: int  # C, channels of a row
+    streams: bool = False  # whether `stream` gives what `forward` does, while an utterance is spoken
 
     @abstractmethod
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,6 +55,15 @@ class Encoder(nn.Module, ABC):
     def parts(self) -> Sequence[Part]:
         """What `forward` does, cut where neighbouring devices may share it; here all of it is one part."""
         return [Part(self.forward, self)]
+
+    def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The rows of the next frames, and the state behind them; `state` is None where an utterance begins.
+
+        All but the last frames of an utterance come as multiples of `subsampling`. Raises AsrtoolError where a row
+        depends on later frames.
+        """
+        what = f"{_path_of(self)} with these settings needs whole utterances"
+        raise AsrtoolError(what, "train one that does not, as with --set model.lstm.bidirectional=false")
 
     def output_lens(self, feat_lens_N: Tensor) -> Tensor:
         """The rows that `forward` gives utterances of so many frames."""
@@ -133,6 +143,14 @@ class AcousticModel(nn.Module):
         """The scores of the objective (N, T', V), float32, and the rows of each utterance (N,)."""
         hidden_NTC, lens_N = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)
         return self.objective.scores(hidden_NTC), lens_N
+
+    def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The scores of the next frames, as Encoder.stream; AsrtoolError as there, and where there are deltas."""
+        if self.deltas:
+            what = f"a model with model.deltas = {self.deltas} needs later frames"
+            raise AsrtoolError(what, "train one without deltas to use it while somebody speaks")
+        hidden_NTC, state = self.encoder.stream(feats_NTF, state)
+        return self.objective.scores(hidden_NTC), state
 
     def inputs(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> Tensor:
         """What the encoder gets; differences of masked features, as they come behind SpecAugment."""

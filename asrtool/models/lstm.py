@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ class LstmEncoder(Encoder):
         self.dropout = SequenceDropout(settings.dropout) if settings.sequence_dropout else nn.Dropout(settings.dropout)
         self.bottleneck = nn.Linear(width, settings.bottleneck_size) if settings.bottleneck_size else nn.Identity()
         self.output_size = settings.bottleneck_size or width
+        self.streams = not settings.bidirectional
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
@@ -46,6 +48,19 @@ class LstmEncoder(Encoder):
             for layer, norm in zip(self.layers, self.norms, strict=True)
         ]
         return [Part(self._begin), *layers, Part(self._end, self.bottleneck)]
+
+    def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """As Encoder.stream; the state is that of each layer."""
+        if not self.streams:
+            return super().stream(feats_NTF, state)
+        hidden_TNC, states = self._stack(feats_NTF).transpose(0, 1), []
+        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            assert isinstance(layer, LstmLayer)
+            output_TNC, of_layer = layer.forward_lstm(hidden_TNC, state[i] if state else None)
+            output_TNC = norm(output_TNC)
+            hidden_TNC = hidden_TNC + output_TNC if self.residual and i else output_TNC
+            states.append(of_layer)
+        return self.bottleneck(hidden_TNC).transpose(0, 1), states
 
     def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         num_frames = feats_NTF.shape[1]

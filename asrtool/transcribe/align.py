@@ -1,0 +1,38 @@
+"""When each word of a known text is said in a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from asrtool.corpus.frames import frames_of
+from asrtool.decode.align import Aligner, tokenize
+from asrtool.decode.words import Word
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.transcribe.audio import open_sound
+from asrtool.transcribe.listen import choose_channels
+from asrtool.transcribe.recogniser import Piece, Recogniser
+
+
+def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> list[Word]:
+    """The words of `text`, in order, with times from the beginning of the recording.
+
+    All of the channel, from 1 on, is heard at once, so memory grows with its length. Raises AsrtoolError where the file
+    cannot be read, a word has no tokens, or the recording is too short for the text.
+    """
+    folder = recogniser.origin.folders["tokenizer"]
+    assert folder is not None, "every search has read it"
+    tokenizer = Tokenizer.load(folder)
+    with open_sound(path) as sound:
+        (row,) = choose_channels(sound, str(channel))
+        samples_S = np.concatenate([np.zeros(0, np.float32), *(block_CS[row] for block_CS in sound.blocks)])
+        feats_TF = frames_of(samples_S, sound.sampling_rate_hz, recogniser.features)
+    piece = Piece(sound.name, 0.0, len(samples_S) / sound.sampling_rate_hz, 0.0, feats_TF)
+    (scored,) = recogniser.scored([piece])
+    aligner = Aligner(recogniser.acoustic.topology, tokenizer.pieces, recogniser.acoustic.frame_s)
+    found = aligner((scored.scores_TV, tokenize(text, tokenizer)))
+    if isinstance(found, str):
+        raise AsrtoolError(f"{path}: cannot be aligned: {found}", "check that text and recording belong together")
+    return list(found.words)

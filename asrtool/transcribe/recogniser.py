@@ -1,0 +1,192 @@
+"""A trained recogniser that is open: pieces of audio to words.
+
+Letters in names: N pieces of a batch, T frames, F features of a frame, S samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asrtool.bundle.trained import Trained
+from asrtool.config_file import load_section
+from asrtool.corpus.cmvn import Cmvn, Moments, add_moments
+from asrtool.corpus.index import Utterance
+from asrtool.corpus.ivector import Extractor
+from asrtool.corpus.settings import Features
+from asrtool.corpus.speaker_vectors import History
+from asrtool.decode.decode import read_tuning
+from asrtool.decode.decoder import LocalDecoder, Searches
+from asrtool.decode.forward import AcousticModel, Scored, apply_model, check_scores, load_searched_model
+from asrtool.decode.method import bases_first, make_methods
+from asrtool.decode.parameters import DecodingParameters
+from asrtool.decode.resources import Resources
+from asrtool.decode.words import Word
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import choose_device
+
+GROUP_S = 600.0  # speech that is normalised together, and sorted by length before it becomes batches
+PIECE_S = 5.0  # of speech, about: how many pieces there will be
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a channel of a recording, with its features as they are before normalisation."""
+
+    speaker: str  # a name for the channel
+    begin_s: float
+    duration_s: float
+    overlap_s: float  # its first seconds that are also the last ones of the piece before
+    feats_TF: np.ndarray
+
+
+@dataclass
+class Voices:
+    """What is known of each speaker so far: normalisation as the model was trained with, and speaker vectors."""
+
+    sums: Cmvn
+    extractor: Extractor | None
+    moments: dict[str, Moments] = field(default_factory=dict)
+    histories: defaultdict[str, History] = field(default_factory=lambda: defaultdict(History))
+
+    def hear(self, pieces: Iterable[Piece]) -> None:
+        """Pieces that are recognised next."""
+        for piece in pieces:
+            add_moments(self.moments, {piece.speaker: Moments.of(piece.feats_TF)})
+        for speaker, moments in self.moments.items():
+            self.sums.learn(speaker, moments)
+
+    def inputs(self, piece: Piece) -> np.ndarray:
+        """What the model gets of a piece, (T, F) float32; those of a speaker come in order."""
+        feats_TF = self.sums.normalise(piece.speaker, piece.feats_TF)
+        if self.extractor is None:
+            return feats_TF
+        history = self.histories[piece.speaker]
+        vector_R = self.extractor.vector(history.sums()) if history.parts else np.zeros(self.extractor.size)
+        history.add(len(piece.feats_TF), self.extractor.sums(piece.feats_TF))
+        return np.hstack([feats_TF, np.tile(vector_R, (len(feats_TF), 1))]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """Model and search of a Trained; `parameters` are those of the method that is used."""
+
+    origin: Trained
+    acoustic: AcousticModel
+    features: Features
+    decoder: LocalDecoder
+    parameters: DecodingParameters
+
+    def words(self, pieces: Iterable[Piece], duration_s: float) -> list[tuple[Piece, tuple[Word, ...]]]:
+        """Each piece with its words, whose times count from its beginning; in order. `duration_s` of all, about."""
+        kept: list[Piece] = []
+        total = math.ceil(duration_s / PIECE_S)
+        decoded = self.decoder.search(self.scored(_noted(pieces, kept)), [self.parameters], "recognise", total)
+        return list(zip(kept, decoded.words[self.parameters], strict=True))
+
+    def search(self, scores_TV: np.ndarray) -> tuple[Word, ...]:
+        """The words of one piece by its scores, searched in this process."""
+        method = self.decoder.searches.methods[self.parameters.method]
+        (found,) = method.complete([method.search(scores_TV, method.first_pass(self.parameters))])
+        (words,) = method.choose(found, [self.parameters])
+        return words
+
+    def scored(self, pieces: Iterable[Piece]) -> Iterator[Scored]:
+        """The scores of pieces, in order; AsrtoolError naming one whose scores are not numbers."""
+        extractor = Extractor.load(self.origin.extractor) if self.origin.extractor else None
+        voices = Voices(Cmvn(self.origin.sums, self.features.cmvn), extractor)
+        number = 0
+        for group in _groups(pieces, GROUP_S):
+            voices.hear(group)
+            inputs = [voices.inputs(piece) for piece in group]
+            for piece, scores_TV in zip(group, self._scores(inputs), strict=True):
+                check_scores(scores_TV, f"{piece.speaker} at {piece.begin_s:.1f} s")
+                yield Scored(_as_utterance(piece, number), scores_TV, 0.0, number)
+                number += 1
+
+    def _scores(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Of each piece, computed in batches of like length."""
+        device = choose_device()
+        model = self.acoustic.model.to(device).eval()
+        scores: list[np.ndarray] = [np.zeros(0)] * len(inputs)
+        max_frames = round(self.decoder.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
+        order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
+        for batch in _batches(order, [len(feats_TF) for feats_TF in inputs], max_frames):
+            lens_N = np.array([len(inputs[i]) for i in batch])
+            feats_NTF = np.zeros((len(batch), lens_N.max(), inputs[batch[0]].shape[1]), np.float32)
+            for n, i in enumerate(batch):
+                feats_NTF[n, : lens_N[n]] = inputs[i]
+            scores_NTV, rows = apply_model(model, feats_NTF, lens_N, device)
+            for n, i in enumerate(batch):
+                scores[i] = scores_NTV[n, : rows[n]]
+        return scores
+
+
+def open_recogniser(trained: Trained, method: str | None = None, num_jobs: int = 0) -> Recogniser:
+    """A recogniser with a search `method`, by default the one with the fewest errors on dev.
+
+    `num_jobs` processes search, one a core where that is 0. Raises AsrtoolError for a method that it does not have, and
+    when a file is missing or broken.
+    """
+    name = method or trained.best_method()
+    config = trained.config
+    known = [chosen.name for chosen in config.decode.methods]
+    if name not in known:
+        what = f"{trained.origin}: has no search method {name}, but {', '.join(known)}"
+        raise AsrtoolError(what, "choose one of these with --method")
+    settings = dataclasses.replace(config.decode, num_jobs=num_jobs)
+    acoustic = load_searched_model(trained.model, settings)
+    methods = make_methods(settings, Resources(acoustic, trained.folders, config))
+    chosen = read_tuning(trained.tuning, methods)
+    used = {name: methods[name]}
+    for group in reversed(bases_first(methods)):
+        used |= {each.name: each for each in group if any(each.name == other.based_on for other in used.values())}
+    for each in used.values():
+        each.open({axis: [value] for axis, value in chosen[each.name].items})
+    features = load_section("features", acoustic.info["features"], str(trained.model))
+    searches = Searches(used)
+    searches.prepare([used[name].first_pass(chosen[name])])
+    return Recogniser(trained, acoustic, features, LocalDecoder(acoustic, searches, settings), chosen[name])
+
+
+def _noted(pieces: Iterable[Piece], into: list[Piece]) -> Iterator[Piece]:
+    """The pieces, which are added to `into` without their features."""
+    for piece in pieces:
+        into.append(dataclasses.replace(piece, feats_TF=piece.feats_TF[:0]))
+        yield piece
+
+
+def _groups(pieces: Iterable[Piece], most_s: float) -> Iterator[list[Piece]]:
+    """Runs of pieces that are `most_s` long together, the last one shorter."""
+    group: list[Piece] = []
+    for piece in pieces:
+        group.append(piece)
+        if sum(each.duration_s for each in group) >= most_s:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _batches(order: Sequence[int], lens: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Runs of `order`, shorter pieces first, of at most `most` frames with their padding, or one piece."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(batch) + 1) * lens[i] > most:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _as_utterance(piece: Piece, number: int) -> Utterance:
+    name = f"{piece.speaker}-{number}"
+    return Utterance(
+        name, piece.speaker, "A", piece.begin_s, piece.duration_s, piece.speaker, "", 0, len(piece.feats_TF)
+    )

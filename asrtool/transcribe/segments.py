@@ -1,0 +1,156 @@
+"""A channel cut where nobody speaks, while it is read: pieces that a model can hear whole.
+
+A frame of FRAME_S is speech where its level is MARGIN_DB above the floor, the lowest mean of CHUNK_S in the last
+FLOOR_S seconds. What is left out are pauses of PAUSE_S and more, but for KEPT_S on either side. Speech without such a
+pause is cut at its quietest place; both pieces then have OVERLAP_S of the other, since a cut may go through a word.
+
+Letters in names: S samples, K frames.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+FRAME_S = 0.01
+MARGIN_DB = 8.0
+LEAST_DB = -70.0  # of full scale; below is silence whatever the rest is
+FLOOR_S = 30.0
+CHUNK_S = 0.25  # in steps of which the floor follows
+PAUSE_S = 0.8
+KEPT_S = 0.3
+OVERLAP_S = 0.7
+QUIET_S = 0.2  # over which the level is averaged to find the quietest place
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a channel. `overlap_s` are its first seconds that are also the last ones of the piece before."""
+
+    begin_s: float
+    samples_S: np.ndarray  # float32
+    overlap_s: float = 0.0
+    is_cut: bool = False  # whether its last seconds are also the first ones of the next
+
+
+class Segmenter:
+    """Takes the samples of one channel as they come, and gives pieces as they are complete.
+
+    In which blocks samples come has no influence.
+    """
+
+    def __init__(self, sampling_rate_hz: int, longest_s: float) -> None:
+        """No piece is longer than `longest_s`, its overlaps included."""
+        self._rate = sampling_rate_hz
+        self._step = round(FRAME_S * sampling_rate_hz)
+        self._longest = round((longest_s - 2 * OVERLAP_S) / FRAME_S)
+        self._waiting: list[np.ndarray] = []  # samples that are no whole chunk yet
+        self._samples = np.zeros(0, np.float32)  # from frame `_first` on
+        self._levels = np.zeros(0, np.float32)  # dB, of the same frames
+        self._first = 0  # frame
+        self._lows: deque[float] = deque(maxlen=round(FLOOR_S / CHUNK_S))  # mean levels of the last chunks
+        self._begin: int | None = None  # frame where the open piece begins; None in a pause
+        self._last_speech = -1  # frame
+        self._end = 0  # frame where the last piece has ended, at a pause
+        self._overlap = 0  # frames of the open piece that the one before has
+
+    def add(self, samples_S: np.ndarray) -> Iterator[Segment]:
+        """The pieces that end in these samples."""
+        self._waiting.append(samples_S)
+        size = self._step * round(CHUNK_S / FRAME_S)
+        if sum(map(len, self._waiting)) >= size:
+            samples_S = np.concatenate(self._waiting)
+            whole = len(samples_S) // size * size
+            self._waiting = [samples_S[whole:]]
+            for begin in range(0, whole, size):
+                yield from self._hear(samples_S[begin : begin + size])
+
+    def _hear(self, samples_S: np.ndarray) -> Iterator[Segment]:
+        """A chunk; the last one may be shorter."""
+        levels = levels_of(samples_S, self._step)
+        if not len(levels):
+            return
+        self._lows.append(float(levels.mean()))
+        floor = max(min(self._lows) + MARGIN_DB, LEAST_DB)
+        start = self._first + len(self._levels)
+        self._samples = np.concatenate([self._samples, samples_S])
+        self._levels = np.concatenate([self._levels, levels])
+        for frame, is_speech in enumerate((levels > floor).tolist(), start):
+            yield from self._step_over(frame, is_speech)
+        self._forget()
+
+    def open_piece(self) -> Segment | None:
+        """What is there of the piece that has not ended; None in a pause."""
+        if self._begin is None:
+            return None
+        return self._piece(self._begin, self._first + len(self._levels))
+
+    def end(self) -> Iterator[Segment]:
+        """The pieces that the end of the channel completes."""
+        if self._waiting:
+            yield from self._hear(np.concatenate(self._waiting))
+        if self._begin is not None:
+            stop = min(self._last_speech + 1 + round(KEPT_S / FRAME_S), self._first + len(self._levels))
+            yield self._piece(self._begin, stop)
+            self._begin = None
+
+    def _step_over(self, frame: int, is_speech: bool) -> Iterator[Segment]:
+        if is_speech:
+            self._last_speech = frame
+            if self._begin is None:
+                self._begin = max(frame - round(KEPT_S / FRAME_S), self._first, self._end)
+                self._overlap = 0
+        if self._begin is None:
+            return
+        is_full = frame + 1 - self._begin >= self._longest
+        if frame - self._last_speech >= round((KEPT_S if is_full else PAUSE_S) / FRAME_S):
+            self._end = self._last_speech + 1 + round(KEPT_S / FRAME_S)
+            yield self._piece(self._begin, self._end)
+            self._begin = None
+        elif is_full:
+            yield self._cut(frame + 1)
+
+    def _cut(self, stop: int) -> Segment:
+        """The open piece up to its quietest place in the second half, where the next one begins."""
+        assert self._begin is not None
+        low = self._begin + self._longest // 2
+        width = round(QUIET_S / FRAME_S)
+        levels = self._levels[low - self._first : stop - self._first - round(OVERLAP_S / FRAME_S)]
+        sums = np.convolve(levels, np.ones(width), "valid")
+        place = low + int(np.argmin(sums)) + width // 2
+        overlap = round(OVERLAP_S / FRAME_S)
+        piece = replace(self._piece(self._begin, place + overlap), is_cut=True)
+        self._begin, self._overlap = place - overlap, 2 * overlap
+        return piece
+
+    def _piece(self, begin: int, stop: int) -> Segment:
+        # A copy: the samples that it is cut from are much longer, and would stay in memory with it.
+        part_S = self._samples[(begin - self._first) * self._step : (stop - self._first) * self._step].copy()
+        return Segment(begin * self._step / self._rate, part_S, self._overlap * self._step / self._rate)
+
+    def _forget(self) -> None:
+        """What no piece can have any more."""
+        kept = self._first + len(self._levels) - round(KEPT_S / FRAME_S)
+        first = self._begin if self._begin is not None else max(self._first, kept)
+        self._samples = self._samples[(first - self._first) * self._step :]
+        self._levels = self._levels[first - self._first :]
+        self._first = first
+
+
+def levels_of(samples_S: np.ndarray, step: int) -> np.ndarray:
+    """The level of each whole frame of `step` samples, dB of full scale, float32."""
+    num_frames = len(samples_S) // step
+    frames = samples_S[: num_frames * step].reshape(num_frames, step)
+    power = (frames - frames.mean(axis=1, keepdims=True)).astype(np.float64) ** 2
+    return (10 * np.log10(power.mean(axis=1) + 1e-10)).astype(np.float32)
+
+
+def cut(blocks: Iterable[np.ndarray], sampling_rate_hz: int, longest_s: float) -> Iterator[Segment]:
+    """The pieces of one channel, whose samples come in `blocks`."""
+    segmenter = Segmenter(sampling_rate_hz, longest_s)
+    for samples_S in blocks:
+        yield from segmenter.add(samples_S)
+    yield from segmenter.end()

@@ -1,0 +1,66 @@
+"""Pieces of a channel to one sequence of words: what two pieces share is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from asrtool.decode.words import Word
+
+SAME_WORD_S = 0.3  # middles of one word, heard in two pieces, are at most so far apart
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A piece and its words, with times from the start of the recording."""
+
+    begin_s: float
+    end_s: float
+    words: tuple[Word, ...]
+    overlap_s: float = 0.0  # its first seconds, which the piece before has as well
+
+
+def stitch(pieces: Iterable[Heard]) -> list[Heard]:
+    """The pieces of one channel, in order, with each word in one of them.
+
+    Where two overlap, the words that both have at nearly the same time show the seam: the one nearest to the middle of
+    what they share. Where they have none alike, the seam is that middle; a word of the second piece that began before
+    the last word of the first has ended is left out.
+    """
+    done: list[Heard] = []
+    for piece in pieces:
+        if piece.overlap_s and done:
+            before, after = _part(done[-1].words, piece.words, piece.begin_s, piece.begin_s + piece.overlap_s)
+            seam_s = piece.begin_s + piece.overlap_s / 2
+            done[-1] = Heard(done[-1].begin_s, seam_s, before, done[-1].overlap_s)
+            piece = Heard(seam_s, piece.end_s, after)
+        done.append(piece)
+    return done
+
+
+def moved(words: Iterable[Word], by_s: float) -> tuple[Word, ...]:
+    """The same words, later."""
+    return tuple(word._replace(begin_s=word.begin_s + by_s, end_s=word.end_s + by_s) for word in words)
+
+
+def _part(
+    first: Sequence[Word], second: Sequence[Word], begin_s: float, end_s: float
+) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    middle_s = (begin_s + end_s) / 2
+    shared = [
+        (abs((_middle(a) + _middle(b)) / 2 - middle_s), i, j)
+        for i, a in enumerate(first)
+        if a.end_s > begin_s
+        for j, b in enumerate(second)
+        if b.begin_s < end_s and a.text == b.text and abs(_middle(a) - _middle(b)) <= SAME_WORD_S
+    ]
+    if shared:
+        _, i, j = min(shared)
+        return tuple(first[: i + 1]), tuple(second[j + 1 :])
+    before = tuple(word for word in first if _middle(word) < middle_s)
+    last_s = before[-1].end_s if before else begin_s
+    return before, tuple(word for word in second if _middle(word) >= middle_s and word.begin_s >= last_s - 1e-6)
+
+
+def _middle(word: Word) -> float:
+    return (word.begin_s + word.end_s) / 2

@@ -1,0 +1,203 @@
+"""Words while audio comes in, by a model whose rows depend on no later ones.
+
+The piece that is being spoken is searched again each time a block of audio has come; rows of the model are computed
+once. When a piece ends, its words are final.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from asrtool.corpus.cmvn import Cmvn
+from asrtool.corpus.feature_type import FeatureType
+from asrtool.corpus.frames import frames_of
+from asrtool.decode.words import Word
+from asrtool.errors import AsrtoolError
+from asrtool.transcribe.audio import Sound, open_sound
+from asrtool.transcribe.listen import choose_channels
+from asrtool.transcribe.recogniser import Piece, Recogniser, Voices
+from asrtool.transcribe.segments import CHUNK_S, Segment, Segmenter
+from asrtool.transcribe.stitch import Heard, moved, stitch
+
+EDGE_S = 0.05  # of the last samples that have come: frames and resampling there need what comes next
+LONGEST_S = 20.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What is heard of a piece when `heard_s` of the recording have come; words have times from its start."""
+
+    words: tuple[Word, ...]
+    heard_s: float
+    is_final: bool
+
+
+@dataclass
+class Spoken:
+    """A piece while it is spoken: the rows of the model so far, and its state."""
+
+    begin_s: float
+    rows: list[np.ndarray] = field(default_factory=list)
+    num_frames: int = 0  # that these are of
+    state: object = None
+
+
+class Stream:
+    """One channel of a recording, by a recogniser."""
+
+    def __init__(self, recogniser: Recogniser, name: str, sampling_rate_hz: int) -> None:
+        """Raises AsrtoolError where the model or its normalisation needs whole utterances."""
+        cmvn = recogniser.features.cmvn
+        if cmvn == "utterance" or recogniser.origin.extractor:
+            found = "features.cmvn = utterance" if cmvn == "utterance" else "features.speaker_vector"
+            what = f"{recogniser.origin.origin}: {found} needs whole utterances"
+            raise AsrtoolError(what, "train with --set features.cmvn=global --set model.lstm.bidirectional=false")
+        self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
+        self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
+        self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)
+        self._voices = Voices(Cmvn(recogniser.origin.sums, cmvn), None)
+        self._model = recogniser.acoustic.model.cpu().eval()
+        self._spoken: Spoken | None = None
+        self._held: Heard | None = None  # a piece whose end the next one has as well
+        self._heard_s = 0.0
+
+    def add(self, samples_S: np.ndarray) -> Iterator[Update]:
+        """What these samples change."""
+        self._heard_s += len(samples_S) / self._rate
+        for segment in self._segmenter.add(samples_S):
+            yield from self._finish(segment)
+        if piece := self._segmenter.open_piece():
+            words = self._search(piece, at_end=False)
+            heard = Heard(piece.begin_s, self._heard_s, words, piece.overlap_s)
+            yield Update(self._after_held(heard), self._heard_s, False)
+
+    def end(self) -> Iterator[Update]:
+        """What the end of the channel makes final."""
+        for segment in self._segmenter.end():
+            yield from self._finish(segment)
+
+    def _finish(self, segment: Segment) -> Iterator[Update]:
+        end_s = segment.begin_s + len(segment.samples_S) / self._rate
+        heard = Heard(segment.begin_s, end_s, self._search(segment, at_end=True), segment.overlap_s)
+        self._voices.hear([Piece(self._name, segment.begin_s, end_s, 0.0, self._frames(segment))])
+        pieces = stitch([self._held, heard] if self._held else [heard])
+        self._held = pieces.pop() if segment.is_cut else None
+        self._spoken = None
+        for piece in pieces:
+            yield Update(piece.words, self._heard_s, True)
+
+    def _after_held(self, heard: Heard) -> tuple[Word, ...]:
+        """The words of the open piece, and of the one before where that is not final either."""
+        pieces = stitch([self._held, heard] if self._held else [heard])
+        return tuple(word for piece in pieces for word in piece.words)
+
+    def _frames(self, segment: Segment) -> np.ndarray:
+        return frames_of(segment.samples_S, self._rate, self._recogniser.features, self._extractor)
+
+    def _search(self, segment: Segment, at_end: bool) -> tuple[Word, ...]:
+        """The words of what is there of a piece, with times from the start of the recording."""
+        if self._spoken is None or self._spoken.begin_s != segment.begin_s:
+            self._spoken = Spoken(segment.begin_s)
+        self._compute(self._spoken, self._frames(segment), at_end)
+        if not self._spoken.rows:
+            return ()
+        scores_TV = np.concatenate(self._spoken.rows)
+        return moved(self._recogniser.search(scores_TV), segment.begin_s)
+
+    def _compute(self, spoken: Spoken, feats_TF: np.ndarray, at_end: bool) -> None:
+        """The rows of frames that no later sample changes, or of all at the end."""
+        subsampling = int(self._model.encoder.subsampling)
+        num_frames = len(feats_TF)
+        if not at_end:
+            num_frames -= round(1000 * EDGE_S / self._recogniser.features.frame_shift_ms)
+            num_frames = max(num_frames, 0) // subsampling * subsampling
+        elif num_frames < spoken.num_frames:  # cut at a place before the last samples that had come
+            spoken.rows, spoken.num_frames, spoken.state = [], 0, None
+        if num_frames <= spoken.num_frames:
+            return
+        new_TF = self._voices.sums.normalise(self._name, feats_TF[spoken.num_frames : num_frames])
+        with torch.inference_mode():
+            scores_1TV, spoken.state = self._model.stream(torch.from_numpy(new_TF)[None], spoken.state)
+        spoken.rows.append(scores_1TV[0].float().numpy())
+        spoken.num_frames = num_frames
+
+
+@dataclass
+class Latency:
+    """How long after a word has been said it is shown as it stays, in seconds of audio."""
+
+    shown: list[tuple[str, float]] = field(default_factory=list)  # words of the open piece, and when they came
+    seconds: list[float] = field(default_factory=list)
+
+    def note(self, update: Update) -> None:
+        """One update more of the channel."""
+        kept = 0
+        texts = [word.text for word in update.words]
+        while kept < min(len(texts), len(self.shown)) and self.shown[kept][0] == texts[kept]:
+            kept += 1
+        self.shown = self.shown[:kept] + [(text, update.heard_s) for text in texts[kept:]]
+        if update.is_final:
+            self.seconds += [at_s - word.end_s for (_, at_s), word in zip(self.shown, update.words, strict=True)]
+            self.shown = []
+
+    def describe(self) -> str:
+        """Median and 90 % quantile."""
+        if not self.seconds:
+            return "no words"
+        middle, most = np.quantile(self.seconds, [0.5, 0.9])
+        return f"words are shown {middle:.2f} s after they were said (median; 90 % within {most:.2f} s)"
+
+
+def stream(recogniser: Recogniser, path: str | Path, channel: str, as_json: bool) -> None:
+    """Print the words of one channel of a file, or of standard input where `path` is ``-``, while it comes in.
+
+    A line a piece, when it is final; on a terminal also what there is of it before. With `as_json` a line of JSON each
+    time words change. Raises AsrtoolError where it cannot be read, and as Stream.
+    """
+    start_s, latency = time.monotonic(), Latency()
+    with open_sound(path, CHUNK_S) as sound:
+        row = _one_channel(sound, channel)
+        listening = Stream(recogniser, sound.name, sound.sampling_rate_hz)
+        heard_s = 0.0
+        for block_CS in sound.blocks:
+            heard_s += block_CS.shape[1] / sound.sampling_rate_hz
+            for update in listening.add(block_CS[row]):
+                _show(update, latency, as_json)
+        for update in listening.end():
+            _show(update, latency, as_json)
+    seconds = time.monotonic() - start_s
+    logging.info(
+        "%s: %.1f s, %s; real-time factor %.3f", path, heard_s, latency.describe(), seconds / max(heard_s, 0.01)
+    )
+
+
+def _one_channel(sound: Sound, channel: str) -> int:
+    if channel == "each" and sound.num_channels == 1:
+        return 0
+    rows = choose_channels(sound, channel) if channel not in ("each", "mix") else ()
+    if len(rows) != 1:
+        what = f"{sound.name}: has {sound.num_channels} channels, one is listened to while it comes in"
+        raise AsrtoolError(what, "choose it with --channels 1")
+    return rows[0]
+
+
+def _show(update: Update, latency: Latency, as_json: bool) -> None:
+    latency.note(update)
+    text = " ".join(word.text for word in update.words)
+    if as_json:
+        print(json.dumps({"text": text, "final": update.is_final, "at_s": round(update.heard_s, 3)}), flush=True)
+    elif update.is_final:
+        clear = "\r\x1b[K" if sys.stdout.isatty() else ""
+        if text:
+            print(f"{clear}{text}", flush=True)
+    elif sys.stdout.isatty():
+        print(f"\r\x1b[K{text[-100:]}", end="", flush=True)

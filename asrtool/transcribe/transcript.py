@@ -1,0 +1,152 @@
+"""What was said in a recording, and the forms it can be written in: text, ctm, srt, vtt, json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asrtool.decode.words import Word
+
+LINE_S, LINE_WORDS = 6.0, 14  # of a subtitle, at most
+MIN_CS = 1  # of a word in a ctm: it has a duration even where rounding leaves none
+
+
+@dataclass(frozen=True)
+class Line:
+    """A stretch of one channel without a long pause; words have times from the start of the recording."""
+
+    channel: int  # from 1 on
+    begin_s: float
+    end_s: float
+    words: tuple[Word, ...]
+
+    @property
+    def text(self) -> str:
+        """Its words."""
+        return " ".join(word.text for word in self.words)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Of one recording; lines are in the order of their beginnings."""
+
+    name: str
+    duration_s: float
+    num_channels: int  # that were listened to
+    lines: tuple[Line, ...]
+
+    @property
+    def text(self) -> str:
+        """All words, a line each time somebody begins to speak."""
+        return "".join(f"{line.text}\n" for line in self.lines if line.words)
+
+    @property
+    def words(self) -> list[Word]:
+        """All words, line by line."""
+        return [word for line in self.lines for word in line.words]
+
+
+def to_text(transcript: Transcript) -> str:
+    """A line each time somebody begins to speak; behind the number of the channel where there are several."""
+    if transcript.num_channels == 1:
+        return transcript.text
+    return "".join(f"{line.channel}: {line.text}\n" for line in transcript.lines if line.words)
+
+
+def to_ctm(transcript: Transcript) -> str:
+    """A line a word: recording, channel, start, duration, word, confidence; no word begins before another ends."""
+    lines = []
+    name = "_".join(transcript.name.split()) or "recording"
+    for channel in range(1, transcript.num_channels + 1):
+        last_cs = 0
+        for word in (word for line in transcript.lines if line.channel == channel for word in line.words):
+            begin_cs = max(last_cs, round(100 * word.begin_s))
+            last_cs = max(begin_cs + MIN_CS, round(100 * word.end_s))
+            times = f"{begin_cs / 100:.2f} {(last_cs - begin_cs) / 100:.2f}"
+            lines.append(f"{name} {channel_name(channel)} {times} {word.text} {word.confidence:.3f}\n")
+    return "".join(lines)
+
+
+def to_srt(transcript: Transcript) -> str:
+    """SubRip subtitles."""
+    return "\n".join(
+        f"{number}\n{_time(begin_s, ',')} --> {_time(end_s, ',')}\n{text}\n"
+        for number, (begin_s, end_s, text) in enumerate(_subtitles(transcript), 1)
+    )
+
+
+def to_vtt(transcript: Transcript) -> str:
+    """WebVTT subtitles."""
+    cues = [
+        f"{_time(begin_s, '.')} --> {_time(end_s, '.')}\n{text}\n" for begin_s, end_s, text in _subtitles(transcript)
+    ]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def to_json(transcript: Transcript) -> str:
+    """All that is known: lines and words with times in seconds, confidences from 0 to 1."""
+    return json.dumps(as_dict(transcript), ensure_ascii=False, indent=1) + "\n"
+
+
+def as_dict(transcript: Transcript) -> dict[str, Any]:
+    """What `to_json` writes."""
+    return {
+        "recording": transcript.name,
+        "duration_s": round(transcript.duration_s, 3),
+        "lines": [
+            {
+                "channel": line.channel,
+                "begin_s": round(line.begin_s, 3),
+                "end_s": round(line.end_s, 3),
+                "text": line.text,
+                "words": [_word(word) for word in line.words],
+            }
+            for line in transcript.lines
+        ],
+    }
+
+
+def channel_name(channel: int) -> str:
+    """A for the first one, as in a ctm."""
+    return chr(ord("A") + channel - 1) if channel <= 26 else str(channel)
+
+
+FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffix of a file, and what is written
+    "text": (".txt", to_text),
+    "ctm": (".ctm", to_ctm),
+    "srt": (".srt", to_srt),
+    "vtt": (".vtt", to_vtt),
+    "json": (".json", to_json),
+}
+
+
+def _word(word: Word) -> dict[str, Any]:
+    times = {"begin_s": round(word.begin_s, 3), "end_s": round(word.end_s, 3)}
+    return {"word": word.text, **times, "confidence": round(word.confidence, 4)}
+
+
+def _subtitles(transcript: Transcript) -> list[tuple[float, float, str]]:
+    """Begin, end and text of each; a line that is long makes several."""
+    found = []
+    for line in transcript.lines:
+        part: list[Word] = []
+        for word in line.words:
+            if part and (word.end_s - part[0].begin_s > LINE_S or len(part) == LINE_WORDS):
+                found.append(_subtitle(transcript, line, part))
+                part = []
+            part.append(word)
+        if part:
+            found.append(_subtitle(transcript, line, part))
+    return sorted(found)
+
+
+def _subtitle(transcript: Transcript, line: Line, words: Sequence[Word]) -> tuple[float, float, str]:
+    who = f"{channel_name(line.channel)}: " if transcript.num_channels > 1 else ""
+    return words[0].begin_s, max(words[-1].end_s, words[0].begin_s + 0.001), who + " ".join(word.text for word in words)
+
+
+def _time(seconds: float, point: str) -> str:
+    ms = round(1000 * seconds)
+    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}{point}{ms % 1000:03d}"

@@ -1,0 +1,122 @@
+"""From a work folder to a bundle and back to what recognises."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from toy_work import make_work
+
+from asrtool.bundle.archive import open_archive
+from asrtool.bundle.export import export_bundle
+from asrtool.bundle.info import describe_file
+from asrtool.bundle.trained import dev_errors, open_trained
+from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import load_model
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_work(tmp_path_factory.mktemp("toy") / "work")
+
+
+@pytest.fixture(scope="module")
+def bundle(work: Path) -> Path:
+    path = work.parent / "toy.asrtool"
+    export_bundle(work, path)
+    return path
+
+
+def test_a_bundle_has_what_the_work_folder_has(work: Path, bundle: Path) -> None:
+    expected, info = load_model(work / "average" / "model.pt")
+    with open_trained(bundle) as trained, open_trained(work) as original:
+        model, found = load_model(trained.model)
+        assert trained.best_method() == original.best_method() == "greedy"
+        assert trained.config.decode == original.config.decode
+        assert trained.config.features == original.config.features
+        tokenizer = trained.folders["tokenizer"]
+        assert tokenizer is not None
+        assert (tokenizer / "tokens.txt").read_bytes() == (work / "tokenizer" / "tokens.txt").read_bytes()
+        assert trained.folders["graph"] is None
+        folder = trained.folder
+    assert found == json.loads(json.dumps(info)), "tuples are lists there"
+    weights = model.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in expected.state_dict().items())
+    assert not folder.exists(), "what was unpacked is gone"
+
+
+def test_nothing_of_the_training_speakers_is_in_it(bundle: Path) -> None:
+    with open_trained(bundle) as trained, np.load(trained.sums / "cmvn.npz") as arrays:
+        assert sorted(arrays) == ["*/mean", "*/std"]
+
+
+def test_the_same_work_folder_gives_the_same_bytes(work: Path, bundle: Path, tmp_path: Path) -> None:
+    export_bundle(work, tmp_path / "again.asrtool")
+    assert (tmp_path / "again.asrtool").read_bytes() == bundle.read_bytes()
+
+
+def test_a_bundle_of_a_bundle_is_the_same_recogniser(bundle: Path, tmp_path: Path) -> None:
+    export_bundle(bundle, tmp_path / "again.asrtool")
+    first, second = open_archive(bundle), open_archive(tmp_path / "again.asrtool")
+    assert first.files == second.files
+
+
+def test_info_says_what_it_is(work: Path, bundle: Path) -> None:
+    text = describe_file(bundle)
+    for part in (
+        "whole",
+        "lstm, ctc, 1,234 parameters",
+        "8000 Hz",
+        "1.50 h",
+        "recipe toy",
+        "greedy 12.50 %",
+        "WER on test: greedy 25.00 %",
+    ):
+        assert part in text
+    assert "lstm, ctc" in describe_file(work / "average" / "model.pt")
+
+
+@pytest.mark.parametrize(
+    "missing", ["tune/tuning.json", "average/model.pt", "config/report.toml", "features/train/cmvn.npz"]
+)
+def test_a_work_folder_that_is_not_finished_is_named(missing: str, work: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    shutil.copytree(work, folder)
+    (folder / missing).unlink()
+    with pytest.raises(AsrtoolError, match=f"has no {missing}") as caught, open_trained(folder):
+        pass
+    assert "asrtool export" in caught.value.hint
+
+
+def test_what_is_neither_folder_nor_bundle_is_one_line(work: Path, tmp_path: Path) -> None:
+    for path, found in ((work / "average" / "model.pt", "neither"), (tmp_path / "missing", "cannot be read")):
+        with pytest.raises(AsrtoolError, match=found), open_trained(path):
+            pass
+
+
+def test_a_method_that_was_not_tuned_is_refused(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="was not decoded by method graph, expected some of greedy"):
+        export_bundle(work, tmp_path / "x.asrtool", ["graph"])
+    assert not (tmp_path / "x.asrtool").exists()
+
+
+def test_the_best_method_has_the_fewest_errors_and_of_equals_is_the_last(tmp_path: Path) -> None:
+    table = "method\tlm_weight\twords\twer_percent\tchosen\n"
+    table += "greedy\t-\t10\t9.00\tyes\nbeam\t0.5\t10\t3.00\tno\nbeam\t0.8\t10\t4.00\tyes\ngraph\t0.8\t10\t4.00\tyes\n"
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "tuning.tsv").write_text(table)
+    assert dev_errors(tmp_path) == {"greedy": 9.0, "beam": 4.0, "graph": 4.0}
+
+
+def test_the_commands(work: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "x.asrtool")
+    exported = CliRunner().invoke(cli, ["export", str(work), out])
+    assert exported.exit_code == 0, exported.output
+    assert open_archive(Path(out)).digest[:16] in exported.output
+    assert "whole" in CliRunner().invoke(cli, ["info", out]).output

@@ -1,0 +1,176 @@
+"""Audio to words by a small model: what is heard is what the parts of the toolkit find one by one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner
+from toy_work import FEATURES, make_work
+
+import asrtool
+from asrtool.bundle.trained import open_trained
+from asrtool.cli.main import cli
+from asrtool.corpus.cmvn import Cmvn, Moments
+from asrtool.corpus.frames import frames_of
+from asrtool.errors import AsrtoolError
+from asrtool.transcribe.audio import open_sound
+from asrtool.transcribe.listen import choose_channels
+from asrtool.transcribe.recogniser import Piece, Voices, open_recogniser
+from asrtool.transcribe.segments import cut
+
+RATE = 8000
+
+
+def voice(duration_s: float, seed: int) -> np.ndarray:
+    """Bursts of coloured noise with pauses between, which the model hears something in."""
+    random = np.random.default_rng(seed)
+    samples = random.normal(scale=0.001, size=round(duration_s * RATE))
+    at_s = 0.4
+    while at_s < duration_s - 1:
+        length_s = random.uniform(0.4, 3.0)
+        begin, end = round(at_s * RATE), min(len(samples), round((at_s + length_s) * RATE))
+        times = np.arange(end - begin) / RATE
+        samples[begin:end] += (
+            0.2 * np.sin(2 * np.pi * random.uniform(200, 2000) * times * (1 + times)) * random.random()
+        )
+        at_s += length_s + random.uniform(0.1, 2.0)
+    return samples.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_work(tmp_path_factory.mktemp("toy") / "work")
+
+
+@pytest.fixture(scope="module")
+def call(work: Path) -> Path:
+    path = work.parent / "call.wav"
+    soundfile.write(path, np.stack([voice(30.0, 1), voice(30.0, 2)], axis=1), RATE, "FLOAT")
+    return path
+
+
+def run(*words: str | Path) -> str:
+    result = CliRunner().invoke(cli, ["transcribe", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_words_are_those_of_the_model_on_each_piece(work: Path, call: Path) -> None:
+    """By the parts: pieces of the channel, features, normalisation of the channel, model, best path."""
+    with asrtool.load(work) as recogniser, open_trained(work) as trained:
+        transcript = recogniser.transcribe(call, "2")
+        samples, _ = soundfile.read(call, dtype="float32")
+        pieces = list(cut([samples[:, 1]], RATE, 20.0))
+        feats = [frames_of(piece.samples_S, RATE, FEATURES) for piece in pieces]
+        mean_F, std_F = Moments.of(np.concatenate(feats)).mean_std()
+        opened = open_recogniser(trained, num_jobs=1)
+        method = opened.decoder.searches.methods["greedy"]
+        expected = []
+        for piece, feats_TF in zip(pieces, feats, strict=True):
+            (scores_TV,) = opened._scores([(feats_TF - mean_F) / std_F])
+            expected += [
+                (word.text, pytest.approx(word.begin_s + piece.begin_s, abs=1e-6))
+                for word in method.search(scores_TV, opened.parameters).words
+            ]
+    assert len(pieces) > 3
+    assert len(expected) > 10
+    assert [(word.text, word.begin_s) for word in transcript.words] == expected
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_batches_and_processes_have_no_influence(num_jobs: int, work: Path, call: Path) -> None:
+    with open_trained(work) as trained:
+        opened = open_recogniser(trained, num_jobs=num_jobs)
+        from asrtool.transcribe.transcribe import transcribe
+
+        whole = transcribe(opened, call)
+        sides = [transcribe(opened, call, side) for side in ("1", "2")]
+    for number, side in enumerate(sides, 1):
+        of_whole = [word.text for line in whole.lines if line.channel == number for word in line.words]
+        assert of_whole == [word.text for word in side.words]
+
+
+def test_another_rate_is_resampled_as_features_are(work: Path, call: Path, tmp_path: Path) -> None:
+    samples, _ = soundfile.read(call, dtype="float32")
+    double = np.repeat(samples[:, 0], 2)
+    found = frames_of(double, 2 * RATE, FEATURES)
+    assert abs(len(found) - len(frames_of(samples[:, 0], RATE, FEATURES))) <= 1
+    soundfile.write(tmp_path / "fast.wav", double, 2 * RATE)
+    with asrtool.load(work) as recogniser:
+        assert recogniser.transcribe(tmp_path / "fast.wav").duration_s == pytest.approx(30.0)
+
+
+def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None:
+    work = make_work(tmp_path / "work")
+    random = np.random.default_rng(1)
+    long_TF, short_TF = (random.normal(2, 5, size=(num, 20)).astype(np.float32) for num in (600, 50))
+    voices = Voices(Cmvn(work / "features" / "train", "speaker"), None)
+    pieces = [Piece("a", 0.0, 6.0, 0.0, long_TF), Piece("b", 0.0, 0.5, 0.0, short_TF)]
+    voices.hear(pieces)
+    found = voices.inputs(pieces[0])
+    assert np.allclose(found.mean(axis=0), 0, atol=1e-3)
+    assert np.allclose(found.std(axis=0), 1, atol=1e-3)
+    everyone = Cmvn(work / "features" / "train", "global")
+    assert np.allclose(voices.inputs(pieces[1]), everyone.normalise("b", short_TF))  # too little of it
+
+
+def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
+    with asrtool.load(work) as recogniser:
+        words = recogniser.align(call, "so what did you do", channel=1)
+        assert [word.text for word in words] == ["so", "what", "did", "you", "do"]
+        assert all(a.end_s <= b.begin_s + 1e-6 for a, b in itertools.pairwise(words))
+        with pytest.raises(AsrtoolError, match=r"call\.wav: cannot be aligned"):
+            recogniser.align(call, "so " * 3000)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("each", (0, 1)), ("mix", ()), ("2", (1,)), ("2,1", (1, 0))])
+def test_channels(given: str, expected: tuple[int, ...], call: Path) -> None:
+    with open_sound(call) as sound:
+        assert choose_channels(sound, given) == expected
+
+
+@pytest.mark.parametrize("given", ["3", "0", "left", ""])
+def test_a_channel_that_is_not_there_is_refused(given: str, call: Path) -> None:
+    with open_sound(call) as sound, pytest.raises(AsrtoolError, match="has 2 channels"):
+        choose_channels(sound, given)
+
+
+def test_a_folder_is_transcribed_and_what_cannot_be_read_is_named(work: Path, call: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    (folder / "deep").mkdir(parents=True)
+    soundfile.write(folder / "deep" / "b.flac", voice(5.0, 3), RATE)
+    (folder / "broken.wav").write_text("no audio")
+    result = CliRunner().invoke(
+        cli, ["transcribe", str(work), str(folder), "--out", str(tmp_path / "out"), "--format", "json", "--jobs", "1"]
+    )
+    assert isinstance(result.exception, AsrtoolError)
+    assert "1 of 2 files could not be transcribed" in result.exception.what
+    assert "broken.wav" in result.stderr
+    found = json.loads((tmp_path / "out" / "b.json").read_text())
+    assert found["recording"] == "b"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.json"]
+
+
+def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
+    other = tmp_path / "call.flac"
+    soundfile.write(other, voice(2.0, 3), RATE)
+    with pytest.raises(AsrtoolError, match="would both be written to call"):
+        run(work, call, other, "--out", tmp_path / "out")
+
+
+def test_unknown_methods_and_empty_folders_are_one_line(work: Path, call: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="has no search method graph, but greedy"):
+        run(work, call, "--method", "graph")
+    with pytest.raises(AsrtoolError, match="no audio in it"):
+        run(work, tmp_path)
+
+
+def test_text_goes_to_standard_output(work: Path, call: Path) -> None:
+    lines = run(work, call, "--jobs", "1").splitlines()
+    assert lines
+    assert all(line.startswith(("1: ", "2: ")) for line in lines)
