@@ -49,7 +49,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; AsrtoolError naming the characters outside the tokens."""
+        """Token ids of `text`, those of its words, which single spaces divide, one behind the other.
+
+        AsrtoolError names the characters outside the tokens.
+        """
 
     @abstractmethod
     def tokenizations(self, word: str) -> list[tuple[str, ...]]:
@@ -68,6 +71,7 @@ class BpeTokenizer(Tokenizer):
     def __init__(self, model: bytes) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         super().__init__(self._processor.id_to_piece(i) for i in range(self._processor.get_piece_size()))
+        self._spans_words = any(WORD_MARK in piece[1:] for piece in self.pieces)  # asrtool trains none of these
 
     @classmethod
     def read(cls, path: Path) -> BpeTokenizer:
@@ -90,6 +94,8 @@ class BpeTokenizer(Tokenizer):
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
+        if self._spans_words and " " in text:
+            return [token for word in text.split(" ") for token in self.encode(word)]
         ids: list[int] = self._processor.encode(text)
         if self._processor.unk_id() in ids:
             unknown = sorted(_characters([text]) - set(self.pieces))

@@ -29,6 +29,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.deltas import add_deltas
 from asrtool.models.parts import Part
 from asrtool.models.settings import Model
+from asrtool.models.targets import Targets
 from asrtool.models.topology import uses_tree
 from asrtool.models.torch_file import read_torch, write_torch
 from asrtool.models.tree import Tree
@@ -88,16 +89,32 @@ class Objective(nn.Module, ABC):
     targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what an own source has
 
     @abstractmethod
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Why an utterance of `num_rows` rows cannot be trained on with these `targets`; nothing where it can."""
-
-    @abstractmethod
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """The loss of a batch, in float32 whatever the precision of the rows."""
 
+    def rows_needed(self, targets: Targets) -> np.ndarray:
+        """The fewest rows that an utterance with each of these `targets` is trained on with, int64; here one for each.
+
+        It is asked of the texts of a whole set, so by arrays.
+        """
+        return np.maximum(targets.lens, 1)
+
+    def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
+        """The part of each utterance in the normaliser of `loss`, int64, known before anything is computed."""
+        return num_targets_N
+
+    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+        """Why an utterance of `num_rows` rows cannot be trained on with these `targets`; nothing where it can.
+
+        An objective of which `rows_needed` cannot tell has this instead: it is asked of each utterance, which takes
+        minutes for millions.
+        """
+        needed = int(self.rows_needed(Targets.of([targets]))[0])
+        return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
+
     def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
-        """The part of an utterance in the normaliser of `loss`, known before anything is computed."""
-        return len(targets)
+        """The part of one utterance in the normaliser; as `fits`, an objective may have this instead of that of all."""
+        return int(self.counts(np.array([num_rows]), np.array([len(targets)]))[0])
 
     def prepare(self, sequences: Iterable[np.ndarray]) -> None:
         """Before training on leaves: the tokens (U,) of each utterance of the training set, silence among them."""

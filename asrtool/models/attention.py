@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.ctc import Ctc
 from asrtool.models.settings import Attention as AttentionSettings
 from asrtool.models.settings import Ctc as CtcSettings
+from asrtool.models.targets import Targets
 
 END = 0
 
@@ -71,16 +73,13 @@ class Attention(Objective):
         self.dropout = nn.Dropout(settings.dropout)
         self.ctc = Ctc(CtcSettings(), num_channels, num_tokens) if settings.ctc_weight else None
 
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+    def rows_needed(self, targets: Targets) -> np.ndarray:
         """The search finds a token a row at most, and CTC may need more rows."""
-        needed = max(len(targets), 1)
-        if self.ctc:
-            return self.ctc.fits(num_rows, targets)
-        return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
+        return self.ctc.rows_needed(targets) if self.ctc else super().rows_needed(targets)
 
-    def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
+    def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
         """Tokens, and the end."""
-        return len(targets) + 1
+        return num_targets_N + 1
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """In nats a token or end; `errors` are those of them where another one is more probable.

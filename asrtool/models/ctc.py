@@ -5,14 +5,14 @@ Letters in names: N utterances, T rows, C channels of a row, U tokens of an utte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Loss, Objective
-from asrtool.models.ctc_topology import BLANK, CtcTopology
+from asrtool.models.ctc_topology import BLANK
 from asrtool.models.settings import Ctc as CtcSettings
+from asrtool.models.targets import Targets
 from asrtool.optional import require_k2
 
 NO_BEAM = 1e9  # keeps every path of the lattice; pruning with k2's default of 10 takes a part of the probability away
@@ -25,10 +25,9 @@ class Ctc(Objective):
         super().__init__()
         self.output = nn.Linear(num_channels, num_tokens)
 
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """An utterance with fewer rows than the shortest path takes has no path, and its loss would be infinite."""
-        needed = max(CtcTopology().rows_needed(targets), 1)
-        return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
+    def rows_needed(self, targets: Targets) -> np.ndarray:
+        """Of the shortest path, as CtcTopology: with fewer rows there is none, and the loss would be infinite."""
+        return np.maximum(targets.lens + targets.repeats(), 1)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """In nats a token; of utterances that fit."""

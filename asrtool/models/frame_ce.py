@@ -8,13 +8,13 @@ Letters in names: N utterances, T rows, C channels of a row, U targets of an utt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.settings import Hybrid
+from asrtool.models.targets import Targets
 from asrtool.models.tree import Tree
 
 
@@ -28,13 +28,13 @@ class FrameCe(Objective):
         self.output = nn.Linear(num_channels, tree.num_leaves)
         self.scaled_priors_L = settings.prior_scale * torch.from_numpy(tree.log_priors_L)
 
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
-        """Any; an utterance that has no alignment is left out before."""
-        return ""
+    def rows_needed(self, targets: Targets) -> np.ndarray:
+        """Any will do; an utterance that has no alignment is left out before."""
+        return np.zeros(len(targets), np.int64)
 
-    def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
+    def counts(self, num_rows_N: np.ndarray, num_targets_N: np.ndarray) -> np.ndarray:
         """Its rows."""
-        return num_rows
+        return num_rows_N
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """In nats a row; `errors` are the rows whose best leaf is another one. There is a target for each row."""

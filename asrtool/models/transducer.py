@@ -9,12 +9,12 @@ Letters in names: N utterances, T rows, C channels of a row, U tokens of an utte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
 from torch import Tensor, nn
 
 from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.settings import Transducer as TransducerSettings
+from asrtool.models.targets import Targets
 from asrtool.models.transducer_loss import transducer_loss
 
 BLANK = 0
@@ -47,10 +47,9 @@ class Transducer(Objective):
         self.predictor = Predictor(num_tokens, settings.context, settings.joint_size)
         self.output = nn.Linear(settings.joint_size, num_tokens)
 
-    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+    def rows_needed(self, targets: Targets) -> np.ndarray:
         """Each token takes a row where a row emits one at most, and there is one."""
-        needed = max(len(targets), 1) if self.one_a_row else 1
-        return "" if needed <= num_rows else f"{num_rows} rows, {needed} needed"
+        return super().rows_needed(targets) if self.one_a_row else np.ones(len(targets), np.int64)
 
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """In nats a token."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import string
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import BpeTokenizer, Tokenizer, train_tokenizer
 
 SENTENCES = [
     "yeah i know it's a nice day [laughter]",
@@ -60,6 +62,25 @@ def test_decode_gives_back_what_was_encoded(tokenizer: Tokenizer, words: list[st
     ids = tokenizer.encode(" ".join(words))
     assert tokenizer.decode(ids) == " ".join(words)
     assert min(ids) > 1
+
+
+@given(st.lists(st.sampled_from(["", "i", "it's", "kn-", "[noise]", "uh-huh", "abc[laughter]d"]), max_size=6))
+def test_tokens_of_a_text_are_those_of_its_words(tokenizer: Tokenizer, words: list[str]) -> None:
+    """Training puts them together of these."""
+    assert tokenizer.encode(" ".join(words)) == [token for word in words for token in tokenizer.encode(word)]
+
+
+def test_also_of_a_foreign_model_that_has_pieces_of_several_words() -> None:
+    model = io.BytesIO()
+    lines = iter(["of the day of the night of the day"] * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, model_type="bpe", vocab_size=40, hard_vocab_limit=False,
+        split_by_whitespace=False, unk_id=1, pad_id=0, bos_id=-1, eos_id=-1, minloglevel=2,
+    )  # fmt: skip
+    tokenizer = BpeTokenizer(model.getvalue())
+    assert any("\u2581" in piece[1:] for piece in tokenizer.pieces)
+    words = [tokenizer.encode(word) for word in ("of", "the", "day")]
+    assert tokenizer.encode("of the day") == [token for word in words for token in word]
 
 
 def test_the_same_text_gives_the_same_files(sentences: Path, directory: Path, tmp_path: Path) -> None:

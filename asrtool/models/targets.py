@@ -1,0 +1,44 @@
+"""The targets of many utterances as two arrays, for what an objective says of all of them at once.
+
+Letters in names: N sequences, U targets of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Sequences of targets, one behind the other."""
+
+    values: np.ndarray  # of all, unsigned integers
+    ends: np.ndarray  # (N + 1,) uint64: where each ends; the first one is 0, where they begin
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> Targets:
+        """Of lists of them."""
+        ends = np.cumsum([0, *map(len, sequences)], dtype=np.uint64)
+        return cls(np.array([value for sequence in sequences for value in sequence], np.uint32), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """One of them (U,), int64."""
+        return self.values[self.ends[number] : self.ends[number + 1]].astype(np.int64)
+
+    @property
+    def lens(self) -> np.ndarray:
+        """How many each has, (N,) int64."""
+        return np.diff(self.ends.astype(np.int64))
+
+    def repeats(self) -> np.ndarray:
+        """How many in each are equal to the one before, (N,) int64."""
+        places = np.flatnonzero(self.values[1:] == self.values[:-1]) + 1
+        behind = np.searchsorted(self.ends, places, side="right")
+        is_inside = self.ends[behind - 1] < places  # others begin a sequence
+        return np.bincount(behind[is_inside] - 1, minlength=len(self))
