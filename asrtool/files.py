@@ -145,6 +145,18 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file in hex; AsrtoolError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run the stage that makes it first") from error
+    return digest.hexdigest()
+
+
 @contextlib.contextmanager
 def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
     """Hold ``{folder}/.lock``, which the system frees when this process ends, however it ends.

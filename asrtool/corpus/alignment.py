@@ -73,6 +73,10 @@ class Alignment:
         """Whether the utterance at `position` in the index has none."""
         return not self._places_N2[position, 1]
 
+    def missing(self) -> np.ndarray:
+        """Of each utterance of the index whether it has none, (N,) bool."""
+        return self._places_N2[:, 1] == 0
+
     def segments(self, position: int) -> np.ndarray:
         """Tokens and the frames they begin at (S, 2), of an utterance that has some."""
         begin, num = self._places_N2[position].tolist()

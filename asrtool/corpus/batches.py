@@ -90,7 +90,7 @@ def plan_epoch(
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         order = members[np.argsort(frames[members] * jitter, kind="stable")]
         packed = _pack(order, frames, max_frames_per_batch)
-        for i in random.permutation(len(packed)):
+        for i in random.permutation(len(packed)).tolist():
             yield Batch(next(number), packed[i], window)
 
 
@@ -184,14 +184,14 @@ def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> l
 
     Runs are arrays: those of an epoch of seven million utterances take 28 MB, tuples of integers ten times that.
     """
-    size = longest = 0
-    begins = []
+    size, longest, most = 0, 0, len(order)
+    begins = [0]
     for i, length in enumerate(frames[order].tolist()):
         size += 1
         if length > longest:
-            longest = length
-        if size * longest > max_frames_per_batch or not i:
+            longest, most = length, max_frames_per_batch // length
+        if size > most and i:
             begins.append(i)
-            size, longest = 1, length
+            size, longest, most = 1, length, max_frames_per_batch // length
     numbers = array("I", order.astype(np.uint32).tobytes())
     return [numbers[begin:end] for begin, end in itertools.pairwise([*begins, len(order)])]

@@ -22,6 +22,7 @@ from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.executor import open_executor
 from asrtool.corpus.index import INDEX, SETTINGS, write_feature_settings
+from asrtool.corpus.index_columns import writing_columns
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.made_of import DIGESTS, is_made_of, key_of, take_texts, write_made_of
 from asrtool.corpus.made_of import FILE as MADE_OF
@@ -35,12 +36,13 @@ from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
+from asrtool.corpus.text_columns import FOLDER as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import LOCK, parts_of, remove, remove_leftovers, write_in_parts, write_text
 from asrtool.log import progress
 
-KEPT = (DIGESTS, TRANSCRIPTS, LOCK)  # of a set that is not whole, beside its shards
+KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
 
 
 @dataclass(frozen=True)
@@ -154,15 +156,17 @@ def _compute_missing(
 
 
 def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:
-    """Put index and table of the shards of these `numbers` together of their records, adding up the rest on the way."""
+    """Put index, columns and table of the shards of these `numbers` together of records, adding up the rest."""
     moments: dict[str, Moments] = {}
     drops: list[Drop] = []
     places = PlaceTable()
     num_utterances = 0
-    with open(directory / INDEX, "w", encoding="utf-8") as index:
+    with writing_columns(directory) as columns, open(directory / INDEX, "wb") as index:
         for file, entry, record in read_records(directory, numbers):
             places.add(entry.number, entry.data_of, file, entry.spans)
-            index.write(record.lines)
+            lines = record.lines.encode()
+            index.write(lines)
+            columns.add(entry.number, record.columns, lines)
             add_moments(moments, record.moments)
             drops += record.drops
             num_utterances += record.num_utterances

@@ -16,7 +16,8 @@ import numpy as np
 from asrtool.corpus.cmvn import CMVN, write_more_cmvn
 from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.features import collect
-from asrtool.corpus.index import INDEX, RERUN, VECTORS, scan_index
+from asrtool.corpus.index import INDEX, RERUN, VECTORS
+from asrtool.corpus.index_columns import COLUMNS, behind, open_index_columns, write_columns
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_drops
 from asrtool.corpus.places import TABLE, places_of
@@ -25,10 +26,11 @@ from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.resume import Finished
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import EXTRACTOR, write_vectors
-from asrtool.corpus.transcripts import TRANSCRIPTS
+from asrtool.corpus.text_columns import FOLDER as WORDS
+from asrtool.corpus.transcripts import TRANSCRIPTS, number_words_again
 from asrtool.errors import AsrtoolError
 
-OWN = (INDEX, TABLE, TRANSCRIPTS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
+OWN = (INDEX, COLUMNS, TABLE, TRANSCRIPTS, WORDS, CMVN, VECTORS, DROPPED)  # files of a set that are written, not linked
 
 
 def write_alone(directory: Path, base: Path, manifests: Path, features: Features) -> list[Drop]:
@@ -52,15 +54,18 @@ def write_behind(directory: Path, base: Path, manifests: Path | None, features: 
         link_files(directory, base)
         return []
     link_files(directory, base, OWN)
-    numbers = sorted({utterance.shard for utterance, _ in scan_index(base)})
-    there = places_of(base, numbers)
+    columns = open_index_columns(base)
+    there = places_of(base, columns.shards[:-1, 0].tolist())
     drops = _write(directory, base, manifests, features, 1 + int(max(there[:, 0])))
     np.save(directory / TABLE, np.concatenate([there, places_of(directory, ())]))
+    columns = behind(columns, open_index_columns(directory))
     for name in (INDEX, TRANSCRIPTS):
         more = (directory / name).read_bytes()
         shutil.copyfile(base / name, directory / name)
         with (directory / name).open("ab") as file:
             file.write(more)
+    write_columns(directory, columns)
+    number_words_again(directory)
     if features.speaker_vector:
         vectors = [np.load(folder / VECTORS) for folder in (base, directory)]
         np.save(directory / VECTORS, np.concatenate(vectors))

@@ -24,6 +24,7 @@ import numpy as np
 
 from asrtool.corpus.cmvn import Moments
 from asrtool.corpus.index import RERUN, Utterance, format_line
+from asrtool.corpus.index_columns import Packed, pack
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.places import DATA
 from asrtool.errors import AsrtoolError
@@ -75,6 +76,7 @@ class Record:
     """Of a shard; lines of the index as they stand there."""
 
     lines: str
+    columns: Packed  # what they say, as training reads it
     num_utterances: int
     moments: dict[str, Moments]
     drops: list[Drop]
@@ -111,6 +113,7 @@ def writing_shard(directory: Path, number: int, data_of: int) -> Iterator[tuple[
             spans = {_NUMBER.sub(".{:06d}.", path.name): (0, _content_bytes(path)) for path in sorted(folder.iterdir())}
             content = {
                 "lines": "".join(map(format_line, utterances)),
+                "columns": pack(utterances),
                 "num_utterances": len(utterances),
                 "moments": {
                     who: [m.num_frames, m.sum_F.tolist(), m.sum_squares_F.tolist()] for who, m in moments.items()

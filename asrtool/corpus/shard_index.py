@@ -28,6 +28,12 @@ class ShardTable:
         self._num_utterances += 1
         self._num_bytes = end
 
+    def add_shard(self, number: int, num_frames: int, num_utterances: int, num_bytes: int) -> None:
+        """The next one, whose lines take so many bytes."""
+        self._rows.append([number, self._num_utterances, self._num_bytes, num_frames])
+        self._num_utterances += num_utterances
+        self._num_bytes += num_bytes
+
     def to_array(self) -> np.ndarray:
         """(shards + 1, 4), int64: number, position of the first utterance, byte of its line, frames; then the end."""
         return np.array([*self._rows, [-1, self._num_utterances, self._num_bytes, 0]], dtype=np.int64)

@@ -6,16 +6,18 @@ utterance needs no other features. A set without the file has its texts in its i
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.index import RERUN, Utterance
+from asrtool.corpus.index import RERUN, Utterance, scan_index
+from asrtool.corpus.text_columns import TextColumns, map_text_columns, number_words, write_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
@@ -24,13 +26,37 @@ COPY = re.compile(r"sp[0-9.]+-")  # before id and speaker of a copy at another s
 
 
 def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None:
-    """Write the file of a set, of ids and texts. Raises AsrtoolError for one that a line has no room for."""
-    with write_beside(directory / TRANSCRIPTS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    """Write the file of a set, of ids and texts, and their columns.
+
+    Raises AsrtoolError for one that a line has no room for.
+    """
+    path = directory / TRANSCRIPTS
+    with write_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for name, text in texts:
             if "\t" in name or "\n" in name or "\n" in text:
                 what = f"utterance {name!r}: a tab or a line feed in its id, or a line feed in its text"
                 raise AsrtoolError(what, "correct the manifest")
             file.write(f"{name}\t{text}\n")
+    number_words_again(directory)
+
+
+def number_words_again(directory: Path) -> None:
+    """Write the columns of the texts that the set `directory` has. Raises AsrtoolError where these are broken."""
+    path = directory / TRANSCRIPTS
+    write_text_columns(directory, path, _read(path))
+
+
+def open_text_columns(directory: Path) -> TextColumns:
+    """Those of the set `directory`, mapped; of its texts, held in memory, where there are none of these.
+
+    Raises AsrtoolError when the texts are missing or broken.
+    """
+    path = directory / TRANSCRIPTS
+    if path.exists():
+        return map_text_columns(directory, path) or number_words(_read(path))
+    in_index = InIndex(directory)
+    listed = (utterance for utterance, _ in scan_index(directory))
+    return number_words((original_id(one), text or "") for one in listed for text in in_index.texts([one]))
 
 
 def open_transcripts(directory: Path) -> Transcripts | InIndex:
@@ -59,28 +85,20 @@ class Transcripts:
     def __init__(self, directory: Path) -> None:
         """Raises AsrtoolError where the file is missing, empty or broken."""
         path = directory / TRANSCRIPTS
-        hashes, begins, end = array("q"), array("Q"), 0
-        try:
+        hashes, begins = array("q"), array("Q")
+        with _readable(path):
+            for begin, name, _ in _lines(path):
+                hashes.append(hash(name))
+                begins.append(begin)
             with open(path, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    name, tab, _ = line.partition(b"\t")
-                    if not tab or not line.endswith(b"\n"):
-                        what = f"{path}:{number}: found no tab and line feed, expected an id, a tab and a text"
-                        raise AsrtoolError(what, RERUN)
-                    hashes.append(hash(name))
-                    begins.append(end)
-                    end += len(line)
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise AsrtoolError(f"{path}: no readable texts: {reason}", RERUN) from error
         order = np.argsort(np.frombuffer(hashes, np.int64), kind="stable")
         self._hashes = np.frombuffer(hashes, np.int64)[order]
         self._begins = np.frombuffer(begins, np.uint64)[order]
 
     def texts(self, utterances: Sequence[Utterance]) -> list[str | None]:
         """The text of each, copies at other speeds having that of the original; None for one that has none any more."""
-        names = [_original(utterance).encode() for utterance in utterances]
+        names = [original_id(utterance).encode() for utterance in utterances]
         keys = np.fromiter(map(hash, names), np.int64, len(names))
         places = np.searchsorted(self._hashes, keys).tolist()
         return [self._text(*item) for item in zip(places, keys.tolist(), names, strict=True)]
@@ -100,5 +118,35 @@ def is_copy(utterance: Utterance) -> bool:
     return bool(COPY.match(utterance.id) and COPY.match(utterance.speaker))
 
 
-def _original(utterance: Utterance) -> str:
+def original_id(utterance: Utterance) -> str:
+    """Its id, or that of the utterance that it is a copy of."""
     return COPY.sub("", utterance.id, count=1) if is_copy(utterance) else utterance.id
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    """Ids and texts; AsrtoolError as Transcripts, but for an empty file."""
+    with _readable(path):
+        for _, name, text in _lines(path):
+            yield name.decode(), text.decode()
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Of each the byte where it begins, its id and its text."""
+    begin = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            name, tab, text = line.partition(b"\t")
+            if not tab or not text.endswith(b"\n"):
+                what = f"{path}:{number}: found no tab and line feed, expected an id, a tab and a text"
+                raise AsrtoolError(what, RERUN)
+            yield begin, name, text[:-1]
+            begin += len(line)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AsrtoolError(f"{path}: no readable texts: {reason}", RERUN) from error

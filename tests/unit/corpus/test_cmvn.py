@@ -102,10 +102,26 @@ def test_none_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_file_holds_what_the_contract_says(tmp_path: Path) -> None:
-    write_speakers(tmp_path, {"sw02001-A": features(1, 600)})
+    speakers = {"sw02001-A": features(1, 600)}
+    write_speakers(tmp_path, speakers)
     with np.load(tmp_path / "cmvn.npz") as arrays:
-        assert sorted(arrays.files) == ["*/mean", "*/std", "sw02001-A/mean", "sw02001-A/std"]
-        assert all(arrays[key].shape == (NUM_BINS,) and arrays[key].dtype == np.float32 for key in arrays.files)
+        assert sorted(arrays.files) == ["means", "names", "stds"]
+        assert arrays["names"].tolist() == ["*", "sw02001-A"]
+        assert all(arrays[key].shape == (2, NUM_BINS) and arrays[key].dtype == np.float32 for key in ("means", "stds"))
+
+
+@pytest.mark.parametrize("cmvn", ["speaker", "global"])
+def test_the_file_of_an_earlier_asrtool_says_the_same(tmp_path: Path, cmvn: str) -> None:
+    """It had two arrays for each speaker."""
+    speakers = {"one": features(1, 600), "two": features(9, 900)}
+    write_speakers(tmp_path, speakers)
+    now = {name: Cmvn(tmp_path, cmvn).normalise(name, feats_TF) for name, feats_TF in speakers.items()}
+    with np.load(tmp_path / "cmvn.npz") as arrays:
+        names = arrays["names"].tolist()
+        rows = {f"{name}/{kind}": arrays[f"{kind}s"][i] for i, name in enumerate(names) for kind in ("mean", "std")}
+    np.savez(tmp_path / "cmvn.npz", **rows)
+    for name, feats_TF in speakers.items():
+        np.testing.assert_array_equal(Cmvn(tmp_path, cmvn).normalise(name, feats_TF), now[name])
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from asrtool.corpus.features import compute_features
+from asrtool.corpus.index_columns import open_index_columns
 from asrtool.corpus.manifest import read_drops, read_manifests, write_manifests
 from asrtool.corpus.more_features import link_files, write_alone, write_behind
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.samples import SampleReader
 from asrtool.corpus.settings import Features
+from asrtool.corpus.text_columns import TextColumns, map_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
@@ -90,17 +92,36 @@ def test_a_piece_has_the_features_and_samples_of_its_stretch_of_sound(work: Path
         np.testing.assert_allclose(both.read(place)[:-3], base.read(i)[: len(both.read(place)) - 3], atol=0.15)
 
 
+def normalisations(directory: Path) -> dict[str, list[list[float]]]:
+    with np.load(directory / "cmvn.npz") as arrays:
+        rows = zip(arrays["names"].tolist(), arrays["means"].tolist(), arrays["stds"].tolist(), strict=True)
+        return {name: [mean, std] for name, mean, std in rows}
+
+
 def test_speakers_are_normalised_as_before_and_new_ones_by_what_they_say(work: Path) -> None:
-    before = np.load(work / "features" / "train" / "cmvn.npz")
+    before = normalisations(work / "features" / "train")
     same = write_pieces(work, part=0.9)  # long enough for a mean of their own
-    after = np.load(same / "cmvn.npz")
-    assert set(after.files) == set(before.files)
-    assert all((after[name] == before[name]).all() for name in before.files)
+    assert normalisations(same) == before
     shutil.rmtree(work / "cut")
     new = write_pieces(work, speaker="stranger")
-    after = np.load(new / "cmvn.npz")
-    names = {f"{prefix}stranger/{value}" for prefix in ("", "sp0.9-", "sp1.1-") for value in ("mean", "std")}
-    assert set(after.files) == set(before.files) | names
+    after = normalisations(new)
+    assert after.keys() == before.keys() | {f"{prefix}stranger" for prefix in ("", "sp0.9-", "sp1.1-")}
+    assert {name: after[name] for name in before} == before
+
+
+def test_columns_are_those_of_both_sets(work: Path) -> None:
+    """Written, not parsed again: those of the lines are the same."""
+    directory = write_pieces(work)
+    written, base = open_index_columns(directory), open_index_columns(work / "features" / "train")
+    assert isinstance(written.keys.base, np.memmap)
+    assert isinstance(map_text_columns(directory, directory / "transcripts.tsv"), TextColumns)
+    shutil.rmtree(directory / "columns")
+    parsed = open_index_columns(directory)
+    for name in ("num_frames", "durations_s", "corpora", "keys", "shards"):
+        np.testing.assert_array_equal(getattr(written, name), getattr(parsed, name))
+    assert written.names == parsed.names
+    assert len(written.keys) > len(base.keys)
+    assert isinstance(base.keys.base, np.memmap)
 
 
 def test_links_hold_when_the_work_directory_is_moved(work: Path) -> None:
