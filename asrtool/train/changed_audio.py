@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from asrtool.corpus.augment import Augmentation
 from asrtool.corpus.augmented import AugmentedReader, EpochCopy
 from asrtool.corpus.batches import Lengths, check_longest
 from asrtool.corpus.decoders import Decoders
 from asrtool.corpus.shard_index import ShardIndex
+from asrtool.models.targets import Targets
 from asrtool.train.columns import Columns
+from asrtool.train.demands import Demands
 from asrtool.train.source import SourceContext
 
 STREAM = 2  # of random numbers, apart from others that are drawn from seed and epoch
@@ -45,7 +46,7 @@ class ChangedAudio:
         )
         self.decoders = Decoders(max(1, context.loader_processes), open_reader)
         self._settings = context.augment
-        self._model = context.model
+        self._demands = Demands(context.model, Targets(columns.tokens, columns.ends))
         self._seed = context.seed
         self._columns = columns
         self._lengths = lengths
@@ -68,9 +69,7 @@ class ChangedAudio:
         rows = np.asarray(drawn.rows)
         if not self._settings.stretches:
             return self._columns.normalisers[rows]
-        normaliser, num_rows = self._model.objective.normaliser, self._num_rows(self.num_frames(drawn))
-        of_each = (normaliser(num, self._tokens(row)) for num, row in zip(num_rows, rows.tolist(), strict=True))
-        return np.fromiter(of_each, np.int64, len(rows))
+        return self._demands.normalisers(self._demands.num_rows(self.num_frames(drawn)), self._columns.texts[rows])
 
     def read(self, drawn: Drawn) -> list[np.ndarray]:
         """The features of these utterances, normalised, each (T, F) float32. AsrtoolError as Decoders.read."""
@@ -98,13 +97,4 @@ class ChangedAudio:
     def _what_fits_fast(self) -> np.ndarray:
         """Of each utterance, whether it can be trained on at the fastest tempo; others keep theirs."""
         fastest = self._at(np.full(len(self._lengths.num_frames), self._settings.tempo[1])).num_frames
-        fits = self._model.objective.fits
-        rows = enumerate(self._num_rows(fastest))
-        return np.fromiter((not fits(num, self._tokens(row)) for row, num in rows), bool, len(fastest))
-
-    def _num_rows(self, num_frames: np.ndarray) -> list[int]:
-        return self._model.encoder.output_lens(torch.from_numpy(num_frames)).tolist()
-
-    def _tokens(self, row: int) -> list[int]:
-        tokens: list[int] = self._columns.targets(row).tolist()
-        return tokens
+        return self._demands.fits(self._demands.num_rows(fastest), self._columns.texts)

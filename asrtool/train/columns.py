@@ -1,34 +1,37 @@
 """What training needs to know of each utterance of a set, as columns: NumPy files that the learners of a node map.
 
 In the folder of a set: `about.json`, and the arrays of `Columns`, one file each. They are built by the learner that
-comes first, of the index, the tokenizer and the model, and named for these; the others wait for it.
+comes first, of what the features stage has written beside index and texts, the tokenizer and the model, and named for
+these; the others wait for it.
+
+Letters in names: N utterances of the index, L lines of its texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from asrtool.corpus.index import Utterance, scan_index
-from asrtool.corpus.shard_index import ShardTable
-from asrtool.corpus.transcripts import open_transcripts
+from asrtool.corpus.index_columns import IndexColumns, open_index_columns
+from asrtool.corpus.shard_index import ShardIndex
+from asrtool.corpus.transcripts import open_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.files import LOCK, alone, write_folder
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import NUM_NAMED
+from asrtool.train.demands import Demands
+from asrtool.train.encoding import Encode, Encoder, find_lines
 from asrtool.train.inputs import ColumnsFolder
 
 ABOUT = "about.json"
-PIECE = 2**14  # utterances at a time
+PIECE = 2**18  # utterances at a time
+KINDS = "IIIIH"  # of the five columns that have a number for each utterance
 
 
 @dataclass(frozen=True)
@@ -54,136 +57,115 @@ class Columns:
 ARRAYS = [item.name for item in dataclasses.fields(Columns) if item.name != "about"]
 
 
-Lacks = Callable[[int], bool]  # whether the utterance at this position in the index has no targets
-
-
 def open_columns(
     directory: Path,
-    encode: Callable[[str], list[int]],
+    encode: Encode,
     model: AcousticModel,
     folder: ColumnsFolder | None,
-    lacks: Lacks | None = None,
+    missing_N: np.ndarray | None = None,
 ) -> Columns:
     """The columns of the features in `directory`, mapped from `folder`; held in memory where there is none.
 
-    Utterances that `lacks` says yes to are left out.
+    Utterances whose targets are missing, as `missing_N` says of those of the index, are left out.
 
     Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index or the texts.
     """
     key = folder.key(directory.name) if folder else ""
     if not folder or not key:
-        return build_columns(directory, encode, model, lacks)
+        return build_columns(directory, encode, model, missing_N)
     path = folder.path / directory.name
     found = _read(path, key)
     if found:
         return found
     with alone(folder.path / LOCK):
         if not (found := _read(path, key)):  # no other learner has built them meanwhile
-            _write(path, key, build_columns(directory, encode, model, lacks))
+            _write(path, key, build_columns(directory, encode, model, missing_N))
             found = _read(path, key)
     assert found, path
     return found
 
 
 def build_columns(
-    directory: Path, encode: Callable[[str], list[int]], model: AcousticModel, lacks: Lacks | None = None
+    directory: Path, encode: Encode, model: AcousticModel, missing_N: np.ndarray | None = None
 ) -> Columns:
     """Of the index in `directory`; AsrtoolError as open_columns."""
-    table, texts, numbers, about = ShardTable(), Texts(encode), _Numbers(), _About()
-    transcripts = open_transcripts(directory)
-    utterances = enumerate(_counted(directory, table))
-    while piece := list(islice(utterances, PIECE)):
-        num_frames = torch.tensor([utterance.num_frames for _, utterance in piece])
-        said = transcripts.texts([utterance for _, utterance in piece])
-        rows = model.encoder.output_lens(num_frames).tolist()
-        for (i, utterance), words, num_rows in zip(piece, said, rows, strict=True):
-            if words is None:
-                about.num_without_text += 1
-                continue
-            text, targets = texts.number(utterance.id, words)
-            reason = "no alignment" if lacks and lacks(i) else model.objective.fits(num_rows, targets)
-            if reason:
-                about.drop(utterance, reason)
-            else:
-                corpus = about.count(utterance)
-                numbers.add(i, utterance.num_frames, model.objective.normaliser(num_rows, targets), text, corpus)
-    arrays: list[Any] = [*numbers.to_arrays(), *texts.to_arrays(), table.to_array()]
-    return Columns(**dict(zip(ARRAYS, arrays, strict=True)), about=dataclasses.asdict(about))
+    index, texts = open_index_columns(directory), open_text_columns(directory)
+    lines_N, encoder = find_lines(index.keys, texts.keys), Encoder(texts, encode)
+    utterances = ShardIndex(directory, index.shards)
+    if (failed := encoder.first_failed(lines_N)) is not None:
+        raise _not_encoded(utterances[failed].id, texts.text(int(lines_N[failed])), encode)
+    is_said_L = np.zeros(len(texts.keys) + 1, bool)
+    is_said_L[lines_N] = True  # those without a text are counted behind the last line
+    targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
+    texts_L = np.cumsum(is_said_L, dtype=np.uint32) - np.uint32(1)
+    chosen = _Chosen(utterances, index, Demands(model, targets))
+    for begin in range(0, len(lines_N), PIECE):
+        chosen.add(begin, lines_N[begin : begin + PIECE], texts_L, missing_N)
+    about, arrays = chosen.finish()
+    arrays += [targets.ends, targets.values, index.shards]
+    return Columns(**dict(zip(ARRAYS, arrays, strict=True)), about=about)
 
 
-def _counted(directory: Path, table: ShardTable) -> Iterator[Utterance]:
-    for utterance, end in scan_index(directory):
-        table.add(utterance, end)
-        yield utterance
+def _not_encoded(name: str, text: str, encode: Encode) -> AsrtoolError:
+    try:
+        encode(text)
+    except AsrtoolError as error:
+        return AsrtoolError(f"utterance {name}: {error.what}", error.hint)
+    raise AssertionError(f"a word of {text!r} has no tokens, and the text has")
 
 
-@dataclass
-class _About:
-    num_samples: int = 0
-    num_frames: int = 0
-    duration_s: float = 0.0
-    num_without_text: int = 0  # that have features and no text any more
-    corpora: list[str] = dataclasses.field(default_factory=list)
-    num_dropped: int = 0
-    dropped: list[str] = dataclasses.field(default_factory=list)  # the first ones, with the reason
+class _Chosen:
+    """The utterances that can be trained on, found piece by piece, and what is said of them and of the others."""
 
-    def count(self, utterance: Utterance) -> int:
-        """The number of its corpus."""
-        if utterance.corpus not in self.corpora:
-            self.corpora.append(utterance.corpus)
-        self.num_samples += 1
-        self.num_frames += utterance.num_frames
-        self.duration_s += utterance.duration_s
-        return self.corpora.index(utterance.corpus)
+    def __init__(self, utterances: ShardIndex, index: IndexColumns, demands: Demands) -> None:
+        self._utterances, self._index, self._demands = utterances, index, demands
+        # Room for all from the beginning: pieces that are put together leave holes in the memory of the learner.
+        self._columns = [np.empty(len(index.keys), kind) for kind in KINDS]
+        self._num = 0
+        self._without_text = self._num_dropped = 0
+        self._dropped: list[str] = []
+        self._duration_s = 0.0
 
-    def drop(self, utterance: Utterance, reason: str) -> None:
-        self.num_dropped += 1
-        if self.num_dropped <= NUM_NAMED:
-            self.dropped.append(f"{utterance.id} ({reason})")
+    def add(self, begin: int, lines: np.ndarray, texts_L: np.ndarray, missing_N: np.ndarray | None) -> None:
+        """Those from place `begin` of the index on, as many as there are `lines` of theirs."""
+        places = begin + np.flatnonzero(lines >= 0)
+        self._without_text += len(lines) - len(places)
+        num_frames, texts = self._index.num_frames[places], texts_L[lines[places - begin]]
+        num_rows = self._demands.num_rows(num_frames)
+        missing = np.zeros(len(places), bool) if missing_N is None else missing_N[places]
+        fits = self._demands.fits(num_rows, texts) & ~missing
+        for i in np.flatnonzero(~fits)[: NUM_NAMED - len(self._dropped)].tolist():
+            why = "no alignment" if missing[i] else self._demands.reason(int(num_rows[i]), int(texts[i]))
+            self._dropped.append(f"{self._utterances[int(places[i])].id} ({why})")
+        self._num_dropped += len(places) - int(fits.sum())
+        normalisers = self._demands.normalisers(num_rows[fits], texts[fits])
+        kept = places[fits]
+        # One after the other, as they always were added up: a pairwise sum has other last digits.
+        self._duration_s = float(np.add.accumulate(np.append(self._duration_s, self._index.durations_s[kept]))[-1])
+        of_each = (kept, num_frames[fits], normalisers, texts[fits], self._index.corpora[kept])
+        here = slice(self._num, self._num + len(kept))
+        self._num = here.stop
+        for column, part in zip(self._columns, of_each, strict=True):
+            column[here] = part
 
-
-class _Numbers:
-    """Five numbers of each utterance, the last one small."""
-
-    def __init__(self) -> None:
-        self._columns = [array(kind) for kind in "IIIIH"]
-
-    def add(self, *numbers: int) -> None:
-        for column, number in zip(self._columns, numbers, strict=True):
-            column.append(number)
-
-    def to_arrays(self) -> list[np.ndarray]:
-        return [np.frombuffer(column, column.typecode) for column in self._columns]
-
-
-class Texts:
-    """Distinct texts, numbered from 0, and their tokens."""
-
-    def __init__(self, encode: Callable[[str], list[int]]) -> None:
-        self._encode = encode
-        self._numbers: dict[str, int] = {}
-        self._ends = array("Q", [0])
-        self._tokens = array("I")
-
-    def number(self, name: str, text: str) -> tuple[int, Sequence[int]]:
-        """The number of the text of utterance `name`, and its tokens; AsrtoolError where it has characters of none."""
-        number = self._numbers.get(text)
-        if number is not None:
-            return number, self._tokens[self._ends[number] : self._ends[number + 1]]
-        try:
-            targets = self._encode(text)
-        except AsrtoolError as error:
-            raise AsrtoolError(f"utterance {name}: {error.what}", error.hint) from error
-        number = self._numbers[text] = len(self._numbers)
-        self._tokens.extend(targets)
-        self._ends.append(len(self._tokens))
-        return number, targets
-
-    def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the tokens of each text end, after a 0; and the tokens, of 16 bits where these are enough."""
-        tokens = np.frombuffer(self._tokens, np.uint32)
-        narrow = tokens.size == 0 or tokens.max() < 2**16
-        return np.frombuffer(self._ends, np.uint64), tokens.astype(np.uint16) if narrow else tokens
+    def finish(self) -> tuple[dict[str, Any], list[Any]]:
+        """What is said of all, and the first five arrays of the columns."""
+        arrays: list[Any] = [column[: self._num] for column in self._columns]
+        corpora = arrays[-1]
+        present = [i for i in range(len(self._index.names)) if i in corpora]
+        ordered = sorted(present, key=lambda i: int((corpora == i).argmax()))  # as they come
+        places = np.zeros(len(self._index.names), np.uint16)
+        places[ordered] = np.arange(len(ordered))
+        about = {
+            "num_samples": len(corpora),
+            "num_frames": int(arrays[1].sum(dtype=np.int64)),
+            "duration_s": self._duration_s,
+            "num_without_text": self._without_text,
+            "corpora": [self._index.names[i] for i in ordered],
+            "num_dropped": self._num_dropped,
+            "dropped": self._dropped,  # the first ones, with the reason
+        }
+        return about, [*arrays[:-1], places[corpora]]
 
 
 def _read(path: Path, key: str) -> Columns | None:

@@ -29,10 +29,6 @@ class FrameTargets:
     subsampling: int
     piece_frames: int = 0  # that utterances are cut to; 0 leaves them whole
 
-    def lacks(self, position: int) -> bool:
-        """Whether the utterance at `position` in the index has none."""
-        return self.alignment.lacks(position)
-
     def leaves(self, position: int, num_frames: int, num_aligned: int) -> np.ndarray:
         """One for each row of the utterance at `position`, int64.
 

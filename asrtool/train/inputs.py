@@ -14,12 +14,13 @@ from typing import Any
 from asrtool.config import Config, defaults_of, select
 from asrtool.config_value import flatten
 from asrtool.corpus.alignment import ABOUT
-from asrtool.corpus.index import VECTORS, read_feature_settings
+from asrtool.corpus.index import INDEX, VECTORS, read_feature_settings
+from asrtool.corpus.index_columns import index_digest
 from asrtool.corpus.settings import Augment
 from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import locked, move_aside, write_text
+from asrtool.files import digest_of, locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.tree import FILE as TREE
 from asrtool.settings import changed_key
@@ -142,8 +143,12 @@ def inputs_of(
     return Inputs(
         {**_with_effect(config, sections), "emulation": injection.as_inputs()},
         defaults_of(config, sections) | flatten({"emulation": InjectionOptions().as_inputs()}),
-        {name: digest_of(path) for name, path in files.items()},
+        {name: _digest(path) for name, path in files.items()},
     )
+
+
+def _digest(path: Path) -> str:
+    return index_digest(path.parent) if path.name == INDEX else digest_of(path)
 
 
 def _with_effect(config: Config, sections: Sequence[str]) -> dict[str, Any]:
@@ -183,15 +188,3 @@ def begun_with(out: Path) -> int | None:
     except (OSError, KeyError):
         return None
     return number
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file in hex; AsrtoolError when it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(2**20):
-                digest.update(block)
-    except OSError as error:
-        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "run the stage that makes it first") from error
-    return digest.hexdigest()

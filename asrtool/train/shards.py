@@ -50,8 +50,8 @@ class Shards(BatchSource):
         self.frame_targets = None
         if context.targets:
             self.frame_targets = context.targets.of_set(context.directory.name, context.model.encoder.subsampling)
-        lacks = self.frame_targets.lacks if self.frame_targets else None
-        self.columns = open_columns(context.directory, context.encode, context.model, context.columns, lacks)
+        missing_N = self.frame_targets.alignment.missing() if self.frame_targets else None
+        self.columns = open_columns(context.directory, context.encode, context.model, context.columns, missing_N)
         self.about = self.columns.about
         self.index = ShardIndex(context.directory, self.columns.shards)
         self._report_dropped(context)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -152,7 +153,7 @@ class Epoch:
 
     def extend(self, end: int) -> int:
         """How many batches of the epoch are known, being at least `end`; fewer where it ends before."""
-        while self._begin + len(self._batches) < end and (batch := next(self._more, None)):
+        for batch in islice(self._more, max(0, end - self._begin - len(self._batches))):
             self._batches.append(batch)
             self._states.append(batch.state)
             self._samples.append(self._samples[-1] + batch.num_samples)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from asrtool.config import Config, to_table
 from asrtool.corpus.alignment import check_index
 from asrtool.errors import AsrtoolError
+from asrtool.files import digest_of
 from asrtool.models.topology import uses_tree
 from asrtool.settings import Choice
-from asrtool.train.inputs import ColumnsFolder, describe_inputs, digest_of
+from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.run import join, start
 from asrtool.train.straggler import InjectionOptions

@@ -469,9 +469,9 @@ PATCHES = (
     ),
     Patch(
         "token-of-17-bits-in-16",
-        "asrtool/train/columns.py",
-        "tokens.max() < 2**16",
-        "tokens.max() <= 2**16",
+        "asrtool/train/encoding.py",
+        "of_words.values.max(initial=0) < 2**16",
+        "of_words.values.max(initial=0) <= 2**16",
         (f"{TEST_COLUMNS}::test_tokens_are_of_16_bits_where_these_are_enough",),
     ),
     Patch(

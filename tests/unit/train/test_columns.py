@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import Utterance, read_index, write_index
+from asrtool.corpus.index_columns import open_index_columns, write_columns
+from asrtool.corpus.text_columns import number_words
+from asrtool.corpus.transcripts import number_words_again, write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
+from asrtool.models.ctc import Ctc
+from asrtool.models.settings import Ctc as CtcSettings
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train import columns as columns_module
+from asrtool.train import encoding
 from asrtool.train.columns import ARRAYS, Columns, open_columns
+from asrtool.train.encoding import Encoder
 from asrtool.train.inputs import ColumnsFolder
 from asrtool.train.plan import FAR
 from asrtool.train.settings import Shards as ShardsSettings
@@ -246,7 +256,77 @@ def test_a_large_set_takes_few_bytes_an_utterance(folder: ColumnsFolder, tmp_pat
 
 @pytest.mark.parametrize(("largest", "kind"), [(2**16 - 1, np.uint16), (2**16, np.uint32)])
 def test_tokens_are_of_16_bits_where_these_are_enough(largest: int, kind: type) -> None:
-    texts = columns_module.Texts(lambda _: [0, largest])
-    texts.number("u", "text")
-    ends, tokens = texts.to_arrays()
-    assert (ends.tolist(), tokens.tolist(), tokens.dtype) == ([0, 2], [0, largest], kind)
+    targets = Encoder(number_words([("u", "text")]), lambda _: [0, largest]).targets(np.array([0]))
+    assert (targets.ends.tolist(), targets.values.tolist(), targets.values.dtype) == ([0, 2], [0, largest], kind)
+
+
+def without_columns(toy: Path, tmp_path: Path) -> Path:
+    """The training set of the toy with a file of texts, which it has in its index, and without columns."""
+    directory = tmp_path / "features" / "train"
+    shutil.copytree(toy / "features" / "train", directory)
+    listed = read_index(directory)
+    write_transcripts(directory, [*reversed([(one.id, one.said) for one in listed]), ("unsaid", "\u20ac")])
+    copies = [
+        dataclasses.replace(one, id=f"sp0.9-{one.id}", speaker=f"sp0.9-{one.speaker}", shard=one.shard + 3)
+        for one in listed[3:]
+    ]
+    write_index(directory, [dataclasses.replace(one, text=None) for one in [*listed, *copies]])
+    return directory
+
+
+def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_same(toy: Path, tmp_path: Path) -> None:
+    """And each utterance has the tokens of its text, copies at another speed those of the original."""
+    directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
+    shutil.rmtree(directory / "words")
+    parsed = columns_module.build_columns(directory, encode, model_of())
+    write_columns(directory, open_index_columns(directory))
+    number_words_again(directory)
+    mapped = columns_module.build_columns(directory, encode, model_of())
+    assert_same(parsed, mapped)
+    listed, said = read_index(directory), {one.id: one.said for one in read_index(toy / "features" / "train")}
+    for row, position in enumerate(mapped.positions.tolist()):
+        assert mapped.targets(row).tolist() == encode(said[listed[position].id.removeprefix("sp0.9-")])
+    assert len(mapped.positions) > 40
+
+
+def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(toy: Path, tmp_path: Path) -> None:
+    directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
+    said = [(one.id, one.said) for one in read_index(toy / "features" / "train")]
+    write_transcripts(directory, said[1:])
+    columns = columns_module.build_columns(directory, encode, model_of())
+    assert columns.about["num_without_text"] == 1
+    assert 0 not in columns.positions
+    write_transcripts(directory, [(name, text + " \u20ac" * (i in (5, 9))) for i, (name, text) in enumerate(said)])
+    with pytest.raises(AsrtoolError, match=r"utterance train-5: '.* \u20ac': '\u20ac' outside the tokenizer"):
+        columns_module.build_columns(directory, encode, model_of())
+
+
+class Odd(Ctc):
+    """An own objective that is asked of each utterance."""
+
+    def fits(self, num_rows: int, targets: Sequence[int]) -> str:
+        return "even" if num_rows % 2 == 0 else super().fits(num_rows, targets)
+
+    def normaliser(self, num_rows: int, targets: Sequence[int]) -> int:
+        return num_rows * len(targets)
+
+
+def test_an_own_objective_may_say_of_each_utterance_what_it_demands(toy: Path) -> None:
+    model, encode = model_of(), Tokenizer.load(toy / "tokenizer").encode
+    model.objective = Odd(CtcSettings(), 4, NUM_TOKENS)
+    columns = columns_module.build_columns(toy / "features" / "train", encode, model)
+    rows = {i: -(-u.num_frames // 2) for i, u in enumerate(read_index(toy / "features" / "train"))}
+    assert columns.positions.tolist() == [i for i, num in rows.items() if num % 2]
+    assert columns.about["num_dropped"] == sum(num % 2 == 0 for num in rows.values()) > 5
+    assert columns.about["dropped"][0].endswith("(even)")
+    expected = [rows[i] * len(columns.targets(row)) for row, i in enumerate(columns.positions.tolist())]
+    assert columns.normalisers.tolist() == expected
+
+
+@given(st.lists(st.integers(0, 6), max_size=9), st.lists(st.integers(0, 9), max_size=30), st.integers(1, 8))
+def test_the_line_of_an_utterance_is_one_of_its_key(lines: list[int], wanted: list[int], block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "BLOCK", block)
+        known, keys = np.array([9, *lines], np.uint64), np.array(wanted, np.uint64)
+        for key, line in zip(wanted, encoding.find_lines(keys, known).tolist(), strict=True):
+            assert known[line] == key if key in known else line == -1
