@@ -5,8 +5,9 @@
     python benchmarks/scale.py --folder /tmp/scale --only fisher split
 
 Releases are invented (scale_releases.py) and made once in the folder, a few GB. The commands are those of the recipe
-with its configuration swb2000, tested on Hub5'00 alone. For the start of training an index of 7 million utterances is
-made once as well; it is opened twice, since the first time builds the columns that learners map.
+with its configuration swb2000, tested on Hub5'00 alone. For the start of training, from the command to its first step,
+a set of 7 million utterances is made once as well (large_set.py); it is started twice, since the first time builds the
+columns that learners map.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from start import measure_start
+
 from asrtool.config_file import load_config
 from asrtool.files import write_folder
 from asrtool.recipe.stages import COMMON, PREPARE
@@ -31,9 +34,9 @@ CONFIG = ROOT / "recipes" / "swbd" / "conf" / "swb2000.toml"
 SETTINGS = ("--config", str(CONFIG), "--set", "data.test=hub5")
 CORPORA = ("swbd", "fisher", "hub5")
 LANGUAGE = ("tokenizer", "lang", "lm", "graph")
-INDEX = "benchmarks/index.py"
 SEARCH = "search"  # the folder of what tune and decode read beside the outputs of the stages
 SEARCH_ARCS, SEARCH_UTTERANCES = 31.3e6, 16
+STARTS = ("train, first start", "train, second start")
 INDEX_UTTERANCES = 7_000_000  # all speeds together
 
 
@@ -55,14 +58,18 @@ def main() -> None:
     folder = options.folder.absolute() / f"{options.scale:g}"
     _make_once(folder / "releases", make_releases, options.scale)
     chosen = [step for step in steps(folder) if not options.only or step.name in options.only]
-    if any(INDEX in step.command for step in chosen):
-        _make_once(folder / "index", make_index, options.scale)
-        shutil.rmtree(folder / "index" / "train", ignore_errors=True)  # the columns, which the first learner builds
     print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
     for step in chosen:
         if step.name == "tune":
             _make_once(folder / SEARCH, make_search, options.scale)
         print(measure(step, folder), flush=True)
+    starts = [name for name in STARTS if not options.only or name in options.only]
+    if starts:
+        _make_once(folder / "index", make_index, options.scale)
+        shutil.rmtree(folder / "index" / "train", ignore_errors=True)  # with the columns, which the first start builds
+    for name in starts:
+        start = measure_start(folder / "index", folder / "index" / "train")
+        print(f"| {name} | {start.cpu_s:.1f} | 0.0 | {start.wall_s:.0f} | {start.peak_gib:.2f} | 0.00 | |", flush=True)
 
 
 def make_releases(folder: Path, scale: float) -> None:
@@ -72,7 +79,7 @@ def make_releases(folder: Path, scale: float) -> None:
 
 
 def make_index(folder: Path, scale: float) -> None:
-    from index import write_set
+    from large_set import write_set
 
     write_set(folder, int(scale * INDEX_UTTERANCES))
 
@@ -100,7 +107,7 @@ def _make(folder: Path, make: Callable[[Path, float], None], scale: float) -> No
 
 def steps(folder: Path) -> list[Step]:
     """All steps, in order; the commands are those of the recipe."""
-    releases, work, index, search = folder / "releases", folder / "work", folder / "index", folder / SEARCH
+    releases, work, search = folder / "releases", folder / "work", folder / SEARCH
     corpora = work / "manifests" / "corpora"
     found = []
     for name in CORPORA:
@@ -117,8 +124,6 @@ def steps(folder: Path) -> list[Step]:
     found += [Step(name, _recipe_line(line, work), sizes.get(name, str)) for name, line in lines.items()]
     searched = functools.partial(graph_size, search / "graph")
     found += [Step(command[1], command, searched) for command in search_commands(search, work)]
-    learner = [INDEX, "--learner", str(index)]
-    found += [Step(f"train, {time} start", learner, lambda: "") for time in ("first", "second")]
     return found
 
 
