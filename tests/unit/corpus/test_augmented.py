@@ -125,7 +125,7 @@ def test_by_speaker_a_copy_is_normalised_as_if_all_of_the_speaker_were_changed_a
         mean_F, std_F = Moments.of(feats_TF).mean_std()
         expected_TF = cmvn.normalise(speaker, feats_TF)
         # where the mean of an utterance is not that of its speaker, the factor stretches around its own
-        of_speaker = cmvn._mean_std[speaker]
+        of_speaker = cmvn._mean_std(speaker)
         around_F = (mean_F - of_speaker[0]) / of_speaker[1] * (1 - 1 / factor_F)
         np.testing.assert_allclose(changed_TF, expected_TF - around_F, atol=2e-4)
         assert (std_F > 0.1).all()
