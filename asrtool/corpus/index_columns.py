@@ -34,6 +34,7 @@ COLUMNS = "columns"
 ABOUT = "about.json"
 KINDS = {"num_frames": "<u4", "durations_s": "<f8", "corpora": "<u2", "keys": "<u8"}
 TABLE = "shards"  # the file of the table of shards, int64
+FILES = tuple(f"{COLUMNS}/{name}" for name in (*KINDS, TABLE, ABOUT))  # of a set; the last one says that all are whole
 PIECE = 2**14  # utterances at a time
 
 Packed = Mapping[str, Any]  # the columns of a shard, as its record has them

@@ -18,19 +18,21 @@ from asrtool.corpus import transfer
 from asrtool.corpus.cache import ABOUT
 from asrtool.corpus.cmvn import CMVN
 from asrtool.corpus.index import INDEX, SETTINGS, VECTORS
+from asrtool.corpus.index_columns import FILES as COLUMNS
 from asrtool.corpus.places import TABLE
 from asrtool.corpus.server import Changed, CutShort, Missing, Version
 from asrtool.corpus.sets import FILE as SETS
 from asrtool.corpus.sets import TRAIN, parse_sets
 from asrtool.corpus.settings import Remote
 from asrtool.corpus.speaker_vectors import EXTRACTOR
+from asrtool.corpus.text_columns import FILES as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
 from asrtool.files import alone, write_beside, write_text
 from asrtool.url import as_url, join
 
 OF_ALL = (SETTINGS, SETS, EXTRACTOR)
-OF_SET = (INDEX, CMVN, TRANSCRIPTS, VECTORS, TABLE, SETTINGS)  # settings only where audio is kept
+OF_SET = (INDEX, CMVN, TRANSCRIPTS, VECTORS, TABLE, SETTINGS, *COLUMNS, *WORDS)  # settings only where audio is kept
 NEEDED = {OF_ALL: (SETTINGS, SETS), OF_SET: (INDEX, CMVN)}
 Versions = Mapping[str, Version]  # of files by their names
 
@@ -82,7 +84,7 @@ def _open_set(path: Path, url: str, versions: Versions, cache: Path, cache_gib: 
 def _fetch_small(folder: Path, url: str, versions: Versions) -> None:
     """The files of `versions`, each unless it is there: the folder is of one version."""
     for name, version in versions.items():
-        with alone(folder / f".lock.{name}"):
+        with alone(folder / f".lock.{name.replace('/', '.')}"):
             if (folder / name).exists():
                 continue
             try:

@@ -78,8 +78,8 @@ def test_features_of_kept_samples_are_the_stored_ones(kept: Path) -> None:
 def test_only_the_training_set_keeps_samples_and_only_where_it_is_to(corpus: Path, kept: Path) -> None:
     assert sorted(path.parent.name for path in kept.rglob("*.s16")) == ["train"]
     assert not list((corpus / "lilcom").rglob("*.s16"))
-    beside = {path.name: path.read_bytes() for path in (kept / "dev").iterdir()}
-    assert beside.keys() == {path.name for path in (corpus / "lilcom" / "dev").iterdir()}
+    beside = {path.relative_to(kept) for path in (kept / "dev").rglob("*")}
+    assert beside == {path.relative_to(corpus / "lilcom") for path in (corpus / "lilcom" / "dev").rglob("*")}
 
 
 def test_samples_do_not_depend_on_the_number_of_processes(corpus: Path, kept: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_broken_file_is_refused_in_a_line(made: Path, tmp_path: Path) -> None:
     for content, reason in ((b"nonsense", "no readable"), (None, "shape")):
         folder = tmp_path / reason.replace(" ", "")
         folder.mkdir()
-        for file in (made / "dev").iterdir():
+        for file in (path for path in (made / "dev").iterdir() if path.is_file()):
             (folder / file.name).write_bytes(file.read_bytes())
         if content is None:
             np.save(folder / VECTORS, np.zeros((3, SIZE), np.float32))
