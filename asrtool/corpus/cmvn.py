@@ -108,6 +108,7 @@ class Cmvn:
         """Read `directory`/cmvn.npz. Raises AsrtoolError naming the file when it is missing or broken."""
         names, self._means_SF, self._stds_SF = _read(Path(directory) / CMVN)
         self._rows = {name: row for row, name in enumerate(names)} if cmvn == "speaker" else {}
+        self._learned: dict[str, MeanStd] = {}
         self._everyone = names.index(EVERYONE)
         self.cmvn = cmvn
         self.num_bins = self._means_SF.shape[1]
@@ -115,7 +116,7 @@ class Cmvn:
     def learn(self, speaker: str, moments: Moments) -> None:
         """Normalise `speaker` by these sums from now on; of MIN_SPEAKER_FRAMES or more, and by speaker only."""
         if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
-            self._mean_std[speaker] = moments.mean_std()
+            self._learned[speaker] = moments.mean_std()
 
     def scale_of_all(self) -> np.ndarray:
         """What features are divided by, (F,) float32, over the whole training set; 1 where they are as they were."""
@@ -137,12 +138,14 @@ class Cmvn:
         By speaker: mean and deviation are moved by what the change has done to those of the utterance, as if all of the
         speaker had been changed alike. So noise is where a noisy speaker of a test set has it.
         """
-        if self.cmvn != "speaker" or speaker not in self._rows:
+        if self.cmvn != "speaker" or not (speaker in self._rows or speaker in self._learned):
             return self.normalise(speaker, feats_TF)
         mean_F, std_F = self._mean_std(speaker)
         before, after = Moments.of(original_TF).mean_std(), Moments.of(feats_TF).mean_std()
         return (feats_TF - (mean_F + after[0] - before[0])) / (std_F * after[1] / before[1])
 
     def _mean_std(self, speaker: str) -> MeanStd:
+        if speaker in self._learned:
+            return self._learned[speaker]
         row = self._rows.get(speaker, self._everyone)
         return self._means_SF[row], self._stds_SF[row]
