@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from asrtool.bundle.archive import Archive, write_archive
 from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, VECTORS, Trained, dev_errors, open_trained
 from asrtool.config import Config, format_toml
-from asrtool.corpus.cmvn import CMVN, EVERYONE
+from asrtool.corpus.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.method import bases_first, make_methods
 from asrtool.decode.resources import Resources
@@ -76,8 +74,7 @@ def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path
     files = {SAFE_MODEL: folder / "model.safetensors", SETTINGS: folder / "settings.toml", SUMS: folder / CMVN}
     write_safe(files[SAFE_MODEL], read_torch(trained.model, "model file", ("format", "info", "weights")))
     files[SETTINGS].write_text(format_toml(config, SECTIONS), encoding="utf-8")
-    with np.load(trained.sums / CMVN, allow_pickle=False) as arrays, open(files[SUMS], "wb") as file:
-        np.savez(file, **{f"{EVERYONE}/{name}": arrays[f"{EVERYONE}/{name}"] for name in ("mean", "std")})
+    write_everyone(folder, trained.sums)
     neural = trained.folder / NEURAL_LM
     if config.nnlm.enabled and any("nnlm.enabled" in getattr(m.settings, "uses", ()) for m in config.decode.methods):
         files[str(Path(NEURAL_LM).with_suffix(SUFFIX))] = folder / "nnlm.safetensors"

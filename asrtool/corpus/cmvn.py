@@ -75,6 +75,13 @@ def write_more_cmvn(directory: Path, base: Path, speakers: Mapping[str, Moments]
     _write(directory, {**known, **_listed(speakers), **known})
 
 
+def write_everyone(directory: Path, base: Path) -> None:
+    """Write `directory`/cmvn.npz: of what `base`/cmvn.npz has that of the whole training set, and of no speaker."""
+    names, means_SF, stds_SF = _read(base / CMVN)
+    row = names.index(EVERYONE)
+    _write(directory, {EVERYONE: (means_SF[row], stds_SF[row])})
+
+
 def _listed(speakers: Mapping[str, Moments]) -> dict[str, MeanStd]:
     return {name: moments.mean_std() for name, moments in speakers.items() if moments.num_frames >= MIN_SPEAKER_FRAMES}
 
