@@ -17,8 +17,8 @@ from asrtool.config import Config
 def tokenizer(sentences: Path, out: Path, config: Config) -> None:
     """Make the tokens for SENTENCES, one a line, in the folder OUT.
 
-    tokenizer.unit = bpe trains a SentencePiece model of tokenizer.vocab_size pieces; phone takes the phones of the CMU
-    Pronouncing Dictionary, and letter-to-sound rules for words it lacks.
+    tokenizer.unit = bpe trains a SentencePiece model of tokenizer.vocab_size pieces, 0 for as many as suit the text;
+    phone takes the phones of the CMU Pronouncing Dictionary, and letter-to-sound rules for words it lacks.
 
     \b
     Example: asrtool tokenizer exp/manifests/train/sentences.txt exp/tokenizer --set tokenizer.vocab_size=120

@@ -12,6 +12,7 @@ from asrtool.config import Config
 from asrtool.corpus.room import stored_bytes
 from asrtool.corpus.settings import Features
 from asrtool.estimate.probe import NeuralProbe, Probe, probe_model, probe_neural_lm
+from asrtool.lang.settings import LARGEST_CHOSEN
 from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
 from asrtool.train.chain import aligner_settings, hybrid_settings
@@ -53,7 +54,7 @@ def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str
     Raises AsrtoolError for a model that cannot be built.
     """
     config, began = run.config, time.perf_counter()
-    num_tokens = config.tokenizer.vocab_size if config.tokenizer.unit == "bpe" else NUM_PHONES
+    num_tokens = (config.tokenizer.vocab_size or LARGEST_CHOSEN) if config.tokenizer.unit == "bpe" else NUM_PHONES
     needs = [features_need(config.features, hours)]
     if config.data.same_audio != "ignore":
         needs.insert(

@@ -10,17 +10,20 @@ from asrtool.settings import at_least, between, one_of, used_by_rescore
 if TYPE_CHECKING:
     from asrtool.config import Config
 
+LARGEST_CHOSEN = 500  # tokens, where tokenizer.vocab_size is 0
+
 
 @dataclass(frozen=True)
 class Tokenizer:
     """The tokens of the acoustic model; noise tags are tokens of their own."""
 
     unit: str = "bpe"  # SentencePiece pieces, or phone: those of the CMU Pronouncing Dictionary
-    vocab_size: int = 500  # tokens of bpe
+    vocab_size: int = 500  # tokens of bpe; 0 chooses as many as suit the text
 
     def __post_init__(self) -> None:
         one_of("tokenizer.unit", self.unit, ("bpe", "phone"))
-        between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+        if self.vocab_size:
+            between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model
 from __future__ import annotations
 
 import io
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import sentencepiece
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
+from asrtool.lang.settings import LARGEST_CHOSEN
 from asrtool.lang.settings import Tokenizer as TokenizerSettings
 from asrtool.lang.text import read_sentences, read_symbols, write_symbols
 
@@ -28,6 +30,8 @@ WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
 BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
 TOKENS_FILE = "tokens.txt"
+# Of a size that is chosen: what a piece beyond the characters needs in the text so that a model can learn it.
+WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
 
 class Tokenizer(ABC):
@@ -124,27 +128,46 @@ def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> N
 
 
 def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
-    """Train `vocab_size` tokens on the lines of `sentences` and write them to the folder `out`.
+    """Train `vocab_size` tokens, 0 for as many as suit the text, on the lines of `sentences`; write the folder `out`.
 
     The same text gives the same tokens. Raises AsrtoolError when the text cannot be read, and when `vocab_size` is
-    too small for the alphabet and its characters or too large for its words, with the nearest size that works.
+    too small for the alphabet and its characters or too large for its words, with a size that suits it.
     """
     lines = [" ".join(words) for words in read_sentences(sentences)]
     num_required = len(_characters(lines) | set(ALPHABET)) + len((NO_TOKEN, UNK, WORD_MARK, *TAGS))
-    if vocab_size < num_required:
-        raise _wrong_size(vocab_size, sentences, f"alphabet and characters need {num_required}", num_required)
-    model = _train(lines, vocab_size)
+    suiting, reason = _suiting_size(lines, num_required)
+    if 0 < vocab_size < num_required:
+        found = f"alphabet and characters need {num_required}"
+        raise _wrong_size(vocab_size, sentences, found, num_required)
+    model = _train(lines, vocab_size or suiting)
     pieces = BpeTokenizer(model).pieces
     if len(pieces) < vocab_size:
-        raise _wrong_size(vocab_size, sentences, f"its words make {len(pieces)} at most", len(pieces))
+        found = f"its words make {len(pieces)} at most, each of them a piece then"
+        raise _wrong_size(vocab_size, sentences, found, suiting, f"{reason}: ")
+    if not vocab_size:
+        logging.info("tokenizer.vocab_size is 0: %d tokens, as %s", len(pieces), reason)
     with write_folder(out, BPE_FILE, PHONE_FILE) as temporary:
         (temporary / BPE_FILE).write_bytes(model)
         write_symbols(temporary / TOKENS_FILE, pieces)
 
 
-def _wrong_size(vocab_size: int, sentences: Path, found: str, nearest: int) -> AsrtoolError:
+def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
+    """How many tokens suit `lines`, which need `num_required`, and why.
+
+    The characters suffice for a few words; a whole word as one piece is learned from that word alone.
+    """
+    said = [word for line in lines for word in line.split() if word not in TAGS]
+    num_different = len(set(said))
+    more = min(len(said) // WORDS_A_PIECE, num_different // DIFFERENT_WORDS_A_PIECE)
+    more = max(0, min(more, LARGEST_CHOSEN - num_required))
+    of_text = f"{len(said)} words, {num_different} different, are enough for {more} more"
+    return num_required + more, f"characters and tags need {num_required} and {of_text}"
+
+
+def _wrong_size(vocab_size: int, sentences: Path, found: str, better: int, reason: str = "") -> AsrtoolError:
     return AsrtoolError(
-        f"{sentences}: tokenizer.vocab_size is {vocab_size}, but {found}", f"use --set tokenizer.vocab_size={nearest}"
+        f"{sentences}: tokenizer.vocab_size is {vocab_size}, but {found}",
+        f"{reason}use --set tokenizer.vocab_size={better}",
     )
 
 

@@ -89,22 +89,54 @@ def test_the_same_text_gives_the_same_files(sentences: Path, directory: Path, tm
         assert (tmp_path / "again" / name).read_bytes() == (directory / name).read_bytes()
 
 
+def too_many(text: Path, out: Path) -> tuple[int, int]:
+    """The most pieces that the words of `text` make, and the number that the error advises."""
+    with pytest.raises(AsrtoolError, match=r"vocab_size is 900, but its words make \d+ at most") as raised:
+        train_tokenizer(text, out, 900)
+    assert not out.exists()
+    return int(raised.value.what.partition("make ")[2].split()[0]), int(raised.value.hint.rpartition("=")[2])
+
+
 def test_a_contraction_may_be_one_piece(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("don't i'm\n" * 20)
-    with pytest.raises(AsrtoolError, match="make") as raised:
-        train_tokenizer(text, tmp_path / "out", 100)
-    train_tokenizer(text, tmp_path / "out", int(raised.value.hint.rpartition("=")[2]))
+    train_tokenizer(text, tmp_path / "out", too_many(text, tmp_path / "out")[0])
     assert "\u2581don't" in Tokenizer.load(tmp_path / "out").pieces
 
 
-def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest(sentences: Path, tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match=r"vocab_size is 900, but its words make \d+ at most") as raised:
-        train_tokenizer(sentences, tmp_path / "out", 900)
-    assert not (tmp_path / "out").exists()
-    largest = int(raised.value.hint.rpartition("=")[2])
-    train_tokenizer(sentences, tmp_path / "out", largest)
-    assert Tokenizer.load(tmp_path / "out").num_tokens == largest
+def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest_and_advises_a_small_one(
+    sentences: Path, tmp_path: Path
+) -> None:
+    largest, advised = too_many(sentences, tmp_path / "out")
+    assert advised == 34 < largest
+    for size in (largest, advised):
+        train_tokenizer(sentences, tmp_path / "out", size)
+        assert Tokenizer.load(tmp_path / "out").num_tokens == size
+    with pytest.raises(AsrtoolError):
+        train_tokenizer(sentences, tmp_path / "out", largest + 1)
+
+
+@pytest.mark.parametrize(
+    ("num_different", "num_lines", "num_tokens"),
+    [(2, 30, 34), (40, 30, 34 + 10), (400, 1, 34 + 4), (400, 30, 34 + 100), (4000, 30, 500)],
+)
+def test_a_chosen_size_grows_with_the_words_and_the_different_ones(
+    num_different: int, num_lines: int, num_tokens: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    letters = string.ascii_lowercase
+    words = ["".join(letters[i // 26**k % 26] for k in range(3)) for i in range(num_different)]
+    (tmp_path / "text").write_text((" ".join(words) + " [noise]\n") * num_lines)
+    with caplog.at_level("INFO"):
+        train_tokenizer(tmp_path / "text", tmp_path / "out", 0)
+    assert Tokenizer.load(tmp_path / "out").num_tokens == num_tokens
+    reason = f"{num_different * num_lines} words, {num_different} different, are enough for {num_tokens - 34} more"
+    assert f"vocab_size is 0: {num_tokens} tokens, as characters and tags need 34 and {reason}" in caplog.text
+
+
+def test_a_text_of_other_characters_has_a_chosen_size_that_holds_them(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("".join(chr(code) for code in range(0x4E00, 0x4E00 + 600)) + "\n")
+    train_tokenizer(tmp_path / "text", tmp_path / "out", 0)
+    assert Tokenizer.load(tmp_path / "out").num_tokens == 634
 
 
 def test_a_size_too_small_for_the_characters_is_an_error_that_names_the_smallest(
