@@ -33,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise AsrtoolError(f"{path}: no readable configuration file", "give a .toml file with --config") from error
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in each other
         raise AsrtoolError(f"{path}: not TOML: {error}", "fix the line named") from error
 
 
@@ -67,7 +67,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if isinstance(value, TextValue):
         return _from_text(value, kind, where)
     if kind is float and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if type(value) is not kind:
         raise _wrong_type(value, KINDS[kind], where)
     return _finite(value, where)

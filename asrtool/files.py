@@ -225,7 +225,7 @@ def disk_full(path: Path | str, error: OSError) -> AsrtoolError:
     """The error for a write that found no room."""
     return AsrtoolError(
         f"{path}: cannot be written, {_reason(error)}",
-        "free some space or choose another place with --work, then run the same command again",
+        "free some space or choose another place, then run the same command again",
     )
 
 

@@ -45,10 +45,21 @@ def collect_corpora(
         )
     unpacked = out.absolute().parent / UNPACKED
     targets = {r.name: find_release(r, places[r.key], unpacked) for r in releases.values() if places[r.key]}
+    _check_apart(out, targets)
     with write_folder(out, *(release.name for release in known_releases(data).values())) as temporary:
         for name, folders in targets.items():
             _link(temporary / name, folders)
             logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
+
+
+def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:
+    """A link in `out` to a folder that `out` is in would have no end."""
+    real = out.resolve()
+    for name, folders in targets.items():
+        for folder in folders:
+            if real.is_relative_to(folder.resolve()):
+                fault = f"{name}: {folder} holds the work directory {real.parent}, expected the two apart"
+                raise AsrtoolError(fault, "choose another place with --work")
 
 
 def _listed(place: Place) -> list[str]:

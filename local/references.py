@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from asrtool.corpus.tally import Entry
+from asrtool.errors import AsrtoolError
 from local.text_rules import HESITATIONS, TAGS
 
 # NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
@@ -24,7 +25,8 @@ HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str]) -> str:
     """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
 
-    `corpus_of` (recording id -> corpus) labels the utterances, so that each corpus is scored apart too.
+    `corpus_of` (recording id -> corpus) labels the utterances, so that each corpus is scored apart too. Raises
+    AsrtoolError for a recording or speaker with a blank, at which the scorer would take the line apart.
     """
     entries = sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"]))
     corpora = sorted({corpus_of[entry["recording_id"]] for entry in entries})
@@ -35,6 +37,7 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str]) -> 
         *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in corpora),
     ]
     for entry in entries:
+        _check_names(entry)
         words = " ".join(map(_reference_word, (w for w in (entry.get("text") or "").split() if w not in TAGS)))
         end_s = round(entry["start"] + entry["duration"], 8)
         times = f"{entry['start']:.3f} {end_s:.3f}"
@@ -51,6 +54,13 @@ def reference_rules(glm: str) -> str:
     lines = glm.splitlines()
     end = next((i for i, line in enumerate(lines) if HYPOTHESIS_RULES in line), len(lines))
     return "\n".join(lines[:end]) + "\n"
+
+
+def _check_names(entry: Entry) -> None:
+    for what in ("recording_id", "speaker"):
+        if len(str(entry.get(what)).split()) != 1:
+            fault = f"utterance {entry['id']}: {what} is {entry[what]!r}, expected a name without blanks"
+            raise AsrtoolError(fault, "name it otherwise, for example with - for each blank")
 
 
 def _reference_word(word: str) -> str:

@@ -96,6 +96,21 @@ def _hold_out(parts: Sequence[Part], target_s: float) -> None:
         chosen = choose_conversations(*said, fraction * speech_s[part.name])
         part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])
         part.is_known = ~part.is_dev & np.isin(columns.speaker, columns.speaker[part.is_dev & part.is_fit])
+    if not any((part.is_training & part.is_fit).any() for part in parts):
+        _hold_out_utterances(parts, fraction)
+
+
+def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
+    """Where all speakers would be held out: utterances at even distances, and the speakers are in training too."""
+    logging.warning(
+        "no speaker would be left to train on: UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers,"
+        " and dev looks better than a test with others; give a development set, or more speakers, if you can"
+    )
+    for part in parts:
+        fit = np.flatnonzero(part.is_fit)
+        chosen = fit[np.linspace(0, len(fit) - 1, max(1, round(fraction * len(fit))), dtype=int)] if len(fit) else fit
+        part.is_dev = np.isin(np.arange(len(part.is_fit)), chosen)
+        part.is_known = np.zeros_like(part.is_fit)
 
 
 def _write_test(manifests: Path, corpus: Corpus) -> str:
@@ -115,10 +130,7 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     """
     decide(parts, data)
     if not any(part.is_trained.any() for part in parts):
-        raise AsrtoolError(
-            f"{out.parent}: no training utterance is left beside the development set",
-            "lower data.dev_minutes, or name a corpus in data.dev that has a development set",
-        )
+        raise _nothing_to_train_on(out.parent, parts, data)
     for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
         old.unlink()
     tally = Tally((entry for part in parts for entry in part.recordings), out)
@@ -136,6 +148,19 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     texts = {f"sentences.{name}.txt": pieces for name, pieces in said.items() if pieces}
     all_said = list(itertools.chain(*said.values()))
     write_counted(out, tally, lines(), drops, 1.0, {"sentences.txt": all_said, **texts})
+
+
+def _nothing_to_train_on(manifests: Path, parts: Sequence[Part], data: Data) -> AsrtoolError:
+    num_unfit, num_dev = (
+        int(sum(rows.sum() for rows in masks)) for masks in zip(*((~p.is_fit, p.is_dev) for p in parts), strict=True)
+    )
+    total = sum(len(part.is_fit) for part in parts)
+    limits = f"data.min_duration_s = {data.min_duration_s:g} and data.max_duration_s = {data.max_duration_s:g}"
+    hint = "give more utterances, or a development set apart"
+    return AsrtoolError(
+        f"{manifests}: no training utterance is left of {total}: {num_dev} are held out, {num_unfit} too short or long",
+        f"look at {limits}" if num_unfit == total else hint,
+    )
 
 
 def _write_long(out: Path, parts: Sequence[Part]) -> None:

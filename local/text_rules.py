@@ -157,8 +157,14 @@ def normalise_plain(text: str) -> str:
 
 
 def strip_punctuation(text: str) -> str:
-    """`text` without punctuation and symbols, but for the apostrophe, the hyphen and the tags."""
+    """`text` without punctuation and symbols, but for the apostrophe, the hyphen and the tags.
+
+    Raises Unusable for an unknown mark in brackets, and for what was no UTF-8 when it was read.
+    """
     words = []
+    if "\ufffd" in text:
+        broken = next(word for word in text.split() if "\ufffd" in word)
+        raise Unusable("unknown characters", f"{broken} is not UTF-8; convert the text, for example with iconv")
     for word in text.lower().translate(_TYPOGRAPHIC).split():
         bare = word.strip(_EDGE + ".")
         if bare in TAGS:

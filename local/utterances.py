@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import math
 import multiprocessing
 import os
 import tempfile
@@ -18,6 +19,7 @@ from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
+from local.riff import missing_bytes
 from local.text_rules import Unusable
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
     import soundfile
 
     sound = look_at(path)
+    if missing := missing_bytes(path):
+        raise AsrtoolError(
+            f"{path}: truncated, {missing} of the bytes that its header declares are not there", "replace the file"
+        )
     if sound.sampling_rate_hz != sampling_rate_hz:
         raise AsrtoolError(
             f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz", "resample the file"
@@ -97,6 +103,8 @@ def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
 
 def look_at(path: Path) -> Sound:
     """What the header of an audio file says. Raises AsrtoolError when there is none that can be read."""
+    if not path.is_file():
+        raise AsrtoolError(f"{path}: no such file", "correct the path")
     if is_sphere(path) and (header := read_header(path)).is_shortened:
         return Sound(path, header.num_samples, header.sampling_rate_hz)
     import soundfile
@@ -106,6 +114,20 @@ def look_at(path: Path) -> Sound:
     except soundfile.LibsndfileError as error:
         raise AsrtoolError(f"{path}: no readable audio: {error.error_string}", "replace the file") from error
     return Sound(path, info.frames, info.samplerate)
+
+
+def locate(directory: Path, name: str) -> Path:
+    """The file `name`, which may be relative to the current directory, as in Kaldi, to `directory` or to one above it.
+
+    It is in `directory` where it is nowhere.
+    """
+    path = Path(name)
+    if path.is_file() or path.is_absolute():
+        return path
+    real = directory.resolve()
+    return next(
+        (place / path for place in (directory, real, *real.parents) if (place / path).is_file()), directory / path
+    )
 
 
 def is_sphere(path: Path) -> bool:
@@ -135,7 +157,7 @@ def _decoded(sounds: dict[str, Sound], folder: Path, drops: list[Drop]) -> dict[
 def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:
     """Whether a segment ends after it starts and starts inside its recording; if not, it is added to `drops`."""
     fault = ""
-    if float(start_s) >= float(end_s):
+    if not (0 <= float(start_s) < float(end_s) and math.isfinite(float(end_s))):
         fault = f"from {start_s} s to {end_s} s"
     elif float(start_s) >= sound.duration_s:
         fault = f"starts at {start_s} s, the recording ends at {sound.duration_s:.3f} s"
@@ -145,9 +167,12 @@ def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop
 
 
 def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
-    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read."""
+    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read.
+
+    What is not UTF-8 is U+FFFD, at which `normalise` and `normalise_plain` leave out the utterance.
+    """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         drops.append(Drop(id_, "unusable transcript", f"{path}: {error.strerror}"))
         return []
@@ -155,6 +180,11 @@ def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
         drops.append(Drop(id_, "empty transcript", f"{path}: no line in it"))
         return []
     return text.splitlines()
+
+
+def one_word(name: str) -> str:
+    """`name` of a recording, an utterance or a speaker without blanks, at which an stm, a ctm or a table is split."""
+    return "-".join(name.split())
 
 
 def within(start_s: float, length_s: float, duration_s: float) -> float:

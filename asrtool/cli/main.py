@@ -104,7 +104,7 @@ def main() -> None:
     except (AsrtoolError, OSError) as error:
         if "--debug" in sys.argv[1:]:
             raise
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_one_line(error)}", err=True)
         code = 1
     except click.ClickException as error:
         error.show()
@@ -115,6 +115,13 @@ def main() -> None:
     finally:
         gc.freeze()  # else the interpreter ends by looking for cycles among all of torch: half a second and more
     sys.exit(code)
+
+
+def _one_line(error: Exception) -> str:
+    """An error of the system without its number, with the file first."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}; check the path and its permissions"
+    return str(error)
 
 
 def _stop(number: int, _: FrameType | None) -> None:

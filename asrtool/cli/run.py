@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
 from asrtool.cli.options import executor_option, recipe_options, short_settings
+from asrtool.errors import AsrtoolError
+
+
+class WorkFolder(click.Path):
+    """A folder that is there or may be made."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty text, which would be the current folder, and what is no folder."""
+        path = Path(value)
+        if not str(value):
+            raise AsrtoolError("--work is empty, expected a folder", "leave it out for the default, or give --work .")
+        try:
+            if not path.is_dir() and os.stat(path):
+                raise NotADirectoryError(errno.ENOTDIR, "it is a file")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise AsrtoolError(f"--work {value}: no folder, {error.strerror}", "choose another place") from error
+        return path
 
 
 @click.command()
@@ -26,7 +48,7 @@ from asrtool.cli.options import executor_option, recipe_options, short_settings
 @executor_option
 @click.option(
     "--work",
-    type=click.Path(path_type=Path),
+    type=WorkFolder(),
     help="Where all is written.  [default: exp/ of the recipe; for one that was installed with asrtool, ./exp/NAME]",
 )
 def run(

@@ -282,9 +282,10 @@ def read_report(directory: Path) -> dict[str, Any]:
         raise AsrtoolError(f"{directory}: {state}", "run the prepare stage first")
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(report, dict):
+            raise ValueError(f"found {str(report)[:20]!r}, expected an entry")
     except ValueError as error:
         raise AsrtoolError(f"{path}: broken JSON: {error}", "make the manifest again") from error
-    assert isinstance(report, dict), f"{path} holds {type(report)}"
     return report
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of
+from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -92,6 +92,8 @@ class Data:
     segment_padding_s: float = 0.1  # test segments are widened so much on both sides, as Kaldi does
 
     def __post_init__(self) -> None:
+        positive("data", self, "dev_minutes", "max_duplicates", "max_duration_s")
+        at_least(0, "data", self, "min_duration_s", "segment_padding_s")
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
         between("data.min_pause_s", self.min_pause_s, 0.05, 10)

@@ -159,7 +159,7 @@ def _read_fields(path: Path) -> tuple[dict[str, str], int]:
         with path.open("rb") as file:
             start = file.read(16)
             size = start[8:16].strip()
-            if not start.startswith(b"NIST_1A\n") or not size.isdigit():
+            if not start.startswith(b"NIST_1A\n") or not size.isdigit() or int(size) < len(start):
                 raise AsrtoolError(f"{path}: no SPHERE header, expected NIST_1A at the start", FRESH_COPY)
             text = (start + file.read(int(size) - len(start))).decode("ascii", errors="replace")
     except OSError as error:

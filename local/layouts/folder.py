@@ -18,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from local.references import NO_RULES_GLM, format_reference
 from local.releases import find_files
 from local.text_rules import normalise_plain
-from local.utterances import look_at, make_recording, normalise_all, read_lines, usable_audio
+from local.utterances import look_at, make_recording, normalise_all, one_word, read_lines, usable_audio
 
 SUFFIXES = (".wav", ".flac", ".sph")
 
@@ -26,18 +26,11 @@ SUFFIXES = (".wav", ".flac", ".sph")
 def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    The sampling rate is that of most files. Raises AsrtoolError when there is no pair, or too much cannot be used.
+    The sampling rate is that of most files. Raises AsrtoolError when there is no pair, when two files would have one
+    id, or when too much cannot be used.
     """
     drops: list[Drop] = []
-    files = {_id(folder, path): path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES}
-    texts = {_id(folder, path): path for path in find_files(folder, "*.txt")}
-    if not files.keys() & texts.keys():
-        raise AsrtoolError(
-            f"{folder}: no audio file with a text beside it, expected x.wav (or .flac, .sph) and x.txt",
-            "see docs/guide/corpora.md for the layouts that can be read",
-        )
-    drops += [Drop(id_, "no transcript", f"no {files[id_].stem}.txt beside it") for id_ in files.keys() - texts]
-    drops += [Drop(id_, "no audio", f"no audio beside {texts[id_]}") for id_ in sorted(texts.keys() - files.keys())]
+    files, texts = _find_pairs(folder, drops)
     lines = {id_: read_lines(texts[id_], id_, drops) for id_ in files if id_ in texts}
     paired = {id_: files[id_] for id_, text in lines.items() if text}
     if not paired:
@@ -60,6 +53,21 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     )
 
 
+def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Id -> audio file and id -> text; those that lack the other are in `drops`."""
+    sounds = _by_stem(path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES)
+    texts = _by_stem(find_files(folder, "*.txt"))
+    if not sounds.keys() & texts.keys():
+        raise AsrtoolError(
+            f"{folder}: no audio file with a text beside it, expected x.wav (or .flac, .sph) and x.txt",
+            "see docs/guide/corpora.md for the layouts that can be read",
+        )
+    names = _names(folder, sounds.keys() | texts.keys())
+    drops += [Drop(names[s], "no transcript", f"no {s.name}.txt beside it") for s in sounds if s not in texts]
+    drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in sorted(texts.keys() - sounds.keys())]
+    return {names[stem]: path for stem, path in sounds.items()}, {names[stem]: path for stem, path in texts.items()}
+
+
 def usual_rate_hz(paths: Iterable[Path]) -> int:
     """The sampling rate that most of the readable files have; 0 when none is readable."""
     rates: Counter[int] = Counter()
@@ -71,9 +79,30 @@ def usual_rate_hz(paths: Iterable[Path]) -> int:
     return rates.most_common(1)[0][0] if rates else 0
 
 
-def _id(folder: Path, path: Path) -> str:
-    return "-".join("-".join(path.relative_to(folder).with_suffix("").parts).split())
+def _by_stem(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Path without suffix -> path."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        other = found.setdefault(path.with_suffix(""), path)
+        if other != path:
+            raise AsrtoolError(f"{other} and {path.name}: two files for one recording", "keep one of them")
+    return found
+
+
+def _names(folder: Path, stems: Iterable[Path]) -> dict[Path, str]:
+    """Path without suffix -> id."""
+    names: dict[str, Path] = {}
+    for stem in sorted(stems):
+        id_ = _name(stem.relative_to(folder))
+        other = names.setdefault(id_, stem)
+        if other != stem:
+            raise AsrtoolError(f"{other}.* and {stem}.*: both would be recording {id_}", "rename one of them")
+    return {stem: id_ for id_, stem in names.items()}
+
+
+def _name(path: Path) -> str:
+    return one_word("-".join(path.parts))
 
 
 def _speaker(folder: Path, id_: str, path: Path) -> str:
-    return id_ if path.parent == folder else "-".join("-".join(path.parent.relative_to(folder).parts).split())
+    return id_ if path.parent == folder else _name(path.parent.relative_to(folder))

@@ -7,6 +7,7 @@ channel, but for the two sides that sph2pipe takes out of a file, which are the 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from local.layouts.folder import usual_rate_hz
 from local.layouts.wav_scp import Entry, read_wav_scp
 from local.references import NO_RULES_GLM, format_reference
 from local.text_rules import normalise_plain
-from local.utterances import Sound, make_recording, normalise_all, staging, times_run, usable_audio
+from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
 
 SIDES = "reco2file_and_channel"
 Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
@@ -50,7 +51,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     if not segments:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
     with staging() as stage:
-        _stage(stage, sounds, segments, texts, {id_: speakers.get(id_, id_) for id_ in segments})
+        _stage(stage, sounds, segments, texts, {id_: one_word(speakers.get(id_, id_)) for id_ in segments})
         rate_hz = next(iter(sounds.values())).sampling_rate_hz
         _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
     assert supervisions is not None, f"{directory} was staged with segments"
@@ -85,7 +86,7 @@ def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
     if not path.is_file():
         raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
     table: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(_read(path, "replace" if allow_empty else "strict").splitlines(), start=1):
         fields = line.split(maxsplit=1)  # by blanks or a tab
         if not fields or (len(fields) == 1 and not allow_empty):
             raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "fix the line")
@@ -96,13 +97,25 @@ def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
     return table
 
 
+def _read(path: Path, errors: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig", errors=errors)
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start) + 1
+        raise AsrtoolError(
+            f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8",
+            "convert it, for example with iconv",
+        ) from None
+
+
 def _read_segments(path: Path) -> Segments:
     segments = {}
     for id_, value in _read_table(path).items():
         fields = value.split()
         try:
             recording, start, end = fields
-            float(start), float(end)
+            if not (math.isfinite(float(start)) and math.isfinite(float(end))):
+                raise ValueError
         except ValueError:
             raise AsrtoolError(
                 f"{path}: {id_} {value!r}, expected recording, start and end in seconds", "fix the line"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import soundfile
 from lhotse import Recording, SupervisionSegment
@@ -15,6 +17,7 @@ from asrtool.corpus.batches import load_ahead
 from asrtool.corpus.manifest import Drop, read_lines, write_manifests
 from asrtool.corpus.remote_audio import look_at_address
 from asrtool.corpus.settings import Data
+from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from asrtool.url import as_url, join
@@ -22,7 +25,7 @@ from local.layouts.address import manifests_of
 from local.references import NO_RULES_GLM, format_reference
 from local.releases import find_files
 from local.text_rules import normalise_plain
-from local.utterances import look_at, normalise_all
+from local.utterances import locate, look_at, normalise_all, one_word
 
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
 
@@ -36,12 +39,16 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     """
     drops: list[Drop] = []
     with manifests_of(folder, ("recordings", "supervisions")) as copy:
-        recordings = {r.id: r for r in read_lines(_the_manifest(copy, "recordings"), Recording.from_dict)}
-        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), SupervisionSegment.from_dict))
+        recordings: dict[str, Recording] = {}
+        for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
+            if recordings.setdefault(recording.id, recording) is not recording:
+                what = f"{folder}: two recordings are {recording.id}"
+                raise AsrtoolError(what, "make the ids unique, also without blanks")
+        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), _supervision))
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
-    usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], as_url(folder), drops)
+    usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
     reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(usable, label))
     texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
@@ -62,12 +69,43 @@ def _the_manifest(folder: Path, what: str) -> Path:
     return found[0]
 
 
-def _usable(recordings: Sequence[Recording], url: str, drops: list[Drop]) -> dict[str, Recording]:
+def _recording(entry: Entry) -> Recording:
+    """Its id has no blanks. Raises ValueError or KeyError for a value that lhotse takes and stops at later."""
+    _check(entry, "duration", (int, float), 0)
+    _check(entry, "sampling_rate", int, 0)
+    _check(entry, "num_samples", int, 0)
+    for source in entry["sources"]:
+        if not isinstance(source, dict) or not isinstance(source["source"], str):
+            raise ValueError(f"sources has {source!r}, expected an entry with the path of a file")
+    return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
+
+
+def _supervision(entry: Entry) -> SupervisionSegment:
+    """Its ids and its speaker have no blanks. Raises as `_recording`."""
+    _check(entry, "duration", (int, float), 0)
+    _check(entry, "start", (int, float), -math.inf)
+    channel = entry.get("channel")
+    if type(channel) is not int:
+        raise ValueError(f"channel is {channel!r}, expected the number of one")
+    if not isinstance(entry.get("text") or "", str):
+        raise ValueError(f"text is {entry['text']!r}, expected a text")
+    names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
+    return SupervisionSegment.from_dict({**entry, **names})
+
+
+def _check(entry: Entry, key: str, kinds: type | tuple[type, ...], low: float) -> None:
+    value: Any = entry[key]
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not low < value < math.inf:
+        raise ValueError(f"{key} is {value!r}, expected a number{' above 0' if low == 0 else ''}")
+
+
+def _usable(recordings: Sequence[Recording], folder: Path, drops: list[Drop]) -> dict[str, Recording]:
     """Those whose files can be read as declared; the others are added to `drops`. Paths become absolute.
 
-    Relative ones are below the address `url` of the manifests where they have one.
+    Relative ones are below the address of the manifests where they have one, or where `locate` finds them.
     """
-    check = functools.partial(_fault, url=url)
+    check = functools.partial(_fault, folder=folder)
     with contextlib.closing(load_ahead(check, recordings, 2 * NUM_THREADS, NUM_THREADS)) as faults:
         found = zip(recordings, progress(faults, "look at audio", len(recordings), "file"), strict=True)
         by_fault = [(recording, fault) for recording, fault in found]
@@ -75,13 +113,16 @@ def _usable(recordings: Sequence[Recording], url: str, drops: list[Drop]) -> dic
     return {recording.id: recording for recording, fault in by_fault if not fault}
 
 
-def _fault(recording: Recording, url: str) -> str:
+def _fault(recording: Recording, folder: Path) -> str:
     """Why it cannot be used; empty where it can."""
+    url = as_url(folder)
     for source in recording.sources:
         if source.type not in ("file", "url"):
             return f"source is a {source.type}, expected a file or an address"
         address = as_url(source.source) or (join(url, source.source) if url and source.source[0] != "/" else "")
-        source.type, source.source = ("url", address) if address else ("file", os.path.abspath(source.source))
+        source.type, source.source = (
+            ("url", address) if address else ("file", os.path.abspath(locate(folder, source.source)))
+        )
         try:
             num_samples = look_at_address(address)[0] if address else look_at(Path(source.source)).num_samples
         except soundfile.LibsndfileError as error:

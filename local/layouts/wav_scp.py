@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
+from local.utterances import locate
 
 SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
 WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no sample but by choosing a channel
@@ -54,8 +55,9 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
 def read_wav_scp(directory: Path, places: Mapping[str, str], sides: Mapping[str, str]) -> dict[str, Entry]:
     """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel.
 
-    Relative paths are taken from the current directory, as Kaldi does, or else from `directory`. Raises AsrtoolError,
-    naming the line, for another pipe than of sph2pipe, and where the two files contradict each other.
+    Relative paths are taken as `locate` does. Raises AsrtoolError, naming the line, for another pipe than of sph2pipe,
+    and where the two files contradict each other.
+
     """
     entries: dict[str, Entry] = {}
     paths: dict[str, Path] = {}
@@ -73,7 +75,7 @@ def read_wav_scp(directory: Path, places: Mapping[str, str], sides: Mapping[str,
 
 def _entry(directory: Path, id_: str, place: str, side: str | None, where: str) -> Entry:
     if not place.endswith("|"):
-        return Entry(_find(directory, place), id_)
+        return Entry(locate(directory, place), id_)
     piped = parse_pipe(place)
     if piped is None:
         raise AsrtoolError(
@@ -81,7 +83,7 @@ def _entry(directory: Path, id_: str, place: str, side: str | None, where: str) 
             "run the commands once, for example with wav-copy, and name the files they write",
         )
     name, channel = piped
-    path = _find(directory, name)
+    path = locate(directory, name)
     if channel is None:
         return Entry(path, id_)
     recording, _, letter = (side or path.stem.lower()).partition(" ")
@@ -91,8 +93,3 @@ def _entry(directory: Path, id_: str, place: str, side: str | None, where: str) 
             "correct one of the two files",
         )
     return Entry(path, recording, channel - 1, 2)
-
-
-def _find(directory: Path, name: str) -> Path:
-    path = Path(name)
-    return path if path.is_file() or path.is_absolute() else directory / path

@@ -416,6 +416,12 @@ def test_broken_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     assert "line 3" in message(file=written(tmp_path, "[train]\nnum_epochs = 3\npeak_lr = \n"))
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 400, "9" * 400 + ".0"])
+def test_a_number_of_too_many_digits_is_reported(number: str, tmp_path: Path) -> None:
+    output = message(file=written(tmp_path, f"[train]\npeak_lr = {number}\n"))
+    assert "not TOML" in output or "expected a finite number" in output
+
+
 @pytest.mark.parametrize("name", ["missing.toml", "folder"])
 def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
@@ -500,3 +506,8 @@ def test_components_that_settings_name_are_among_those_chosen() -> None:
     config = load_config(overrides=["distributed.strategy=adpsgd", "distributed.adpsgd.ring=fixed"])
     found = [(part.kind, part.name) for part in chosen_components(config, ["distributed"])]
     assert found == [("strategy", "adpsgd"), ("ring", "fixed")]
+
+
+@pytest.mark.parametrize("key", ["dev_minutes", "max_duplicates", "max_duration_s", "min_duration_s"])
+def test_negative_limits_of_data_are_refused(key: str) -> None:
+    assert message(f"data.{key}=-1").startswith(f"data.{key} is -1")

@@ -45,4 +45,26 @@ PATCHES = (
         "calls.of(best.new) & options.keys()",
         ("tests/unit/local/test_split.py",),
     ),
+    # Data of one's own
+    Patch(
+        "speakers-with-blanks",
+        "local/layouts/kaldi.py",
+        "one_word(speakers.get(id_, id_))",
+        "speakers.get(id_, id_)",
+        ("tests/unit/local/test_prepare_own.py",),
+    ),
+    Patch(
+        "streamed-wav-refused",
+        "local/riff.py",
+        "0 if size >= STREAMED else max",
+        "max",
+        ("tests/unit/local/test_prepare_own.py",),
+    ),
+    Patch(
+        "one-speaker-split-at-one-end",
+        "local/split.py",
+        "np.linspace(0, len(fit) - 1, max(1, round(fraction * len(fit))), dtype=int)",
+        "np.arange(max(1, round(fraction * len(fit))))",
+        ("tests/unit/local/test_split.py",),
+    ),
 )

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from asrtool import registry
-from asrtool.cli.main import COMMANDS, LazyGroup, cli
+from asrtool.cli.main import COMMANDS, LazyGroup, cli, main
 
 HEAVY = (
     "torch",
@@ -167,3 +167,15 @@ def test_a_lazy_group_imports_a_command_only_when_it_is_called() -> None:
     assert group.get_command(context, "other") is None
     with pytest.raises(ModuleNotFoundError):
         group.get_command(context, "gone")
+
+
+def test_an_error_of_the_system_names_the_file_and_no_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/sealed/out")
+
+    monkeypatch.setattr(cli, "main", fail)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == "error: /sealed/out: Permission denied; check the path and its permissions\n"

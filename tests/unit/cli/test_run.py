@@ -97,3 +97,16 @@ def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -
         " 2 features     to do",
         " 3 tokenizer    to do",
     ]
+
+
+def test_what_is_no_work_directory_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").touch()
+    for work, fault in (
+        ("", "--work is empty, expected a folder"),
+        (tmp_path / "loop", "loop: no folder, Too many levels of symbolic links"),
+        (tmp_path / "file", "file: no folder, it is a file"),
+        (tmp_path / "file" / "in", "in: no folder, Not a directory"),
+    ):
+        with pytest.raises(AsrtoolError, match=fault):
+            run("--list", "--work", str(work))

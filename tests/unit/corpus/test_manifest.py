@@ -308,3 +308,10 @@ except AsrtoolError as error:
     )
     assert "supervisions.jsonl.gz: cannot be written, file too large; free some space" in done.stdout
     assert not (tmp_path / "swbd").exists()
+
+
+@pytest.mark.parametrize("content", ["3", "[]", '"x"', "{"])
+def test_a_report_that_is_no_entry_is_named(written: Path, content: str) -> None:
+    (written / "report.json").write_text(content)
+    with pytest.raises(AsrtoolError, match=r"report.json: broken JSON: .*; make the manifest again"):
+        read_sorted(written)

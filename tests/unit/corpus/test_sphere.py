@@ -95,6 +95,7 @@ def test_a_wrong_number_of_channels_names_both(sound: Path) -> None:
         (b"channel_count -i 2", b"chanel_count -i 2", "channel_count in the header is missing"),
         (b"end_head", b"end_hear", "truncated in its header"),
         (b"NIST_1A", b"NIST_2A", "no SPHERE header"),
+        (b"   1024", b"      5", "no SPHERE header"),
     ],
 )
 def test_a_broken_header_is_reported(sound: Path, old: bytes, new: bytes, message: str) -> None:

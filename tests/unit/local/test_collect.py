@@ -184,3 +184,12 @@ def test_files_are_found_whatever_their_case(name: str, tmp_path: Path) -> None:
     for pattern in ("data/sw*.sph", "DATA/*.sph", "sw[0-9]*.sph"):
         assert list(find_files(tmp_path, pattern)) == [path]
     assert not list(find_files(tmp_path, "data/x*.sph"))
+
+
+def test_a_work_directory_inside_a_release_is_refused(tmp_path: Path) -> None:
+    write_sound(tmp_path / "train" / "x.sph")
+    own = make_data(("own",), (), ("own",))
+    paths = {"own_train": str(tmp_path / "train"), "own_test": str(tmp_path / "train")}
+    with pytest.raises(AsrtoolError, match=r"train holds the work directory .*; choose another place with --work"):
+        collect_corpora(tmp_path / "train" / "exp" / "corpus", own, paths, fail)
+    collect_corpora(tmp_path / "exp" / "corpus", own, paths, fail)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from small_releases import dropped, make_data, read_jsonl, supervisions, write_s
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.score.stm import read_stm
 from local.layouts.folder import prepare_folder
 from local.layouts.kaldi import prepare_kaldi
 from local.layouts.lhotse import prepare_lhotse
@@ -160,6 +163,7 @@ def test_a_pipe_in_wav_scp_is_reported(kaldi: Path, tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("segments", "u1 r1 0.0\n", "segments: u1 'r1 0.0', expected recording, start and end"),
+        ("segments", "u1 r1 nan 2.5\n", "segments: u1 'r1 nan 2.5', expected recording, start and end"),
         ("segments", "u1 r1 zero 1\n", "segments: u1 'r1 zero 1', expected recording, start and end"),
         ("utt2spk", "u1\n", "utt2spk, line 1: 'u1', expected an id and a value"),
         ("text", "u1 a\nu1 b\n", "text, line 2: u1 was there before"),
@@ -245,3 +249,105 @@ def test_a_set_that_is_needed_and_not_there_is_named(folder: Path, tmp_path: Pat
     (tmp_path / "corpus" / "own_train").symlink_to(folder)
     with pytest.raises(AsrtoolError, match="own/test: no such folder of manifests"):
         prepare_all(tmp_path / "corpus", tmp_path / "manifests", OWN)
+
+
+def test_two_pairs_of_a_folder_that_would_be_one_are_refused(folder: Path, tmp_path: Path) -> None:
+    write_wav(folder / "bob" / "six.wav")
+    (folder / "bob-six.txt").write_text("six")
+    prepare = lambda: prepare_folder(folder, tmp_path / "m", LENIENT, "own")  # noqa: E731
+    with pytest.raises(AsrtoolError, match=r"bob/six.\* and .*bob-six.\*: both would be recording bob-six; rename one"):
+        prepare()
+    (folder / "bob-six.txt").unlink()
+    prepare()
+    (folder / "ann" / "one.flac").touch()
+    with pytest.raises(AsrtoolError, match=r"ann/one.flac and one.wav: two files for one recording; keep one"):
+        prepare()
+
+
+def test_a_text_that_is_not_utf8_is_set_aside_and_a_byte_order_mark_is_none_of_it(folder: Path, tmp_path: Path) -> None:
+    (folder / "flat.txt").write_bytes(b"caf\xe9 no")
+    (folder / "ann" / "one.txt").write_bytes(b"\xef\xbb\xbfno")
+    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {"flat": "unknown characters"}
+    assert "is not UTF-8; convert the text" in (tmp_path / "m" / "dropped.tsv").read_text()
+    assert supervisions(tmp_path / "m")[0]["text"] == "no"
+
+
+def test_tables_of_kaldi_that_are_not_utf8_cost_an_utterance_or_are_named(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "text").write_bytes(b"\xef\xbb\xbfu1 hello\nu2 caf\xe9\nu3 no\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {"u2": "unknown characters"}
+    (kaldi / "utt2spk").write_bytes(b"u1 s1\nu2 \xe9\n")
+    with pytest.raises(AsrtoolError, match="utt2spk, line 2: byte 0xe9 is not UTF-8"):
+        prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+
+
+def test_a_segment_that_starts_before_its_recording_is_set_aside(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "segments").write_text("u1 r1 -0.5 2.0\nu2 r1 2.0 4.5\nu3 r2 0.5 -1\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {"u1": "bad times"}
+
+
+def test_names_with_blanks_become_one_word_that_a_reference_can_hold(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "utt2spk").write_text("u1 spk 1\nu2 spk 1\nu3 s2\n")
+    prepare_kaldi(kaldi, tmp_path / "k", Data(), "own")
+    folder = tmp_path / "lhotse"
+    recording = Recording.from_file(write_wav(folder / "r.wav"), recording_id="my call")
+    segment = SupervisionSegment("u 1", "my call", 0.5, 1.0, 0, "Hello!", speaker="John Smith")
+    RecordingSet.from_recordings([recording]).to_file(folder / "recordings.jsonl.gz")
+    SupervisionSet.from_segments([segment]).to_file(folder / "supervisions.jsonl.gz")
+    prepare_lhotse(folder, tmp_path / "l", Data(), "own")
+    assert [read_stm(tmp_path / name / "ref.stm")[0].speaker for name in "kl"] == ["spk-1", "John-Smith"]
+    assert read_stm(tmp_path / "l" / "ref.stm")[0].side[0] == "my-call"
+    twins = [recording, Recording.from_file(folder / "r.wav", recording_id="my-call")]
+    RecordingSet.from_recordings(twins).to_file(folder / "recordings.jsonl.gz")
+    with pytest.raises(AsrtoolError, match="two recordings are my-call; make the ids unique"):
+        prepare_lhotse(folder, tmp_path / "l", Data(), "own")
+
+
+def test_relative_paths_of_wav_scp_may_start_at_a_folder_above(kaldi: Path, tmp_path: Path) -> None:
+    (kaldi / "wav.scp").write_text("r1 audio/rec 1.wav\nr2 local.wav\n")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "own_train").symlink_to(kaldi)
+    prepare_kaldi(tmp_path / "corpus" / "own_train", tmp_path / "m", Data(), "own")
+    assert len(supervisions(tmp_path / "m")) == 3
+    (kaldi / "wav.scp").write_text("r1 audio/no.wav\nr2 local.wav\n")
+    prepare_kaldi(kaldi, tmp_path / "m", LENIENT, "own")
+    assert "kaldi/audio/no.wav: no such file" in (tmp_path / "m" / "dropped.tsv").read_text()
+
+
+def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Path, tmp_path: Path) -> None:
+    path = folder / "flat.wav"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
+    assert dropped(tmp_path / "m") == {"flat": "unusable audio"}
+    assert "flat.wav: truncated, 16022 of the bytes" in (tmp_path / "m" / "dropped.tsv").read_text()
+    begin = whole.index(b"data") + 4
+    path.write_bytes(whole[:begin] + b"\xff\xff\xff\xff" + whole[begin + 4 :])
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
+    assert supervisions(tmp_path / "m")[2]["duration"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("what", "key", "value"),
+    [
+        ("recordings", "duration", "x"),
+        ("recordings", "sources", ["x"]),
+        ("recordings", "sampling_rate", 0),
+        ("recordings", "num_samples", None),
+        ("supervisions", "channel", 1.5),
+        ("supervisions", "start", "0"),
+        ("supervisions", "text", 5),
+    ],
+)
+def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
+    tmp_path: Path, what: str, key: str, value: object
+) -> None:
+    folder = write_lhotse(tmp_path / "lhotse")
+    path = folder / f"x_{what}_all.jsonl.gz"
+    entries = read_jsonl(path)
+    entries[1][key] = value
+    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
+    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: ValueError: {key} (is|has)"):
+        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")

@@ -361,10 +361,26 @@ def test_a_given_dev_set_is_the_dev_set(tmp_path: Path) -> None:
     assert len(supervisions(tmp_path / "train")) == 20
 
 
-def test_one_conversation_alone_cannot_be_split(tmp_path: Path) -> None:
-    write(tmp_path / "corpora" / "own" / "train", corpus({"c1": ("a", "b")}))
+def test_of_one_speaker_utterances_are_held_out_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "corpora" / "own" / "train", corpus({"c1": ("a", "a"), "c2": ("a", "a")}, num_utterances=30))
     write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}))
-    with pytest.raises(AsrtoolError, match=r"no training utterance is left .*name a corpus in data.dev"):
+    split_manifests(tmp_path, OWN)
+    dev, train = ({s["id"] for s in supervisions(tmp_path / name)} for name in ("dev", "train"))
+    assert (len(dev), len(train), dev & train) == (12, 108, set())
+    assert {id_[:2] for id_ in dev} == {"c1", "c2"}
+    assert "UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "fault"),
+    [(5.0, "left of 1: 1 are held out, 0 too short .*; give more"), (25.0, "0 are held out, 1 too .*look at data.min")],
+)
+def test_one_utterance_alone_cannot_be_split(tmp_path: Path, duration_s: float, fault: str) -> None:
+    write(tmp_path / "corpora" / "own" / "train", side("c1", 0, "a", ["hi"], duration_s))
+    write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}))
+    with pytest.raises(AsrtoolError, match=fault):
         split_manifests(tmp_path, OWN)
 
 
@@ -388,6 +404,13 @@ def test_hesitations_and_partial_words_are_optional_in_a_reference() -> None:
     segments = side("c1", 0, "swbd-7", ["uh th- this [noise] is mhm -y"])
     line = format_reference((s.to_dict() for s in segments), {"c1": "swbd"}).splitlines()[-1]
     assert line == "c1 A swbd-7 0.000 5.000 <O,swbd> (uh) (th-) this is mhm (-y)"
+
+
+@pytest.mark.parametrize(("recording_id", "speaker"), [("my call", "a"), ("c1", "John Smith"), ("c1", "")])
+def test_a_reference_refuses_a_name_that_the_scorer_would_take_apart(recording_id: str, speaker: str) -> None:
+    entry = SupervisionSegment("u1", recording_id, 0.0, 1.0, 0, "hi", speaker=speaker).to_dict()
+    with pytest.raises(AsrtoolError, match=r"utterance u1: (recording_id|speaker) is '.*', expected a name without"):
+        format_reference([entry], {recording_id: "own"})
 
 
 def test_rules_for_hypotheses_alone_are_left_out_of_the_dev_rules() -> None:
