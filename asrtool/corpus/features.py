@@ -30,6 +30,7 @@ from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
 from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.places import TABLE, PlaceTable
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
+from asrtool.corpus.rate import with_rate
 from asrtool.corpus.record import read_records
 from asrtool.corpus.resume import find_finished
 from asrtool.corpus.room import check_room
@@ -62,6 +63,8 @@ def compute_features(
     `code`, the digest of the code that computes, is known and the one that made them. Otherwise shards are
     computed that are not there, made of the same utterances by the same settings and code.
 
+    With features.sampling_rate_hz = 0 the rate is that of most training recordings, and `out`/features.json has it.
+
     Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
     utterance whose audio cannot be read is set aside in `out`/SET/dropped.tsv. Raises AsrtoolError when that happens to
@@ -72,6 +75,7 @@ def compute_features(
         what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
         raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
+    features = with_rate(features, Path(manifests) / sets.train)
     if code and not extractor and is_made_of(out, features, code) and take_texts(out, Path(manifests), sets.names):
         logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
         _remove_others(out, sets)

@@ -133,7 +133,9 @@ class Spectrogram:
     """Log power spectra of `frame_length_ms`: a value for zero and for each whole number of periods in a frame."""
 
     def num_features(self, features: Features) -> int:
-        """Values a frame."""
+        """Values a frame. Raises ValueError where the sampling rate is not given."""
+        if not features.sampling_rate_hz:
+            raise ValueError("features.sampling_rate_hz is 0 but features.type spectrogram needs a rate, expected one")
         return round(features.frame_length_ms / 1000 * features.sampling_rate_hz) // 2 + 1
 
 
@@ -144,7 +146,7 @@ class Features:
     no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
 
     type: Choice = choice("features", "fbank")  # what a frame holds
-    sampling_rate_hz: int = 8000  # of all audio
+    sampling_rate_hz: int = 8000  # of all audio; 0 takes that of most training recordings
     resample: bool = False  # audio of another rate is resampled when it is read; otherwise it is an error
     frame_shift_ms: float = 10.0  # from one frame to the next
     frame_length_ms: float = 25.0  # window of a frame
@@ -163,7 +165,8 @@ class Features:
         one_of("features.cmvn", self.cmvn, ("speaker", "utterance", "global", "none"))
         one_of("features.storage", self.storage, ("lilcom", "shar", "flac"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)
-        between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
+        if self.sampling_rate_hz:
+            between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
@@ -267,6 +270,8 @@ class Augment:
         if self.active and not features.keep_audio:
             raise ValueError("[augment] changes audio but features.keep_audio is false, expected true")
         rate_hz = features.sampling_rate_hz
+        if not rate_hz:  # looked at again where the features are there
+            return
         if self.band_prob and self.band_hz[1] >= rate_hz / 2:
             raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
         if self.codec_prob and "gsm" in self.codecs and rate_hz != GSM_HZ:

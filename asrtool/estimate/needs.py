@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from asrtool.train.settings import Nnlm
 GIB = 2**30
 OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
 NUM_PHONES = 42  # about as many tokens as tokenizer.unit = phone has
+ASSUMED_HZ = 16000  # where the data are to say it
 PROBED_S = 30.0  # of noise, whose features are computed
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 NUM_WORDS = 45_000  # of their lexicon
@@ -91,6 +92,7 @@ def trainings(run: Run) -> dict[str, Config]:
 
 def features_need(features: Features, hours: float) -> Need:
     """Filterbanks of all speeds: CPU time of some noise, in the proportion."""
+    features = replace(features, sampling_rate_hz=features.sampling_rate_hz or ASSUMED_HZ)
     samples_S = np.random.default_rng(0).standard_normal(int(PROBED_S * features.sampling_rate_hz)).astype(np.float32)
     extractor = features.type.load()(features)
     extractor.extract(samples_S)

@@ -14,7 +14,7 @@ from warm import run_asrtool
 ROOT = Path(__file__).resolve().parents[2]
 RATE_HZ = 8000
 SMALL = [
-    f"features.sampling_rate_hz={RATE_HZ}", "features.fbank.num_mel_bins=40", "features.speeds=1.0",
+    "features.fbank.num_mel_bins=40", "features.speeds=1.0",
     "model.lstm.num_layers=1", "model.lstm.hidden_size=16", "train.num_epochs=1",
     "train.batch_s=40", "data.dev_minutes=0.1", "decode.methods=greedy,graph", "decode.graph.lm_weights=0.5",
     "features.num_jobs=1",

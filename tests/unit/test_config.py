@@ -508,6 +508,13 @@ def test_components_that_settings_name_are_among_those_chosen() -> None:
     assert found == [("strategy", "adpsgd"), ("ring", "fixed")]
 
 
+def test_a_rate_that_the_data_say_goes_with_what_does_not_need_it_before() -> None:
+    changed = ["augment.band_prob=0.5", "features.keep_audio=true"]
+    check_conflicts(load_config(overrides=["features.sampling_rate_hz=0", *changed]))
+    with pytest.raises(AsrtoolError, match=r"sampling_rate_hz is 0 but features.type spectrogram needs a rate"):
+        check_conflicts(load_config(overrides=["features.sampling_rate_hz=0", "features.type=spectrogram"]))
+
+
 @pytest.mark.parametrize("key", ["dev_minutes", "max_duplicates", "max_duration_s", "min_duration_s"])
 def test_negative_limits_of_data_are_refused(key: str) -> None:
     assert message(f"data.{key}=-1").startswith(f"data.{key} is -1")

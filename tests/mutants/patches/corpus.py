@@ -349,4 +349,11 @@ PATCHES = (
         "{**known, **_listed(speakers)}",
         ("tests/unit/corpus/test_more_features.py",),
     ),
+    Patch(
+        "highest-rate-of-equals",
+        "asrtool/corpus/rate.py",
+        "(-rates[rate], rate)",
+        "(-rates[rate], -rate)",
+        ("tests/unit/corpus/test_features.py",),
+    ),
 )

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
-from lhotse import CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
+from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, SupervisionSegment
 
 from asrtool.cli.features import features as features_command
 from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
@@ -26,6 +26,7 @@ from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
 from asrtool.corpus.manifest import read_manifests, write_manifests
+from asrtool.corpus.rate import with_rate
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
@@ -172,6 +173,27 @@ def test_digital_silence_gives_finite_features(make_manifests: MakeManifests, tm
 def test_a_wrong_sampling_rate_names_the_recording(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(AsrtoolError, match=r"recording train0 has 8000 samples a second, expected 16000; convert"):
         compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, sampling_rate_hz=16000))
+
+
+def test_a_rate_of_0_is_that_of_the_recordings_and_is_written_down(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, sampling_rate_hz=0))
+    assert read_all(tmp_path) == read_all(corpus / "lilcom")
+    assert read_feature_settings(tmp_path).sampling_rate_hz == 8000
+    assert "sampling_rate_hz is 0: 8000 Hz, as 4 of 4 recordings to train on have" in caplog.text
+
+
+@pytest.mark.parametrize(("rates_hz", "chosen_hz"), [([8000, 16000, 16000], 16000), ([16000, 8000], 8000)])
+def test_of_several_rates_the_most_frequent_is_taken_and_else_the_lowest(
+    rates_hz: list[int], chosen_hz: int, tmp_path: Path
+) -> None:
+    recordings = [Recording(f"r{i}", [AudioSource("file", [0], "x")], hz, hz, 1.0) for i, hz in enumerate(rates_hz)]
+    segments = [SupervisionSegment(f"u{i}", f"r{i}", 0.0, 1.0, 0, "hi") for i in range(len(rates_hz))]
+    write_manifests(tmp_path / "train", recordings, segments, [], 0.0, {})
+    assert with_rate(dataclasses.replace(SMALL, sampling_rate_hz=0), tmp_path / "train").sampling_rate_hz == chosen_hz
+    assert with_rate(SMALL, tmp_path / "nowhere") is SMALL
 
 
 def test_a_file_at_another_rate_than_its_manifest_says_is_named(make_manifests: MakeManifests, tmp_path: Path) -> None:
