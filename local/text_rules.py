@@ -70,7 +70,7 @@ MARKS = {
     **dict.fromkeys(
         ("<unk>", "[unk]", "<oov>", "<spn>", "[spn]", "<spoken_noise>", "<vocalized-noise>"), "[vocalized-noise]"
     ),
-    **dict.fromkeys(("[pause]", "[silence]", "<sil>", "[sil]", "<silence>", "<pause>"), ""),
+    **dict.fromkeys(("!sil", "[pause]", "[silence]", "<sil>", "[sil]", "<silence>", "<pause>"), ""),
 }
 _TYPOGRAPHIC = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
@@ -169,8 +169,8 @@ def strip_punctuation(text: str) -> str:
         bare = word.strip(_EDGE + ".")
         if bare in TAGS:
             words.append(bare)
-        elif _MARK.fullmatch(bare):
-            words += _of_mark(bare)
+        elif word in MARKS or _MARK.fullmatch(bare):
+            words += _of_mark(word if word in MARKS else bare)
         else:
             words += _of_word(word)
     return " ".join(words)

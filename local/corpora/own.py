@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
@@ -27,7 +28,13 @@ class Corpus(Base):
         """Write `out`/ROLE for each folder own_ROLE of `corpus`."""
         from local.layouts.detect import prepare_any
 
+        read: dict[Path, str] = {}
         for role in ROLES:
             source = corpus / f"own_{role}"
             if source.is_dir():
+                other = read.setdefault(source.resolve(), role)
+                if other != role:
+                    logging.warning(
+                        "%s is both own_%s and own_%s: RESULTS WILL LOOK BETTER THAN THEY ARE", source, other, role
+                    )
                 prepare_any(source, out / role, data, self.name)

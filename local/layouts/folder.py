@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.references import NO_RULES_GLM, format_reference
+from local.layouts.finish import write_set
 from local.releases import find_files
 from local.text_rules import normalise_plain
 from local.utterances import look_at, make_recording, normalise_all, one_word, read_lines, usable_audio
@@ -46,11 +46,8 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
         normalise_plain,
         drops,
     )
-    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(sounds, label))
     recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
-    write_manifests(
-        out, recordings, segments, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-    )
+    write_set(out, recordings, segments, drops, data, label)
 
 
 def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[str, Path]]:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from lhotse.kaldi import load_kaldi_data_dir
 
-from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
+from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from local.layouts.finish import write_set
 from local.layouts.folder import usual_rate_hz
 from local.layouts.wav_scp import Entry, read_wav_scp
-from local.references import NO_RULES_GLM, format_reference
 from local.text_rules import normalise_plain
 from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
 
@@ -60,9 +60,8 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         for s in supervisions
     )
     normalised = normalise_all(placed, _normalise, drops)
-    reference = format_reference((s.to_dict() for s in normalised), dict.fromkeys(recordings, label))
     whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
-    write_manifests(out, whole, normalised, drops, data.bad_fraction, {"ref.stm": reference, "ref.glm": NO_RULES_GLM})
+    write_set(out, whole, normalised, drops, data, label)
 
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:

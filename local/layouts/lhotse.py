@@ -14,7 +14,7 @@ import soundfile
 from lhotse import Recording, SupervisionSegment
 
 from asrtool.corpus.batches import load_ahead
-from asrtool.corpus.manifest import Drop, read_lines, write_manifests
+from asrtool.corpus.manifest import Drop, read_lines
 from asrtool.corpus.remote_audio import look_at_address
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
@@ -22,7 +22,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from asrtool.url import as_url, join
 from local.layouts.address import manifests_of
-from local.references import NO_RULES_GLM, format_reference
+from local.layouts.finish import write_set
 from local.releases import find_files
 from local.text_rules import normalise_plain
 from local.utterances import locate, look_at, normalise_all, one_word
@@ -50,9 +50,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
-    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys(usable, label))
-    texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-    write_manifests(out, usable.values(), segments, drops, data.bad_fraction, texts)
+    write_set(out, usable.values(), segments, drops, data, label)
 
 
 def is_lhotse_folder(folder: Path) -> bool:

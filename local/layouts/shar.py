@@ -21,13 +21,13 @@ import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
 
 from asrtool.corpus import transfer
-from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.corpus.manifest import Drop
 from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
-from local.references import NO_RULES_GLM, format_reference
+from local.layouts.finish import write_set
 from local.text_rules import normalise_plain
 from local.utterances import normalise_all
 
@@ -56,9 +56,7 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
                 recordings.append(found)
                 spoken += _segments(entry, found, drops)
     segments = normalise_all(spoken, normalise_plain, drops)
-    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys((r.id for r in recordings), label))
-    texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-    write_manifests(out, recordings, segments, drops, data.bad_fraction, texts)
+    write_set(out, recordings, segments, drops, data, label)
 
 
 def is_shar_folder(folder: Path) -> bool:

@@ -351,3 +351,24 @@ def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
     path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
     with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: ValueError: {key} (is|has)"):
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
+
+
+def test_more_text_than_can_be_said_in_its_audio_is_in_the_log(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_pair(folder / "fast", "a" * 60)
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
+    assert caplog.text == ""
+    write_pair(folder / "fast", "a" * 61)
+    prepare_folder(folder, tmp_path / "m", Data(), "own")
+    assert "m: 1 of 4 utterances have more than 30 characters a second, the first is fast" in caplog.text
+
+
+def test_a_folder_that_is_trained_and_tested_on_is_in_the_log(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    for name in ("own_train", "own_test"):
+        (tmp_path / "corpus" / name).symlink_to(folder)
+    prepare_all(tmp_path / "corpus", tmp_path / "manifests", OWN)
+    assert "own_test is both own_train and own_test: RESULTS WILL LOOK BETTER" in caplog.text

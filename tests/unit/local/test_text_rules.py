@@ -144,7 +144,7 @@ def test_what_cannot_be_normalised_is_refused_with_a_reason(rules: Rules, text: 
 MARK_CASES = [
     ("[Noise]. so", "[noise] so"),
     ("<unk> hello <UNK>", "[vocalized-noise] hello [vocalized-noise]"),
-    ("so [pause] <sil> yes [silence]", "so yes"),
+    ("so [pause] <sil> !SIL yes [silence]", "so yes"),
     ("<laugh> <noise>, <spoken_noise>", "[laughter] [noise] [vocalized-noise]"),
     ("so < yes", "so yes"),
 ]
