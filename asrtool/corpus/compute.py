@@ -1,4 +1,4 @@
-"""The shards of a set are computed, and become files of FILE_BYTES: by whoever an executor gives them to.
+"""The shards of a set are computed, and become files of FILE_BYTES, by the processes of an executor.
 
 A shard stays the unit of planning, of computing and of what a killed command has finished. Which shards become a file
 depends on their sizes alone, so neither on what was there before nor on who computes.
