@@ -10,9 +10,9 @@ from pathlib import Path
 
 from asrtool.bundle.trained import Trained
 from asrtool.config_file import load_section
+from asrtool.corpus.index import EXTRACTOR
 from asrtool.corpus.more_features import write_alone
 from asrtool.corpus.settings import Data
-from asrtool.corpus.speaker_vectors import EXTRACTOR
 from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.files import write_folder

@@ -12,7 +12,7 @@ from asrtool.bundle.archive import is_archive, open_archive
 from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.corpus.cmvn import CMVN
-from asrtool.corpus.speaker_vectors import EXTRACTOR
+from asrtool.corpus.index import EXTRACTOR
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
 from asrtool.models.safe_file import SUFFIX

@@ -21,7 +21,7 @@ import numpy as np
 from asrtool.corpus.cmvn import Moments, add_moments, write_cmvn
 from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.executor import open_executor
-from asrtool.corpus.index import INDEX, SETTINGS, write_feature_settings
+from asrtool.corpus.index import EXTRACTOR, INDEX, SETTINGS, write_feature_settings
 from asrtool.corpus.index_columns import writing_columns
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.made_of import DIGESTS, is_made_of, key_of, take_texts, write_made_of
@@ -36,7 +36,7 @@ from asrtool.corpus.resume import find_finished
 from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
-from asrtool.corpus.speaker_vectors import EXTRACTOR, fit_to_set, write_vectors
+from asrtool.corpus.speaker_vectors import fit_to_set, write_vectors
 from asrtool.corpus.text_columns import FOLDER as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError

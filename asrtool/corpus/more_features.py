@@ -16,7 +16,7 @@ import numpy as np
 from asrtool.corpus.cmvn import CMVN, write_more_cmvn
 from asrtool.corpus.compute import Computing, compute_piece
 from asrtool.corpus.features import collect
-from asrtool.corpus.index import INDEX, RERUN, VECTORS
+from asrtool.corpus.index import EXTRACTOR, INDEX, RERUN, VECTORS
 from asrtool.corpus.index_columns import COLUMNS, behind, open_index_columns, write_columns
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, read_drops
@@ -25,7 +25,7 @@ from asrtool.corpus.plan import plan_shards
 from asrtool.corpus.processes import num_cores, process_map
 from asrtool.corpus.resume import Finished
 from asrtool.corpus.settings import Features
-from asrtool.corpus.speaker_vectors import EXTRACTOR, write_vectors
+from asrtool.corpus.speaker_vectors import write_vectors
 from asrtool.corpus.text_columns import FOLDER as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS, number_words_again
 from asrtool.errors import AsrtoolError

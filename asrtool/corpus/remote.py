@@ -17,14 +17,13 @@ from pathlib import Path
 from asrtool.corpus import transfer
 from asrtool.corpus.cache import ABOUT
 from asrtool.corpus.cmvn import CMVN
-from asrtool.corpus.index import INDEX, SETTINGS, VECTORS
+from asrtool.corpus.index import EXTRACTOR, INDEX, SETTINGS, VECTORS
 from asrtool.corpus.index_columns import FILES as COLUMNS
 from asrtool.corpus.places import TABLE
 from asrtool.corpus.server import Changed, CutShort, Missing, Version
 from asrtool.corpus.sets import FILE as SETS
 from asrtool.corpus.sets import TRAIN, parse_sets
 from asrtool.corpus.settings import Remote
-from asrtool.corpus.speaker_vectors import EXTRACTOR
 from asrtool.corpus.text_columns import FILES as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from asrtool.corpus.index import RERUN, VECTORS, Utterance, scan_index
+from asrtool.corpus.index import EXTRACTOR, RERUN, VECTORS, Utterance, scan_index
 from asrtool.corpus.ivector import Extractor, Sums, fit_extractor
 from asrtool.corpus.places import Places
 from asrtool.corpus.shard import Shard
 from asrtool.errors import AsrtoolError
 
-EXTRACTOR = "speaker_vectors.npz"  # beside the sets
 HISTORY_FRAMES = 3000  # half a minute
 MOST_FRAMES = 200_000  # that the Gaussians are fitted to
 MOST_UTTERANCES = 5_000  # that the rest is fitted to

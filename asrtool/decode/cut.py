@@ -18,13 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.index import SETTINGS, read_feature_settings
+from asrtool.corpus.index import EXTRACTOR, SETTINGS, read_feature_settings
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, format_line, read_sorted, write_sorted
 from asrtool.corpus.more_features import link_files, write_alone, write_behind
 from asrtool.corpus.sets import FILE, LONG, read_sets
 from asrtool.corpus.settings import Data
 from asrtool.corpus.shard import CHANNELS
-from asrtool.corpus.speaker_vectors import EXTRACTOR
 from asrtool.corpus.tally import Entry
 from asrtool.decode.align import Tokenized, tokenize
 from asrtool.decode.forward import (

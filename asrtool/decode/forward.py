@@ -22,9 +22,9 @@ from asrtool.config_file import load_section
 from asrtool.corpus.ahead import reading_ahead
 from asrtool.corpus.batches import Batch, Lengths, LoadedBatch, load_batches, plan_eval
 from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.index import WINDOW_SHARDS, Utterance
+from asrtool.corpus.index import EXTRACTOR, WINDOW_SHARDS, Utterance
 from asrtool.corpus.reader import FeatureReader, reads_audio
-from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest
+from asrtool.corpus.speaker_vectors import extractor_digest
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule

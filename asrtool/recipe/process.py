@@ -114,11 +114,12 @@ def _passing_signals_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]
 
 def _copy_output(process: subprocess.Popen[bytes], read_end: int, log: BinaryIO) -> None:
     """Copy until the end of the output, or until the command has ended and only a left-over child holds it open."""
+    waiting = select.poll()  # select.select knows no descriptor from 1,024 on
+    waiting.register(read_end, select.POLLIN)
     line = b""
     while True:
         ended = process.poll() is not None  # asked first: what it wrote before it ended is there to be read then
-        ready, _, _ = select.select([read_end], [], [], POLL_S)
-        if not ready:
+        if not waiting.poll(1000 * POLL_S):
             if ended:
                 break
             continue

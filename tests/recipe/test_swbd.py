@@ -130,7 +130,12 @@ def test_a_changed_setting_makes_exactly_the_affected_stages_stale(
 @pytest.mark.parametrize("config", ["swb300", "swb2000"])
 def test_the_configurations_for_the_ldc_corpora_run_on_a_mini_corpus(tmp_path: Path, config: str) -> None:
     test = {"swb300": ["hub5"], "swb2000": ["hub5", "rt03"]}[config]
-    neural = ["nnlm.word-lstm.hidden_size=16", "nnlm.num_epochs=1", "decode.rescore.lm_weights=0.5"]
+    neural = [
+        "nnlm.word-lstm.hidden_size=16",
+        "nnlm.word-lstm.projection_size=8",
+        "nnlm.num_epochs=1",
+        "decode.rescore.lm_weights=0.5",
+    ]
     neural += ["decode.rescore.num_paths=10"]
     settings = [*SMALL, *SYNTHETIC, *neural, *(["data.test=hub5"] if config == "swb300" else [])]
     overrides = [word for setting in settings for word in ("--set", setting)]

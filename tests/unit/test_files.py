@@ -122,7 +122,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path: Path)
     path = tmp_path / "big.txt"
     finished = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
     assert finished.stdout == (
-        f"{path}: cannot be written, file too large; free some space or choose another place with --work,"
+        f"{path}: cannot be written, file too large; free some space or choose another place,"
         " then run the same command again\n"
     )
     assert names(tmp_path) == []

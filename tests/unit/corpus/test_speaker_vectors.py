@@ -16,13 +16,13 @@ from asrtool.config_file import load_config
 from asrtool.corpus import speaker_vectors
 from asrtool.corpus.batches import Batch, load_batch
 from asrtool.corpus.features import compute_features
-from asrtool.corpus.index import VECTORS, Utterance, write_index
+from asrtool.corpus.index import EXTRACTOR, VECTORS, Utterance, write_index
 from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.places import Place
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import Shard, write_shard
-from asrtool.corpus.speaker_vectors import EXTRACTOR, extractor_digest, write_vectors
+from asrtool.corpus.speaker_vectors import extractor_digest, write_vectors
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 

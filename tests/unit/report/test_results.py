@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from run_files import write_training
 
+from asrtool import version
 from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
-from asrtool.report import results
 from asrtool.report.results import write_results
 from asrtool.settings import Choice
 
@@ -118,13 +118,13 @@ def test_the_commit_of_another_project_is_not_taken_for_that_of_an_installed_pac
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
-    installed = project / ".venv" / "asrtool" / "report" / "results.py"
+    installed = project / ".venv" / "asrtool" / "version.py"
     installed.parent.mkdir(parents=True)
     installed.touch()
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "x"]):
         subprocess.run(["git", "-C", project, *words], check=True)
-    monkeypatch.setattr(results, "__file__", str(installed))
+    monkeypatch.setattr(version, "__file__", str(installed))
     text = write_results(work, CONFIG).read_text(encoding="utf-8")
     assert f"- commit: unknown, asrtool {importlib.metadata.version('asrtool')} lies in no git checkout\n" in text
     subprocess.run(["git", "-C", project, "add", installed], check=True)

@@ -24,6 +24,12 @@ from asrtool.train.run import train
 from asrtool.train.train import acoustic_job, build_components
 
 
+@pytest.fixture(autouse=True)
+def garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training freezes what is there, garbage too: of many in one process it would keep the files of all open."""
+    monkeypatch.setattr("gc.freeze", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with `features` and `tokenizer`; to be read only."""

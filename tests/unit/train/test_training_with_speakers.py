@@ -11,8 +11,7 @@ import pytest
 from toy_task import NUM_BINS, SETTINGS, assert_same_bits, last_weights
 
 from asrtool.config_file import load_config
-from asrtool.corpus.index import VECTORS, read_index, write_feature_settings
-from asrtool.corpus.speaker_vectors import EXTRACTOR
+from asrtool.corpus.index import EXTRACTOR, VECTORS, read_index, write_feature_settings
 from asrtool.decode.forward import load_acoustic_model, open_features
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import save_model
