@@ -1,8 +1,9 @@
 """A channel cut where nobody speaks, while it is read: pieces that a model can hear whole.
 
 A frame of FRAME_S is speech where its level is MARGIN_DB above the floor, the lowest mean of CHUNK_S in the last
-FLOOR_S seconds. What is left out are pauses of PAUSE_S and more, but for KEPT_S on either side. Speech without such a
-pause is cut at its quietest place; both pieces then have OVERLAP_S of the other, since a cut may go through a word.
+FLOOR_S seconds, or above LOUD_DB of full scale, since a recording may be nothing but speech. What is left out are
+pauses of PAUSE_S and more, but for KEPT_S on either side. Speech without such a pause is cut at its quietest place;
+both pieces then have OVERLAP_S of the other, since a cut may go through a word.
 
 Letters in names: S samples, K frames.
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 FRAME_S = 0.01
 MARGIN_DB = 8.0
-LEAST_DB = -70.0  # of full scale; below is silence whatever the rest is
+LEAST_DB, LOUD_DB = -70.0, -45.0  # of full scale: silence below, and speech above, whatever the rest is
 FLOOR_S = 30.0
 CHUNK_S = 0.25  # in steps of which the floor follows
 PAUSE_S = 0.8
@@ -74,7 +75,7 @@ class Segmenter:
         if not len(levels):
             return
         self._lows.append(float(levels.mean()))
-        floor = max(min(self._lows) + MARGIN_DB, LEAST_DB)
+        floor = min(max(min(self._lows) + MARGIN_DB, LEAST_DB), LOUD_DB)
         start = self._first + len(self._levels)
         self._samples = np.concatenate([self._samples, samples_S])
         self._levels = np.concatenate([self._levels, levels])

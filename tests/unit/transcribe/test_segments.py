@@ -65,6 +65,12 @@ def test_nothing_is_found_in_silence(samples: np.ndarray) -> None:
     assert pieces(samples.astype(np.float32)) == []
 
 
+def test_a_recording_may_be_nothing_but_speech() -> None:
+    """As words that were cut out: nothing in it is quieter than the rest."""
+    (only,) = pieces(sound([(0.0, 0.4)], 0.4))
+    assert (only.begin_s, len(only.samples_S)) == (0.0, round(0.4 * RATE))
+
+
 def test_noise_alone_is_no_speech() -> None:
     assert pieces(sound([], 60.0)) == []
 
