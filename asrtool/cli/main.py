@@ -16,6 +16,7 @@ import click
 from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
+DEBUG = "--debug"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
     "config": ("asrtool.cli.config:config", "Print the settings of a recipe, and what they mean."),
@@ -84,7 +85,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(DEBUG, is_flag=True, help="Show the traceback of an error; behind the command as well.")
 @click.version_option(package_name="asrtool")
 def cli(debug: bool) -> None:
     """Staged speech-recognition recipes for conversational telephone speech."""
@@ -94,15 +95,16 @@ def cli(debug: bool) -> None:
 def main() -> None:
     """Run the command line; exit code 1 for a person's mistake, 2 for usage, 128 + n when signal n stopped it."""
     signal.signal(signal.SIGTERM, _stop)
+    words = [word for word in sys.argv[1:] if word != DEBUG]  # no command has it, so that it may stand anywhere
     try:
-        code = cli.main(prog_name="asrtool", standalone_mode=False)
+        code = cli.main(args=words, prog_name="asrtool", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone (`asrtool ... | head`); without this the interpreter complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1  # as click does in this case
     except (AsrtoolError, OSError) as error:
-        if "--debug" in sys.argv[1:]:
+        if DEBUG in sys.argv[1:]:
             raise
         click.echo(f"error: {_one_line(error)}", err=True)
         code = 1

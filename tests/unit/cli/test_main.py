@@ -112,8 +112,11 @@ def test_a_persons_mistake_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert finished.stderr.count("\n") == 1
 
 
-def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    finished = asrtool("--debug", "run", "--recipe", "none", cwd=tmp_path)
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_debug_shows_the_traceback_wherever_it_stands(place: int, tmp_path: Path) -> None:
+    words = ["run", "--recipe", "none"]
+    words.insert(place, "--debug")
+    finished = asrtool(*words, cwd=tmp_path)
     assert finished.returncode == 1
     assert "Traceback" in finished.stderr
 
