@@ -15,7 +15,7 @@ from asrtool.corpus.cmvn import CMVN
 from asrtool.corpus.index import EXTRACTOR
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
-from asrtool.models.safe_file import SUFFIX
+from asrtool.models.safe_file import SUFFIX, model_in
 from asrtool.settings import SEARCHED
 
 MODEL = "average/model.pt"
@@ -39,8 +39,7 @@ class Trained:
     @property
     def model(self) -> Path:
         """The acoustic model."""
-        safe = self.folder / SAFE_MODEL
-        return safe if safe.exists() else self.folder / MODEL
+        return model_in((self.folder / MODEL).parent)
 
     @property
     def tuning(self) -> Path:

@@ -28,6 +28,7 @@ from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram import NgramLm
 from asrtool.models.acoustic import choose_device
 from asrtool.models.neural_lm import NeuralLm, load_neural_lm
+from asrtool.models.safe_file import model_in
 
 
 class Rescore(SearchMethod):
@@ -59,7 +60,7 @@ class Rescore(SearchMethod):
         self.lattices = LatticeSearch(graph.arrays, max_active, self.settings.lattice_beam, self.settings.num_paths)
         self.ngram = NgramLm(read_arpa(resources.folder("lm") / LARGE)) if resources.config.lm.large else None
         if resources.config.nnlm.enabled:
-            self.neural = load_neural_lm(resources.folder("nnlm") / "model.pt")
+            self.neural = load_neural_lm(model_in(resources.folder("nnlm")))
             self.completes_in_main = choose_device().type != "cpu"
 
     def first_pass(self, parameters: DecodingParameters) -> DecodingParameters:

@@ -24,6 +24,12 @@ METADATA = "asrtool"
 TENSOR = "tensor"
 
 
+def model_in(folder: Path) -> Path:
+    """The model file of a folder: of a bundle model.safetensors, of what training has written model.pt."""
+    safe = folder / f"model{SUFFIX}"
+    return safe if safe.exists() else folder / "model.pt"
+
+
 def write_safe(path: Path, content: dict[str, Any]) -> None:
     """Write `content`, atomically; the same content gives the same bytes. AsrtoolError when the disk is full."""
     from safetensors.torch import save_file

@@ -65,6 +65,20 @@ def test_a_changed_byte_is_noticed_wherever_it_is(files: dict[str, Path], tmp_pa
     assert all(text.startswith(f"{path}: ") and "\n" not in text for text in texts)
 
 
+def test_another_file_in_the_place_of_a_member_is_noticed(files: dict[str, Path], tmp_path: Path) -> None:
+    """As long, and whole as far as zip can say."""
+    path = tmp_path / "x.asrtool"
+    write_archive(path, files, ABOUT)
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents["b.txt"] = contents["b.txt"][::-1]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    with pytest.raises(AsrtoolError, match=r"b\.txt is damaged: its checksum does not match"):
+        open_archive(path).check()
+
+
 def test_a_file_that_is_cut_off_is_refused(files: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "x.asrtool"
     write_archive(path, files, ABOUT)

@@ -15,10 +15,16 @@ from toy_work import make_work
 from asrtool.bundle.archive import open_archive
 from asrtool.bundle.export import export_bundle
 from asrtool.bundle.info import describe_file
-from asrtool.bundle.trained import dev_errors, open_trained
+from asrtool.bundle.trained import Trained, dev_errors, open_trained
 from asrtool.cli.main import cli
+from asrtool.config import Config, format_toml, to_table
+from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
+from asrtool.models.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
+from asrtool.models.safe_file import model_in
+from asrtool.settings import Choice
+from asrtool.train.settings import Nnlm
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +119,32 @@ def test_the_best_method_has_the_fewest_errors_and_of_equals_is_the_last(tmp_pat
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / "tuning.tsv").write_text(table)
     assert dev_errors(tmp_path) == {"greedy": 9.0, "beam": 4.0, "graph": 4.0}
+    methods = tuple(Choice.of("search", name) for name in ("greedy", "beam", "graph"))
+    trained = Trained(tmp_path, tmp_path, Config(decode=Decode(methods=methods)))
+    assert trained.best_method() == "graph"
+    (tmp_path / "tune" / "tuning.tsv").unlink()
+    assert trained.best_method() == "greedy"
+
+
+def test_a_neural_language_model_is_in_it_where_a_method_reads_one(work: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    nnlm = Nnlm(enabled=True, encoder=Choice.of("word-encoder", "word-lstm", num_layers=1, hidden_size=8))
+    words = ["<s>", "</s>", "<unk>", "so", "what"]
+    neural = build_neural_lm(nnlm.encoder, nnlm.output, words)
+    folder = tmp_path / "work"
+    shutil.copytree(work, folder)
+    save_neural_lm(folder / "nnlm" / "model.pt", {"nnlm": to_table(nnlm), "words": words}, neural.state_dict())
+    methods = tuple(Choice.of("search", name) for name in ("greedy", "graph", "rescore"))
+    config = Config(decode=Decode(methods=methods), nnlm=nnlm)
+    (folder / "config" / "report.toml").write_text(format_toml(config, ("decode", "nnlm")))
+    (folder / "nnlm" / "checkpoints").mkdir()
+    for names, expected in ((["rescore"], True), (["greedy"], False)):
+        archive = export_bundle(folder, tmp_path / "x.asrtool", names)
+        assert ("nnlm/model.safetensors" in archive.files) == expected
+    archive = export_bundle(folder, tmp_path / "x.asrtool")
+    archive.unpack(tmp_path / "out", ["nnlm/model.safetensors"])
+    found = load_neural_lm(model_in(tmp_path / "out" / "nnlm"))
+    assert found.log_probs([["so", "what"]]) == pytest.approx(neural.eval().log_probs([["so", "what"]]))
 
 
 def test_the_commands(work: Path, tmp_path: Path) -> None:
