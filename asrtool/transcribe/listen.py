@@ -11,7 +11,7 @@ from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound
 from asrtool.transcribe.recogniser import Piece
-from asrtool.transcribe.segments import Segment, Segmenter
+from asrtool.transcribe.segments import LONGEST_S, Segment, Segmenter
 
 EACH, MIX = "each", "mix"
 
@@ -23,13 +23,12 @@ class Listener:
     sound: Sound
     features: Features
     channels: Sequence[int]  # from 0 on; none where all are mixed into one
-    longest_s: float
     heard_s: float = 0.0
 
     def pieces(self) -> Iterator[Piece]:
         """Of all channels, in the order in which they end."""
         extractor: FeatureType = self.features.type.load()(self.features)
-        segmenters = [Segmenter(self.sound.sampling_rate_hz, self.longest_s) for _ in self.channels or (0,)]
+        segmenters = [Segmenter(self.sound.sampling_rate_hz, LONGEST_S) for _ in self.channels or (0,)]
         for block_CS in self.sound.blocks:
             self.heard_s += block_CS.shape[1] / self.sound.sampling_rate_hz
             rows = block_CS[list(self.channels)] if self.channels else block_CS.mean(axis=0, keepdims=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from asrtool.bundle.trained import Trained
 from asrtool.config_file import load_section
+from asrtool.corpus.batches import Lengths, plan_eval, zeros_NTF
 from asrtool.corpus.cmvn import Cmvn, Moments, add_moments
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.ivector import Extractor
@@ -115,14 +116,14 @@ class Recogniser:
         model = self.acoustic.model.to(device).eval()
         scores: list[np.ndarray] = [np.zeros(0)] * len(inputs)
         max_frames = round(self.decoder.settings.batch_s * 1000 / self.acoustic.frame_shift_ms)
-        order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
-        for batch in _batches(order, [len(feats_TF) for feats_TF in inputs], max_frames):
-            lens_N = np.array([len(inputs[i]) for i in batch])
-            feats_NTF = np.zeros((len(batch), lens_N.max(), inputs[batch[0]].shape[1]), np.float32)
-            for n, i in enumerate(batch):
+        lengths = Lengths(np.array([len(feats_TF) for feats_TF in inputs]), np.zeros(1, np.int64))
+        for batch in plan_eval(lengths, max_frames):
+            lens_N = lengths.num_frames[list(batch.indices)]
+            feats_NTF = zeros_NTF((len(lens_N), int(lens_N.max()), inputs[0].shape[1]))
+            for n, i in enumerate(batch.indices):
                 feats_NTF[n, : lens_N[n]] = inputs[i]
             scores_NTV, rows = apply_model(model, feats_NTF, lens_N, device)
-            for n, i in enumerate(batch):
+            for n, i in enumerate(batch.indices):
                 scores[i] = scores_NTV[n, : rows[n]]
         return scores
 
@@ -171,18 +172,6 @@ def _groups(pieces: Iterable[Piece], most_s: float) -> Iterator[list[Piece]]:
             group = []
     if group:
         yield group
-
-
-def _batches(order: Sequence[int], lens: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Runs of `order`, shorter pieces first, of at most `most` frames with their padding, or one piece."""
-    batch: list[int] = []
-    for i in order:
-        if batch and (len(batch) + 1) * lens[i] > most:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
 
 
 def _as_utterance(piece: Piece, number: int) -> Utterance:

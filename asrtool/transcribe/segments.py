@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 FRAME_S = 0.01
+LONGEST_S = 20.0  # of a piece
 MARGIN_DB = 8.0
 LEAST_DB, LOUD_DB = -70.0, -45.0  # of full scale: silence below, and speech above, whatever the rest is
 FLOOR_S = 30.0

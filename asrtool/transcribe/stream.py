@@ -25,11 +25,10 @@ from asrtool.errors import AsrtoolError
 from asrtool.transcribe.audio import Sound, open_sound
 from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Recogniser, Voices
-from asrtool.transcribe.segments import CHUNK_S, Segment, Segmenter
+from asrtool.transcribe.segments import CHUNK_S, LONGEST_S, Segment, Segmenter
 from asrtool.transcribe.stitch import Heard, moved, stitch
 
 EDGE_S = 0.05  # of the last samples that have come: frames and resampling there need what comes next
-LONGEST_S = 20.0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from asrtool.transcribe.recogniser import Piece, Recogniser
 from asrtool.transcribe.stitch import Heard, moved, stitch
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
-LONGEST_S = 20.0  # of a piece
-
 
 def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -> Transcript:
     """What is said in a file, or on standard input where `path` is ``-``.
@@ -27,7 +25,7 @@ def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -
     start_s = time.monotonic()
     with open_sound(path) as sound:
         chosen = choose_channels(sound, channels)
-        listener = Listener(sound, recogniser.features, chosen, LONGEST_S)
+        listener = Listener(sound, recogniser.features, chosen)
         found = recogniser.words(listener.pieces(), sound.duration_s or 0.0)
     names = [listener.speaker(number) for number in range(len(chosen) or 1)]
     lines = [line for number, name in enumerate(names) for line in _lines(found, name, chosen[number] if chosen else 0)]
