@@ -23,9 +23,9 @@ class Heard:
 def stitch(pieces: Iterable[Heard]) -> list[Heard]:
     """The pieces of one channel, in order, with each word in one of them.
 
-    Where two overlap, the words that both have at nearly the same time show the seam: the one nearest to the middle of
-    what they share. Where they have none alike, the seam is that middle; a word of the second piece that began before
-    the last word of the first has ended is left out.
+    Where two overlap, the words that both have at nearly the same time, in the same order, show the seam: the one
+    nearest to the middle of what they share. Where they have none alike, the seam is that middle; a word of the second
+    piece that began before the last word of the first has ended is left out.
     """
     done: list[Heard] = []
     for piece in pieces:
@@ -47,19 +47,34 @@ def _part(
     first: Sequence[Word], second: Sequence[Word], begin_s: float, end_s: float
 ) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     middle_s = (begin_s + end_s) / 2
-    shared = [
-        (abs((_middle(a) + _middle(b)) / 2 - middle_s), i, j)
-        for i, a in enumerate(first)
-        if a.end_s > begin_s
-        for j, b in enumerate(second)
-        if b.begin_s < end_s and a.text == b.text and abs(_middle(a) - _middle(b)) <= SAME_WORD_S
-    ]
-    if shared:
-        _, i, j = min(shared)
-        return tuple(first[: i + 1]), tuple(second[j + 1 :])
+    from_i = next((i for i, word in enumerate(first) if word.end_s > begin_s), len(first))
+    to_j = next((j for j, word in enumerate(second) if word.begin_s >= end_s), len(second))
+    if shared := _alike(first[from_i:], second[:to_j]):
+        nearest = min(shared, key=lambda pair: abs(_middle(first[from_i + pair[0]]) - middle_s))
+        return tuple(first[: from_i + nearest[0] + 1]), tuple(second[nearest[1] + 1 :])
     before = tuple(word for word in first if _middle(word) < middle_s)
     last_s = before[-1].end_s if before else begin_s
     return before, tuple(word for word in second if _middle(word) >= middle_s and word.begin_s >= last_s - 1e-6)
+
+
+def _alike(first: Sequence[Word], second: Sequence[Word]) -> list[tuple[int, int]]:
+    """Indices of the words that both have, in the order of both.
+
+    Of a word said several times in a row, each could be several of the other piece: the pairs are those of the
+    alignment that is nearest in time as a whole. A pair at the same time is worth 1, one SAME_WORD_S apart nothing.
+    """
+    best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [[(0.0, ())] * (len(second) + 1)]
+    for i, a in enumerate(first):
+        row = [best[-1][0]]
+        for j, b in enumerate(second):
+            choices = [best[-1][j + 1], row[-1]]
+            worth = 1 - abs(_middle(a) - _middle(b)) / SAME_WORD_S
+            if a.text == b.text and worth > 0:
+                value, pairs = best[-1][j]
+                choices.append((value + worth, (*pairs, (i, j))))
+            row.append(max(choices, key=lambda choice: choice[0]))
+        best.append(row)
+    return list(best[-1][-1][1])
 
 
 def _middle(word: Word) -> float:
