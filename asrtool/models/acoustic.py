@@ -31,7 +31,7 @@ from asrtool.models.parts import Part
 from asrtool.models.settings import Model
 from asrtool.models.targets import Targets
 from asrtool.models.topology import uses_tree
-from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.models.torch_file import IS_TORCH_1, read_torch, write_torch
 from asrtool.models.tree import Tree
 from asrtool.registry import check_returned
 
@@ -243,14 +243,14 @@ def load_model(path: Path | str) -> tuple[AcousticModel, dict[str, Any]]:
 
     Raises AsrtoolError when the file is missing, damaged, or of a format this version does not know.
     """
-    content = read_torch(path, "model file", ("format", "info", "weights"))
+    content = read_torch(path, "model file", ("format", "info", "weights"), mapped=True)
     if content["format"] != FORMAT:
         raise AsrtoolError(
             f"{path}: model file of format {content['format']}, expected {FORMAT}", "train and average again"
         )
     try:
         model = model_of(content["info"], str(path))
-        model.load_state_dict(content["weights"])
+        model.load_state_dict(content["weights"], **({} if IS_TORCH_1 else {"assign": True}))
     except (KeyError, TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise AsrtoolError(f"{path}: weights that do not fit their settings: {reason}", "average again") from error

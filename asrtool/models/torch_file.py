@@ -21,9 +21,8 @@ import torch
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from asrtool.models.safe_file import SUFFIX, read_safe
-from asrtool.models.torch_info import DIGEST_BYTES, hint_for, read_checked
+from asrtool.models.torch_info import DIGEST_BYTES, PIECE_BYTES, check_digest, hint_for, read_checked
 
-PIECE_BYTES = 1 << 20  # hashed and then written, while the core still has them in its cache
 HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with
 
@@ -95,16 +94,22 @@ class _Archive:
             os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def read_torch(path: Path | str, kind: str, keys: tuple[str, ...], mapped: bool = False) -> dict[str, Any]:
     """The content of a file that `write_torch` wrote, or `write_safe`, on the CPU; no code in it is run.
 
-    Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
+    Tensors that are `mapped` are read where they are used, and count as memory of no process forked from this one that
+    does not use them. Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the
+    `keys`.
     """
     if Path(path).suffix == SUFFIX:
         return read_safe(path, kind, keys)
-    data, hint = read_checked(path, kind), hint_for(kind)
+    hint = hint_for(kind)
     try:
-        content = _load_weights(io.BytesIO(data))
+        if mapped and not IS_TORCH_1:
+            check_digest(path, kind)
+            content = map_torch(path)
+        else:
+            content = _load_weights(io.BytesIO(read_checked(path, kind)))
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise AsrtoolError(f"{path}: no {kind}: {str(error).splitlines()[0]}", hint) from error
     missing = [key for key in keys if key not in content]
@@ -114,8 +119,8 @@ def read_torch(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, 
     return content
 
 
-def map_torch(path: Path) -> dict[str, Any]:
-    """The content of a file that this training has just written, read when it is used, without checking its digest."""
+def map_torch(path: Path | str) -> dict[str, Any]:
+    """The content of a file that is known to be whole, read when it is used; on torch 2."""
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     assert isinstance(content, dict)
     return content

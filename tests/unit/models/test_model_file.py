@@ -20,6 +20,7 @@ from asrtool.models import torch_file
 from asrtool.models.acoustic import build_model, load_model, save_model
 from asrtool.models.settings import Model
 from asrtool.models.torch_file import read_torch, write_torch
+from asrtool.models.torch_info import check_digest
 from asrtool.settings import Choice
 
 SETTINGS = Model(encoder=Choice.of("encoder", "lstm", num_layers=1, hidden_size=4, stack_frames=2, dropout=0.3))
@@ -71,6 +72,26 @@ def test_every_cut_and_every_changed_byte_is_noticed(tmp_path: Path) -> None:
             path.write_bytes(data)
             with pytest.raises(AsrtoolError, match=r"small\.pt: no test file, or a damaged one"):
                 read_torch(path, "test file", ("weights",))
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 2**20, 2**20 + 31, 2**20 + 32, 2**21 + 7])
+def test_the_digest_is_found_wherever_pieces_of_the_file_end(tmp_path: Path, size: int) -> None:
+    data, path = os.urandom(size), tmp_path / "a.pt"
+    path.write_bytes(data + hashlib.sha256(data).digest())
+    check_digest(path, "test file")
+    path.write_bytes(data + hashlib.sha256(data + b"0").digest())
+    with pytest.raises(AsrtoolError, match="its checksum does not match"):
+        check_digest(path, "test file")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no list of what is mapped to memory but on Linux")
+@pytest.mark.skipif(torch_file.IS_TORCH_1, reason="torch 1 cannot map a file")
+def test_weights_are_mapped_so_that_forked_searches_do_not_hold_them(model_path: Path) -> None:
+    model, _ = load_model(model_path)
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        maps = [line.split() for line in file if line.rstrip().endswith(str(model_path))]
+    (begin, end), *_ = ([int(part, 16) for part in fields[0].split("-")] for fields in maps)
+    assert all(begin <= weight.data_ptr() < end for weight in model.parameters())
 
 
 def in_memory(content: dict[str, object]) -> bytes:
