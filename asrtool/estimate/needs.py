@@ -15,6 +15,7 @@ from asrtool.estimate.probe import NeuralProbe, Probe, probe_model, probe_neural
 from asrtool.lang.settings import LARGEST_CHOSEN
 from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
+from asrtool.train.by_size import fit
 from asrtool.train.chain import aligner_settings, hybrid_settings
 from asrtool.train.settings import Nnlm
 
@@ -62,7 +63,9 @@ def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str
             0, Need("prepare same-audio", cpu_hours=hours * (SAME_AUDIO_S + SEARCH_S * min(hours, INDEX_HOURS)) / 3600)
         )
     epoch_hours = sum(of_corpora.values()) or hours
+    total_s = 3600 * epoch_hours * sum(1 / speed for speed in config.features.speeds)
     for stage, settings in trainings(run).items():
+        settings, chosen = fit(settings, total_s)
         # Sequence training needs an n-gram that is made on the way; what it adds to the same model is not measured.
         probe = probe_model(hybrid_settings(settings), num_tokens)
         needs.append(training_need(stage, settings, epoch_hours, probe))
@@ -74,7 +77,8 @@ def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str
         device_hours += dev_hours * WORDS_AN_HOUR * BEGINNINGS * neural.flops / 3 / _flops_a_s(probe) / 3600
     needs.append(Need("decode", *((None, device_hours) if probe.is_gpu else (device_hours, None))))
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
-    notes = [*_notes(config, hours, source, probe, time.perf_counter() - began), *_shares(config, of_corpora)]
+    notes = [*_notes(settings, hours, source, probe, time.perf_counter() - began), *chosen]
+    notes += _shares(config, of_corpora)
     return "\n".join([format_table(heading, [need.cells() for need in needs]), "", *notes])
 
 

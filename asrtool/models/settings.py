@@ -27,7 +27,7 @@ class Model:
 class Lstm:
     """LSTM layers over stacked frames."""
 
-    num_layers: int = 3  # each of both directions, where it is bidirectional
+    num_layers: int = 3  # each of both directions, where it is bidirectional; 0: as many as suit the speech
     hidden_size: int = 256  # cells a direction
     bidirectional: bool = True  # otherwise a row depends on no later one
     projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
@@ -40,7 +40,7 @@ class Lstm:
     residual: bool = False  # whether the input of each layer but the first is added to its output
 
     def __post_init__(self) -> None:
-        between("model.lstm.num_layers", self.num_layers, 1, 24)
+        between("model.lstm.num_layers", self.num_layers, 0, 24)
         between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
         between("model.lstm.dropout", self.dropout, 0, 0.9)
         between("model.lstm.weight_drop", self.weight_drop, 0, 0.9)

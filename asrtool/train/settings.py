@@ -41,7 +41,7 @@ class Optimisation:
     section: ClassVar[str] = "train"
 
     seed: int = 1  # of weights, batches, masks and dropout
-    num_epochs: int = 5  # passes over the training set
+    num_epochs: int = 5  # passes over the training set; 0 of an acoustic model: as many as suit the speech
     early_stop: int = 0  # epochs without a lower loss on dev than before, after which training ends; 0: it does not
     optimizer: Choice = choice("optimizer", "adamw")  # how gradients change the weights
     peak_lr: float = 0.002  # highest learning rate
@@ -60,7 +60,7 @@ class Optimisation:
     def __post_init__(self) -> None:
         one_of(f"{self.section}.precision", self.precision, ("auto", "fp32", "bf16", "fp16"))
         positive(self.section, self, "peak_lr", "clip_norm")
-        at_least(1, self.section, self, "num_epochs", "log_every_steps", "keep_last")
+        at_least(1, self.section, self, "log_every_steps", "keep_last")
         at_least(0, self.section, self, "save_every_minutes", "save_every_steps", "seed", "num_threads", "keep_best")
         at_least(0, self.section, self, "weight_noise", "early_stop")
         if self.early_stop and not self.keep_best:
@@ -75,7 +75,7 @@ class Train(Optimisation):
 
     reads: ClassVar[tuple[str, ...]] = ("init_model",)  # keys that name what a stage reads
 
-    batch_s: float = 120.0  # seconds of speech in a batch, padding included
+    batch_s: float = 120.0  # seconds of speech in a batch, padding included; 0: as many as suit the speech
     max_batch_s: float = 0.0  # of those, computed at once; gradients add up; 0: all, on a GPU as much as fits
     pipeline_stages: int = 1  # devices of a learner, with neighbouring layers of the model on each
     micro_batches: int = 8  # of a batch, which pass the stages one behind the other, where there are several
@@ -88,9 +88,9 @@ class Train(Optimisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(0, "train", self, "loader_processes", "max_batch_s")
+        at_least(0, "train", self, "loader_processes", "max_batch_s", "num_epochs", "batch_s")
         at_least(1, "train", self, "pipeline_stages", "micro_batches")
-        positive("train", self, "batch_s", "sequence_noise_weight")
+        positive("train", self, "sequence_noise_weight")
         between("train.sequence_noise", self.sequence_noise, 0, 1)
 
 
@@ -228,7 +228,7 @@ class Nnlm(Optimisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(1, "nnlm", self, "batch_words", "keep_best")
+        at_least(1, "nnlm", self, "num_epochs", "batch_words", "keep_best")
 
     def check(self, config: Config) -> None:
         """Only rescoring uses it."""

@@ -14,6 +14,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import digest_of
 from asrtool.models.topology import uses_tree
 from asrtool.settings import Choice
+from asrtool.train.by_size import with_sizes
 from asrtool.train.inputs import ColumnsFolder, describe_inputs
 from asrtool.train.job import Components, Job
 from asrtool.train.run import join, start
@@ -65,6 +66,7 @@ def acoustic_job(
         config.distributed.check(config)
     except ValueError as error:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
+    config = with_sizes(config, features)
     injection = injection or InjectionOptions()
     targets = targets if uses_tree(config.model.objective) else None
     inputs = describe_inputs(features, tokenizer, config, injection, targets)

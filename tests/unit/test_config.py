@@ -342,7 +342,7 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("decode.graph.lm_weights=1e300", "decode.graph.lm_weights is 1e+300, expected 0.001 to 1000"),
         ("decode.graph.max_active=2147483648", "max_active is 2147483648, expected 2147483647 or less"),
         ("decode.batch_s=-1", "decode.batch_s is -1.0, expected more than 0"),
-        ("train.num_epochs=0", "train.num_epochs is 0, expected 1 or more"),
+        ("train.num_epochs=-1", "train.num_epochs is -1, expected 0 or more"),
         ("model.lstm.dropout=1", "model.lstm.dropout is 1.0, expected 0 to 0.9"),
         ("train.adamw.weight_decay=-1", "train.adamw.weight_decay is -1.0, expected 0 or more"),
         ("nnlm.adamw.weight_decay=-1", "nnlm.adamw.weight_decay is -1.0, expected 0 or more"),
