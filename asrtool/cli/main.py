@@ -40,6 +40,7 @@ COMMANDS = {
     "cut": ("asrtool.cli.cut:cut", "Cut long utterances at pauses, which a model finds."),
     "targets": ("asrtool.cli.targets:targets", "Align the training set by a model: what frame-ce is trained on."),
     "export": ("asrtool.cli.export:export", "Pack a trained recogniser into one file."),
+    "check": ("asrtool.cli.check:check", "Listen to data and report what looks wrong."),
     "info": ("asrtool.cli.info:info", "Print what a bundle or model file is."),
     "transcribe": ("asrtool.cli.transcribe:transcribe", "Write what is said in audio files."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),

@@ -81,8 +81,8 @@ def _extract(
         try:
             audio = _load_audio(source, found, features)
         except UNREADABLE as error:
-            detail = next(iter(str(error).splitlines()), type(error).__name__)  # lhotse adds lines about the call
-            result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", detail) for s in source.segments]
+            reason = why_unreadable(error)
+            result.drops += [Drop(copy_id(s.id, job.speed), "unusable audio", reason) for s in source.segments]
             continue
         for segment in source.segments:
             row = source.recording.channel_ids.index(segment.channel)
@@ -105,6 +105,12 @@ def _extract(
             add_moments(result.moments, {utterance.speaker: Moments.of(feats_TF)})
             keep(utterance, samples)
             yield utterance, feats_TF
+
+
+def why_unreadable(error: Exception) -> str:
+    """One of UNREADABLE in a line: lhotse adds lines about the call, and one of libsndfile gets them as its number."""
+    text = str(getattr(error, "code", "")) if isinstance(error, soundfile.LibsndfileError) else str(error)
+    return next(iter(text.splitlines()), type(error).__name__)
 
 
 def _check_shape(feats_TF: np.ndarray, features: Features) -> None:

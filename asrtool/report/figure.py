@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from asrtool.report.training import TrainingRun
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Drawn = TypeVar("Drawn")
 # Colours of Okabe and Ito, which people of every colour vision tell apart.
 BLUE, ORANGE, PINK, GREEN, GREY, DARK = "#0072B2", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD", "#555555"
 # What a step spends its time on, in the order in which it does.
@@ -26,10 +25,10 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(draw: Callable[[Figure, TrainingRun], None], run: TrainingRun, path: Path) -> None:
-    """Write what `draw` puts on a figure to `path`, in the format of its suffix.
+def save_figure(draw: Callable[[Figure, Drawn], None], run: Drawn, path: Path) -> None:
+    """Write what `draw` puts on a figure of `run`, a training or other data, to `path`, in the format of its suffix.
 
-    The same run gives the same bytes of SVG with the same matplotlib.
+    The same data gives the same bytes of SVG with the same matplotlib.
     """
     import matplotlib
     from matplotlib.figure import Figure

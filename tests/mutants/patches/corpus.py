@@ -9,6 +9,21 @@ TEST_MIX = "tests/unit/corpus/test_mix.py"
 TEST_REMOTE = "tests/unit/corpus/test_remote.py"
 
 PATCHES = (
+    # Listening to data
+    Patch(
+        "any-run-of-equal-samples-is-clipped",
+        "asrtool/corpus/sound_measures.py",
+        "samples_S == extreme",
+        "np.diff(samples_S, prepend=0) == 0",
+        ("tests/unit/corpus/test_sound_measures.py",),
+    ),
+    Patch(
+        "a-cut-flac-file-has-no-reason",
+        "asrtool/corpus/extract.py",
+        'str(getattr(error, "code", "")) if isinstance(error, soundfile.LibsndfileError) else str(error)',
+        "str(error)",
+        ("tests/unit/corpus/test_features.py::test_a_flac_file_that_ends_too_early_is_set_aside_with_the_reason",),
+    ),
     # Sets on a server
     Patch(
         "another-file-is-taken-for-the-first",

@@ -29,6 +29,20 @@ TEST_MIXING = "tests/unit/train/test_mixing.py"
 TEST_TAKE_OVER = "tests/unit/train/test_take_over.py"
 
 PATCHES = (
+    Patch(
+        "batch-shorter-than-an-utterance",
+        "asrtool/train/by_size.py",
+        "max(_within(BATCH_S, total_s / STEPS_AN_EPOCH), longest_s)",
+        "_within(BATCH_S, total_s / STEPS_AN_EPOCH)",
+        ("tests/unit/train/test_by_size.py",),
+    ),
+    Patch(
+        "epochs-of-the-batch-of-one-learner",
+        "asrtool/train/by_size.py",
+        "config.distributed.global_batch_s or train.batch_s",
+        "train.batch_s",
+        ("tests/unit/train/test_by_size.py",),
+    ),
     # Sets on a server
     Patch(
         "windows-of-the-first-epoch-are-fetched",

@@ -20,8 +20,15 @@ PATCHES = (
     Patch(
         "word-at-a-seam-written-twice",
         "asrtool/transcribe/stitch.py",
-        "tuple(second[j + 1 :])",
-        "tuple(second[j:])",
+        "tuple(second[nearest[1] + 1 :])",
+        "tuple(second[nearest[1] :])",
+        ("tests/unit/transcribe/test_stitch.py",),
+    ),
+    Patch(
+        "pairs-at-a-seam-are-not-in-time",
+        "asrtool/transcribe/stitch.py",
+        "choices.append((value + worth,",
+        "choices.append((value + 1,",
         ("tests/unit/transcribe/test_stitch.py",),
     ),
     Patch(

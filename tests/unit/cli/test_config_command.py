@@ -72,7 +72,8 @@ def test_value_origin_and_meaning_are_shown(tmp_path: Path) -> None:
     mine.write_text("[train]\nseed = 7\n")
     found = rows("--config", "mini", "--config", str(mine), "--set", "train.batch_s=30")
     assert found["train.batch_s"].split("  ")[0].strip() == "30.0"
-    assert re.split(r"  +", found["train.batch_s"])[1:] == ["# --set", "seconds of speech in a batch, padding included"]
+    meaning = "seconds of speech in a batch, padding included; 0: as many as suit the speech"
+    assert re.split(r"  +", found["train.batch_s"])[1:] == ["# --set", meaning]
     assert re.search(rf"# (\S*/)?{mine.name} ", found["train.seed"])  # the path, or a shorter one from here
     assert "recipes/swbd/conf/mini.toml" in found["train.peak_lr"]
     assert "# default" in found["train.clip_norm"]

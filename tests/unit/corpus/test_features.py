@@ -218,6 +218,20 @@ def test_unreadable_audio_is_set_aside_and_listed(make_manifests: MakeManifests,
     assert len([reader.read(i) for i in range(len(index))]) == 12
 
 
+def test_a_flac_file_that_ends_too_early_is_set_aside_with_the_reason(
+    make_manifests: MakeManifests, tmp_path: Path
+) -> None:
+    """Its header declares all samples; lhotse makes another error of libsndfile's, which has no text then."""
+    manifests = make_manifests(train=3)
+    path = tmp_path / "audio" / "train1.wav"
+    samples, rate_hz = soundfile.read(path)
+    soundfile.write(path, samples, rate_hz, format="FLAC")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    compute_features(manifests, tmp_path / "features", dataclasses.replace(PLAIN, bad_fraction=0.5))
+    _, *drops = (tmp_path / "features" / "train" / "dropped.tsv").read_text().splitlines()
+    assert {tuple(drop.split("\t")[1:]) for drop in drops} == {("unusable audio", "Error : flac decoder lost sync.")}
+
+
 @pytest.mark.parametrize("num_jobs", [1, 2])
 def test_too_much_unreadable_audio_fails_and_leaves_the_list_but_no_set(
     make_manifests: MakeManifests, tmp_path: Path, num_jobs: int

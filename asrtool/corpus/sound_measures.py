@@ -1,0 +1,81 @@
+"""What is measured of the sound of an utterance.
+
+Letters in names: S samples, W windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+WINDOW_S = 0.02
+FLOOR_DB = -120.0  # of what is silent to the last bit
+QUIET, LOUD = 10, 95  # percentiles of the levels of windows: pauses, and what is said
+CLIP_RUN = 3  # equal samples in a row at the highest value: a sound reaches it at one or two
+CLIP_LEVEL = 0.1  # of full scale, from which the highest value can be where a line or a converter cuts off
+BANDS = 64  # from 0 Hz to half the sampling rate
+BAND_DB = 50.0  # below the strongest band, at which one is empty
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Of an utterance; levels in dB below full scale, so 0 or less."""
+
+    id: str
+    recording: str
+    speaker: str
+    duration_s: float
+    sampling_rate_hz: int
+    characters: int  # of the text, without spaces
+    peak_db: float
+    speech_db: float  # level of what is loud in it
+    noise_db: float  # level of what is quiet in it
+    clipped: float  # fraction of the samples
+    bandwidth_hz: float  # beyond which there is nothing
+
+    @property
+    def characters_a_s(self) -> float:
+        return self.characters / self.duration_s if self.duration_s else 0.0
+
+
+COLUMNS = (*(field.name for field in fields(Measures)), "characters_a_s")
+
+
+def levels_of(samples_S: np.ndarray, rate_hz: int) -> tuple[float, float, float]:
+    """Of float samples in [-1, 1]: the peak, and the levels of loud and of quiet windows, in dB of full scale."""
+    size = max(1, round(WINDOW_S * rate_hz))
+    whole_S = samples_S[: len(samples_S) // size * size] if len(samples_S) >= size else samples_S
+    power_W = np.square(whole_S, dtype=np.float64).reshape(-1, min(size, len(whole_S))).mean(axis=1)
+    quiet, loud = np.percentile(power_W, (QUIET, LOUD))
+    return _db(float(np.abs(samples_S).max()) ** 2), _db(loud), _db(quiet)
+
+
+def clipped_fraction(samples_S: np.ndarray) -> float:
+    """Of the samples those in runs of at least CLIP_RUN equal ones at the highest or the lowest value.
+
+    The highest value of a sound that is not cut off is that of one sample. Quiet sounds repeat few values anyway.
+    """
+    clipped = 0
+    for extreme in {float(samples_S.max()), float(samples_S.min())}:
+        if abs(extreme) < CLIP_LEVEL:
+            continue
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], samples_S == extreme, [False]])))
+        runs = edges[1::2] - edges[::2]
+        clipped += int(runs[runs >= CLIP_RUN].sum())
+    return clipped / len(samples_S)
+
+
+def bandwidth_hz(samples_S: np.ndarray, rate_hz: int) -> float:
+    """The frequency above which the mean power of every band is BAND_DB or more below the strongest one."""
+    size = 4 * BANDS
+    if len(samples_S) < size:
+        return rate_hz / 2
+    windows = samples_S[: len(samples_S) // size * size].reshape(-1, size) * np.hanning(size)
+    power = np.square(np.abs(np.fft.rfft(windows)), dtype=np.float64).mean(axis=0)[1:].reshape(BANDS, -1).mean(axis=1)
+    heard = np.flatnonzero(power > power.max() * 10 ** (-BAND_DB / 10))
+    return (int(heard[-1]) + 1) * rate_hz / 2 / BANDS if len(heard) else 0.0
+
+
+def _db(power: float) -> float:
+    return max(FLOOR_DB, 10 * float(np.log10(power))) if power > 0 else FLOOR_DB

@@ -1,0 +1,126 @@
+"""`asrtool check`: faults planted in a folder of sounds are found, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner
+from scipy.signal import resample_poly
+
+from asrtool.cli.main import cli
+from asrtool.corpus.manifest import Drop
+from asrtool.corpus.sound_check import Unreadable
+from asrtool.corpus.sound_measures import Measures
+from asrtool.report.data_findings import FEWEST, find
+
+RATE_HZ = 16000
+GOOD = Measures("u", "r", "s", 3.0, RATE_HZ, 36, -6.0, -20.0, -60.0, 0.0, 8000.0)
+NUM = 30
+
+
+def found(*changes: dict[str, object]) -> dict[str, list[int]]:
+    """What is found in NUM good utterances and one with each of `changes` -> count and total."""
+    good = [dataclasses.replace(GOOD, id=f"u{i}", characters=30 + i % 10) for i in range(NUM)]
+    changed = [dataclasses.replace(GOOD, id=f"x{i}", **change) for i, change in enumerate(changes)]  # type: ignore[arg-type]
+    return {f.what: [f.count, f.total] for f in find([*good, *changed], [], [], NUM)}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"speech_db": -70.0, "noise_db": -80.0}, "silence instead of speech"),
+        ({"duration_s": 1.4}, "more text than fits the audio"),
+        ({"characters": 15}, "more audio than fits the text"),
+        ({"clipped": 0.01}, "clipped"),
+        ({"noise_db": -25.0}, "noise near the level of speech"),
+        ({"speech_db": -50.0}, "very quiet"),
+        ({"duration_s": 0.1, "characters": 1}, "shorter than 0.2 s"),
+    ],
+)
+def test_each_fault_is_found_alone(change: dict[str, object], what: str) -> None:
+    assert found() == {}
+    assert found(change) == {what: [1, NUM + 1]}
+
+
+def test_how_fast_people_speak_is_known_of_enough_utterances_only() -> None:
+    cut = dataclasses.replace(GOOD, id="cut", duration_s=1.0)
+    assert find([GOOD] * (FEWEST - 2) + [cut], [], [], 1) == []
+    assert [f.count for f in find([GOOD] * (FEWEST - 1) + [cut], [], [], 1)] == [1]
+
+
+def test_other_rates_and_sound_of_a_lower_rate_are_found_with_the_setting_that_helps() -> None:
+    narrow = [dataclasses.replace(GOOD, bandwidth_hz=3900.0)] * 5
+    (finding,) = find([*narrow, GOOD], [], [], 6)
+    assert finding.what == "nothing above 3900 Hz in audio of 16000 Hz"
+    assert "features.sampling_rate_hz = 8000" in finding.advice
+    assert finding.count == 5
+    other = dataclasses.replace(GOOD, sampling_rate_hz=8000, bandwidth_hz=4000.0)
+    assert found({"sampling_rate_hz": 8000, "bandwidth_hz": 4000.0}) == {
+        "another sampling rate than the usual 16000 Hz": [1, NUM + 1]
+    }
+    assert find([other] * 3, [], [], 3) == []
+
+
+def test_what_cannot_be_read_or_was_set_aside_comes_first() -> None:
+    drops = [Drop("a", "no audio"), Drop("b", "no audio", "gone"), Drop("c", "empty")]
+    findings = find([dataclasses.replace(GOOD, clipped=0.5)], [Unreadable("r", "cut")], drops, 9)
+    assert [f.what for f in findings] == [
+        "set aside: no audio",
+        "set aside: empty",
+        "audio that cannot be read to its end",
+        "clipped",
+    ]
+    assert [(f.count, f.total) for f in findings[:3]] == [(2, 12), (1, 12), (1, 9)]
+
+
+def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(tmp_path: Path) -> None:
+    folder, rng = tmp_path / "data", np.random.default_rng(0)
+    faults: dict[int, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+        3: ("more text than fits the audio", lambda samples: samples[: len(samples) // 5 * 2]),
+        5: ("silence instead of speech", lambda samples: samples / 10000),
+        7: ("clipped", lambda samples: np.clip(100 * samples, -0.5, 0.5)),
+    }
+    folder.mkdir()
+    for number in range(NUM):
+        samples, text = sounds_like_speech(rng), "word " * 6
+        samples = faults.get(number, ("", lambda same: same))[1](samples)
+        soundfile.write(folder / f"u{number:02}.flac", samples, RATE_HZ, "PCM_16")
+        (folder / f"u{number:02}.txt").write_text(text)
+    cut = folder / "u09.flac"
+    cut.write_bytes(cut.read_bytes()[:5000])
+    result = CliRunner().invoke(cli, ["check", str(folder), str(tmp_path / "out")], catch_exceptions=False)
+    rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines() if line.startswith("|")]
+    expected = {what: [f"1 of {NUM - 1}", f"u{number:02}"] for number, (what, _) in faults.items()}
+    expected |= {"audio that cannot be read to its end": [f"1 of {NUM}", "u09"]}
+    findings = rows[2 : rows.index(["what there is"])]
+    assert {what: [count, example.partition(":")[0]] for what, count, example, _ in findings} == expected
+    page = (tmp_path / "out/check.md").read_text(encoding="utf-8")
+    assert result.stdout in page
+    for name in re.findall(r"\]\((.*?)\)", page):
+        assert (tmp_path / "out" / name).stat().st_size > 500, name
+    assert len((tmp_path / "out/utterances.tsv").read_text().splitlines()) == NUM  # a heading, and one is not readable
+
+
+def test_a_folder_of_manifests_is_listened_to_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    narrow = resample_poly(sounds_like_speech(np.random.default_rng(1))[::2], 2, 1)
+    soundfile.write(folder / "a.wav", narrow, RATE_HZ)
+    (folder / "a.txt").write_text("one two")
+    run = CliRunner()
+    assert run.invoke(cli, ["prepare", "folder", str(folder), str(tmp_path / "m")]).exit_code == 0
+    there, prepared = (run.invoke(cli, ["check", str(path)]).stdout for path in (folder, tmp_path / "m"))
+    assert there == prepared
+    assert "set features.sampling_rate_hz = 8000" in there
+
+
+def sounds_like_speech(rng: np.random.Generator) -> np.ndarray:
+    """Bursts of noise with pauses, for three seconds or so."""
+    bursts = np.repeat(rng.permutation([0.05] * 8 + [0.0005] * 4), rng.integers(3500, 5000))
+    return np.asarray(bursts * rng.normal(0, 1, len(bursts)), dtype=np.float32)
