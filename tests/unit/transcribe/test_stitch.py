@@ -42,6 +42,12 @@ def test_of_a_word_said_again_and_again_each_is_the_one_of_its_time() -> None:
     assert texts(stitch([first, second])) == ["no"] * 6
 
 
+def test_words_alike_are_paired_by_their_time_even_if_fewer_then_have_a_pair() -> None:
+    said = [word("no", at, at + 0.25) for at in (4.1, 4.35, 4.6, 4.85)]
+    first, second = Heard(0, 5, tuple(said[:3])), Heard(4, 8, (word("oh", 4.1, 4.35), *said[1:]), 1.0)
+    assert texts(stitch([first, second])) == ["no"] * 4
+
+
 def test_one_word_heard_differently_across_the_middle_is_written_once() -> None:
     first = Heard(0, 5, (word("seat", 4.2, 4.75),))
     second = Heard(4, 8, (word("sea", 4.3, 4.8), word("is", 4.9, 5.3)), 1.0)
