@@ -41,8 +41,13 @@ class Map(Protocol):
         """The results for `items`, which are about `total`; few are drawn ahead."""
 
 
+_in_pool = False  # whether this process is one of a pool: all cores have one then
+
+
 def num_cores() -> int:
-    """Cores this process may use."""
+    """Cores this process may use; one in a process of a pool, where torch would also wait for threads left behind."""
+    if _in_pool:
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -184,6 +189,8 @@ def _serve(work: Work, connection: Connection, parent: int) -> None:
     """What a process does: pieces to results, or to the error that one of them made."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler's exception would end the item, not the process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that is asked to stop ends this one
+    global _in_pool
+    _in_pool = True
     end_with(parent)
     torch.set_num_threads(1)
     with threadpool_limits(1, "blas"), contextlib.suppress(EOFError):

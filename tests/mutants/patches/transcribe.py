@@ -4,6 +4,15 @@ from . import Patch
 
 PATCHES = (
     Patch(
+        "files-one-after-the-other",
+        "asrtool/transcribe/transcribe.py",
+        "    if at_once == 1:\n",
+        "    if at_once:\n",
+        (
+            "tests/unit/transcribe/test_transcribe.py::test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order",
+        ),
+    ),
+    Patch(
         "pieces-that-are-too-long-share-nothing",
         "asrtool/transcribe/segments.py",
         "        self._begin, self._overlap = place - overlap, 2 * overlap\n",

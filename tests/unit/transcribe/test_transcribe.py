@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,36 @@ def test_a_folder_is_transcribed_and_what_cannot_be_read_is_named(work: Path, ca
     found = json.loads((tmp_path / "out" / "b.json").read_text())
     assert found["recording"] == "b"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.json"]
+
+
+def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of the first two is finished before the other has begun."""
+    from asrtool.transcribe import transcribe as module
+
+    (tmp_path / "begun").mkdir()
+    for number in range(3):
+        soundfile.write(tmp_path / f"{number}.wav", voice(3.0 + number, number), RATE)
+    alone = [run(work, tmp_path / f"{number}.wav", "--jobs", "1") for number in range(3)]
+    heard = module.transcribe
+
+    def with_the_other(recogniser: object, path: str, channels: str) -> object:
+        (tmp_path / "begun" / Path(path).name).touch()
+        until = time.monotonic() + 60
+        while len(list((tmp_path / "begun").iterdir())) < 2:
+            assert time.monotonic() < until, "the other file was not begun"
+            time.sleep(0.01)
+        return heard(recogniser, path, channels)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "transcribe", with_the_other)
+    assert run(work, tmp_path, "--jobs", "2") == "".join(alone)
+
+
+def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead() -> None:
+    from asrtool.transcribe.transcribe import files_at_once
+
+    assert [files_at_once(paths, 4) for paths in (["a"], ["a", "-"], ["a", "b"], list("abcdef"))] == [1, 1, 2, 4]
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
