@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from asrtool.cli.compare import compare
 from asrtool.errors import AsrtoolError
-from asrtool.score import compare as compare_module
+from asrtool.score import bootstrap
 from asrtool.score.compare import compare_scores, draw_differences
 from asrtool.score.hub5 import score_hub5
 from asrtool.score.mapsswe import count_stretches, mapsswe
@@ -115,7 +115,7 @@ def test_samples_of_many_units_are_drawn_in_little_memory(monkeypatch: pytest.Mo
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6  # a count for each unit and sample would take 160 MB
-    monkeypatch.setattr(compare_module, "MAX_DRAWS", 1 << 30)
+    monkeypatch.setattr(bootstrap, "MAX_DRAWS", 1 << 30)
     assert np.array_equal(draw_differences(errors, words, seed=3), drawn)
 
 

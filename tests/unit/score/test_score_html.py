@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from asrtool.score.html import format_html
 from asrtool.score.result import Alignment, Pair, Result, Segment
 
-VOID = ("meta", "br")
+VOID = ("meta", "br", "input")
 PAIRS = (Pair("C", "one", "one"), Pair("S", "<b>", "a&b"), Pair("D", "three", ""), Pair("I", "", '"four"'))
 
 
@@ -26,8 +26,8 @@ class Page(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         self.outside += [value for name, value in values.items() if name in ("src", "href") and value[0] != "#"]
         self.links += [values["href"]] if "href" in values else []
-        self.ids += [values["id"]] if "id" in values else []
-        if tag in ("link", "script", "img"):
+        self.ids += [values["id"]] if tag == "h2" else []
+        if tag in ("link", "img"):
             self.outside.append(tag)
         if tag not in VOID:
             self.open.append((tag, values.get("class", "")))
@@ -79,4 +79,11 @@ def test_the_page_needs_nothing_from_outside() -> None:
 def test_names_and_facts_are_shown() -> None:
     text, _ = parse()
     assert "<title>my &lt;set&gt;</title>" in text
-    assert "<small>1.00 to 2.50 s; SW; 1 C, 1 S, 1 D, 1 I</small>" in text
+    assert "<small>f A, 1.00 to 2.50 s; SW; 1 C, 1 S, 1 D, 1 I</small>" in text
+
+
+def test_every_segment_says_how_wrong_it_is_for_the_order_and_errors_only() -> None:
+    text, _ = parse()
+    assert text.count('<section data-errors="3" data-wer="1.0000">') == 3
+    right = Segment("a", "s", (), "", Alignment((Pair("C", "x", "x"),) * 2))
+    assert '<section data-errors="0" data-wer="0.0000">' in format_html(Result((right,), {}), "t")
