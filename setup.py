@@ -56,6 +56,7 @@ setup(
         "tensorboard>=2.14",
         "pyzmq>=26.4",
         "matplotlib>=3.8",
+        "jinja2>=3.1",  # which torch needs as well
         "lhotse>=1.33,<2",
         "lilcom>=1.8",
         # lhotse imports these two without declaring them; scipy also filters.

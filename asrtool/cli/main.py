@@ -46,7 +46,7 @@ COMMANDS = {
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
     "plot": ("asrtool.cli.plot:plot", "Draw what the learners of a training did."),
-    "report": ("asrtool.cli.report:report", "Write RESULTS.md."),
+    "report": ("asrtool.cli.report:report", "Write RESULTS.md and RESULTS.html, of one run or several side by side."),
 }
 
 

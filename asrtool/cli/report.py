@@ -6,18 +6,39 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
-from asrtool.config import Config
+FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("work", type=click.Path(path_type=Path))
-@settings_options
-def report(work: Path, config: Config) -> None:
-    """Write WORK/RESULTS.md: word error rates, command, settings, commit, hours, parameters and figures (WORK/report).
+@click.argument("works", metavar="WORK...", type=FILE, nargs=-1, required=True)
+@click.option("--out", metavar="FOLDER", type=FILE, help="Where the report of several experiments goes.")
+@click.option(
+    "--config", "configs", metavar="FILE", type=FILE, multiple=True, help="Settings of one run, if not those it wrote."
+)
+@click.option(
+    "--clips",
+    "num_clips",
+    metavar="N",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Worst utterances of each set whose audio is put into the page.",
+)
+def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...], num_clips: int) -> None:
+    """Write RESULTS.md and RESULTS.html: error rates with intervals, errors, training, data, settings and command.
 
-    Reads score/, decode/, train/, manifests/ and config/run.json of the work directory WORK.
+    Reads score/, decode/, tune/, train/, manifests/ and config/ of the work directory WORK, and writes there, with
+    figures in WORK/report. Several are put side by side, with paired tests, in FOLDER:
+
+    \b
+        asrtool report exp/small exp/large --out exp/compared
     """
-    from asrtool.report.results import write_results
+    from asrtool.report.write import write_report, write_side_by_side
 
-    click.echo(write_results(work, config))
+    if len(works) > 1 and (out is None or configs):
+        raise click.UsageError("several experiments need --out FOLDER, and each has settings of its own, not --config")
+    if len(works) == 1 and out is not None:
+        raise click.UsageError("--out is of several experiments; the report of one is written beside it")
+    paths = write_report(works[0], configs, num_clips) if out is None else write_side_by_side(works, out, num_clips)
+    for path in paths:
+        click.echo(path)

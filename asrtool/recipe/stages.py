@@ -244,8 +244,8 @@ COMMON = (
     Stage(
         name="report",
         why="A number without its command, configuration and commit is no result.",
-        needs=("score", "train", "decode", "manifests", "cut"),
-        makes=("RESULTS.md", "report"),
+        needs=("score", "train", "tune", "decode", "manifests", "cut"),
+        makes=("RESULTS.md", "RESULTS.html", "report"),
         run=(Line("asrtool report {work} --config {config}"),),
         settings=(
             "data",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.report.figure import BLUE, ORANGE
+from asrtool.report.figure import BLUE, ORANGE, panels
 from asrtool.report.training import Floats, TrainingRun
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MIN_STEPS = 5  # whose mean is a point
 def draw_loss(figure: Figure, run: TrainingRun) -> None:
     """The loss of all learners' batches, smoothed, and that on dev: against utterances and against seconds."""
     samples, loss = smooth(run.all_steps())
-    by_samples, by_seconds = figure.subplots(1, 2, sharey=True)
+    by_samples, by_seconds = panels(figure, 2, share_y=True)
     for axes, train_x, dev_x in (
         (by_samples, samples, run.dev[:, 0]),
         (by_seconds, run.seconds_at(samples), run.seconds_at(run.dev[:, 0])),
@@ -29,14 +29,15 @@ def draw_loss(figure: Figure, run: TrainingRun) -> None:
         axes.plot(train_x, loss, color=BLUE, label="train")
         axes.plot(dev_x, run.dev[:, 1], "o-", color=ORANGE, markersize=4, label="dev")
     _scale(by_samples, np.concatenate([loss, run.dev[:, 1]]))
-    by_samples.set(xlabel="utterances trained", ylabel="loss, nats a token")
-    by_seconds.set(xlabel="seconds of training")
+    for axes, xlabel in ((by_samples, "utterances trained"), (by_seconds, "seconds of training")):
+        place = axes.get_subplotspec()
+        axes.set(xlabel=xlabel, ylabel="loss, nats a token" if place and place.is_first_col() else "")
     by_samples.legend()
 
 
 def draw_consensus(figure: Figure, run: TrainingRun) -> None:
     """Consensus distance and drift at each synchronisation of the learners, against utterances."""
-    distance, drift = figure.subplots(1, 2)
+    distance, drift = panels(figure, 2)
     samples = run.consensus[:, 0]
     for axes, values, label in (
         (distance, run.consensus[:, 1], "consensus distance / |mean|"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -46,8 +47,8 @@ def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> str
     if out:
         with write_folder(out, PAGE) as folder:
             (folder / UTTERANCES).write_text(format_measures(measured), encoding="utf-8")
-            save_figure(_draw_lengths, measured, folder / "lengths.svg")
-            save_figure(_draw_levels, measured, folder / "levels.svg")
+            save_figure(functools.partial(_draw_lengths, measured=measured), folder / "lengths.svg")
+            save_figure(functools.partial(_draw_levels, measured=measured), folder / "levels.svg")
             pictures = "\n".join(f"\n{title}:\n\n![{title}]({name})" for name, title in PICTURES.items())
             rows = f"\nEach utterance with what was measured: [{UTTERANCES}]({UTTERANCES}).\n"
             (folder / PAGE).write_text(f"# Audio and text\n\n{text}{pictures}\n{rows}", encoding="utf-8")

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Drawn = TypeVar("Drawn")
+Draw = Callable[["Figure"], None]
+
 # Colours of Okabe and Ito, which people of every colour vision tell apart.
 BLUE, ORANGE, PINK, GREEN, GREY, DARK = "#0072B2", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD", "#555555"
+COLOURS = {
+    BLUE: "var(--blue)",
+    ORANGE: "var(--orange)",
+    PINK: "var(--pink)",
+    GREEN: "var(--green)",
+    GREY: "var(--grey)",
+    DARK: "var(--dark)",
+}
+LINES = (BLUE, ORANGE, GREEN, PINK, DARK)  # of curves beside one another
 # What a step spends its time on, in the order in which it does.
 PARTS = {"data": GREEN, "compute": BLUE, "wait": PINK, "comm": ORANGE}
 BETWEEN = "between steps"
+WIDE_INCHES, NARROW_INCHES, HEIGHT_INCHES = 9, 4.4, 3.2
+MAX_NAME = 36  # letters
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -23,17 +39,60 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "asrtool",  # the names in the file depend on the content alone
 }
+TRANSPARENT = {"figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none"}
 
 
-def save_figure(draw: Callable[[Figure, Drawn], None], run: Drawn, path: Path) -> None:
-    """Write what `draw` puts on a figure of `run`, a training or other data, to `path`, in the format of its suffix.
+def save_figure(draw: Draw, path: Path) -> None:
+    """Write what `draw` puts on a figure to `path`, in the format of its suffix.
 
-    The same data gives the same bytes of SVG with the same matplotlib.
+    The same content gives the same bytes of SVG with the same matplotlib.
     """
+    with _drawn(draw, WIDE_INCHES, STYLE) as figure:
+        figure.savefig(path, dpi=100, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
+    """`num` axes side by side, or, on a narrow figure, which grows, on top of one another."""
+    if figure.get_figwidth() >= WIDE_INCHES:
+        return list(figure.subplots(1, num, squeeze=False, sharey=share_y).flat)
+    figure.set_figheight(figure.get_figheight() * (1 + 0.8 * (num - 1)))
+    return list(figure.subplots(num, 1, squeeze=False, sharey=share_y).flat)
+
+
+def short(name: str) -> str:
+    """The end of a name for which a figure has no room."""
+    return name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
+
+
+def narrow_svg(draw: Draw, name: str) -> str:
+    """The element ``svg`` of a figure that is legible on a telephone, for a page that defines the colours.
+
+    It has the colour of the text around it, those of COLOURS as variables of CSS, and identifiers that begin with
+    `name`, which the page has once.
+    """
+    file = io.StringIO()
+    with _drawn(draw, NARROW_INCHES, {**STYLE, **TRANSPARENT}) as figure:
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (?:xmlns(?::\w+)?|version|width|height)="[^"]*"', "", svg.partition(">")[0]) + svg[svg.index(">") :]
+    svg = re.sub(r"font-family: [^;\"]*(; )?", "", svg)
+    svg = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]*", r"font: \1\2 sans-serif", svg)  # of an older matplotlib
+    for colour, variable in {"#000000": "currentColor", **COLOURS}.items():
+        svg = re.sub(f"{colour}\\b", variable, svg, flags=re.IGNORECASE)
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
+    return re.sub(r"\n\s*", "\n", svg).strip()
+
+
+@contextlib.contextmanager
+def _drawn(draw: Draw, width_inches: float, style: dict[Any, Any]) -> Iterator[Figure]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.2), layout="constrained")
-        draw(figure, run)
-        figure.savefig(path, dpi=100, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(width_inches, HEIGHT_INCHES), layout="constrained")
+        draw(figure)
+        yield figure

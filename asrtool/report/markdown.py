@@ -1,8 +1,22 @@
-"""Text that is read as Markdown."""
+"""Tables, and text that is read as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by row. Columns at the places `text` are words, all others numbers; `note` says what is not shown."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    text: Sequence[int] = (0,)
+    note: str = ""
+
+    def to_markdown(self) -> str:
+        return format_table(self.head, self.rows)
 
 
 def format_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from asrtool.files import write_folder, write_text
 from asrtool.report.curves import draw_consensus, draw_loss
 from asrtool.report.figure import BETWEEN, PARTS, save_figure
-from asrtool.report.markdown import format_table
+from asrtool.report.markdown import Table
 from asrtool.report.overfitting import warn_of_overfitting
 from asrtool.report.timeline import draw_learners, draw_timeline, time_fractions
 from asrtool.report.training import TrainingRun, read_training
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FIGURES: dict[str, tuple[str, Callable[[Figure, TrainingRun], None]]] = {
+FIGURES: dict[str, tuple[str, Callable[..., None]]] = {  # which draw on a figure a `run`
     "loss": ("Loss on the batches trained, smoothed, and on dev", draw_loss),
     "learners": ("Speed of the learners, and how they spend their time", draw_learners),
     "timeline": ("Steps at the start and in the middle", draw_timeline),
@@ -41,12 +38,19 @@ def plot_training(train: Path, out: Path) -> Path:
 
 def draw_figures(run: TrainingRun, folder: Path) -> None:
     """Write ``NAME.svg`` to `folder` for each figure that `run` has something to show in."""
-    for name in _figure_names(run):
-        save_figure(FIGURES[name][1], run, folder / f"{name}.svg")
+    for name in figure_names(run):
+        save_figure(functools.partial(FIGURES[name][1], run=run), folder / f"{name}.svg")
 
 
 def describe_training(run: TrainingRun, folder: str) -> str:
     """Markdown: how the training went, a row a learner, and the figures, which lie in `folder` ("" or "NAME/")."""
+    figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in figure_names(run)]
+    tables = [table.to_markdown() for table in training_tables(run)]
+    return "\n\n".join([" ".join(training_facts(run)), *tables, *figures])
+
+
+def training_facts(run: TrainingRun) -> list[str]:
+    """Sentences of Markdown on how the training went, and what to be warned of."""
     num_learners = len(run.learners)
     facts = [
         f"`{run.strategy}`, {num_learners} learner{'s' if num_learners > 1 else ''}: {run.num_steps} steps"
@@ -56,10 +60,12 @@ def describe_training(run: TrainingRun, folder: str) -> str:
         facts.append("Computation was emulated, so there is no loss to show.")
     if run.num_overflows:
         facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")
-    facts += [_describe_best(run), warn_of_overfitting(run)]
-    figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in _figure_names(run)]
-    tables = [_corpus_table(run), _learner_table(run)] if run.corpora else [_learner_table(run)]
-    return "\n\n".join([" ".join(filter(None, facts)), *tables, *figures])
+    return list(filter(None, [*facts, _describe_best(run), warn_of_overfitting(run)]))
+
+
+def training_tables(run: TrainingRun) -> list[Table]:
+    """What each corpus gave to each epoch, where there are several, and what each learner did."""
+    return [_corpus_table(run), _learner_table(run)] if run.corpora else [_learner_table(run)]
 
 
 def _describe_best(run: TrainingRun) -> str:
@@ -72,12 +78,14 @@ def _describe_best(run: TrainingRun) -> str:
     return fact + early if run.stopped_early else fact
 
 
-def _figure_names(run: TrainingRun) -> list[str]:
-    empty = {"loss": run.emulated, "consensus": not run.differ}
+def figure_names(run: TrainingRun) -> list[str]:
+    """Of FIGURES those that show something: what sets learners side by side is a single bar of one."""
+    alone = len(run.learners) == 1
+    empty = {"loss": run.emulated, "learners": alone, "timeline": alone, "consensus": not run.differ}
     return [name for name in FIGURES if not empty.get(name)]
 
 
-def _corpus_table(run: TrainingRun) -> str:
+def _corpus_table(run: TrainingRun) -> Table:
     """What each corpus gave to each epoch; epochs in which this was the same have one row."""
     names = list(next(iter(run.corpora.values())))
     cells = {epoch: [_portion(corpora[name]) for name in names] for epoch, corpora in sorted(run.corpora.items())}
@@ -85,14 +93,14 @@ def _corpus_table(run: TrainingRun) -> str:
     for same, group in itertools.groupby(cells, key=lambda epoch: cells[epoch]):
         first, *others = group
         rows.append([f"{first} to {others[-1]}" if others else first, *same])
-    return format_table(["epoch", *names], rows)
+    return Table(["epoch", *names], rows, text=range(len(names) + 1))
 
 
 def _portion(values: Mapping[str, float]) -> str:
     return f"{values['utterances']:,} utterances ({100 * values['fraction']:.1f} %), {values['hours']:.2f} h"
 
 
-def _learner_table(run: TrainingRun) -> str:
+def _learner_table(run: TrainingRun) -> Table:
     """Percentages: of the batches of all learners, and of the learner's time."""
     rows = []
     for rank, steps in run.learners.items():
@@ -112,7 +120,7 @@ def _learner_table(run: TrainingRun) -> str:
         )
     head = ["learner", "steps", "% of batches", *(f"% {part}" for part in (*PARTS, BETWEEN))]
     means_of = ["mean staleness", "MB sent a step"]
-    return format_table([*head, *means_of, "exchanges", "skipped", "partners"], rows)
+    return Table([*head, *means_of, "exchanges", "skipped", "partners"], rows, text=(len(head) + 4,))
 
 
 def _ranks(partners: Sequence[int]) -> str:

@@ -1,136 +1,100 @@
-"""RESULTS.md: what a run reached, and all that is needed to reach it again.
-
-Reads `score/`, `decode/decode.json`, `train/`, `manifests/*/report.json` and `config/run.json` of a work directory;
-writes `RESULTS.md` there, and its figures to `report/`.
-"""
+"""RESULTS.md: what a run reached, and all that is needed to reach it again."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from asrtool.config import Config, format_toml
-from asrtool.corpus.sets import EvaluationSet, read_sets
-from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder, write_text
+from asrtool.decode.words import is_spoken
+from asrtool.report.experiment import PIECES, Experiment
 from asrtool.report.markdown import format_table
-from asrtool.report.plot import describe_training, draw_figures
-from asrtool.report.training import read_training
-from asrtool.score.result import Counts
-from asrtool.score.table import SIZES, name_of
+from asrtool.report.plot import describe_training
+from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
+from asrtool.report.statistics import read_statistics
 from asrtool.version import commit
 
 FIGURES = "report"  # the folder of figures
 SETTINGS = tuple(field.name for field in dataclasses.fields(Config) if field.name not in ("paths", "mini"))
-PIECES = "pieces of long utterances"  # in the table of data
 
 
-def write_results(work: Path, config: Config) -> Path:
-    """Write ``RESULTS.md`` and ``report/`` of `work`; returns the path of the first.
-
-    Raises AsrtoolError naming a missing file and its stage.
-    """
-    run = _read(work / "config" / "run.json", "run")
-    training = _read(work / "train" / "train.json", "train")
-    decoding = _read(work / "decode" / "decode.json", "decode")
-    sets = read_sets(work / "manifests")
-    manifests = {name: _read(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
-    cut = work / "cut" / "manifests" / "report.json"
-    if config.data.cut_long and cut.exists():
-        manifests[PIECES] = _read(cut, "cut")
-    heard = [manifests[name] for name in (sets.train, PIECES) if name in manifests]
-    methods = [method.name for method in config.decode.methods]
-    scores = {name: _read_scores(work, name, methods) for name in sets.scored}
-    learners = read_training(work / "train")
+def format_results(experiment: Experiment) -> str:
+    """The content of RESULTS.md, whose figures are in the folder FIGURES beside it."""
     sections = [
-        f"# Results of {run['recipe']}",
-        *(text for item in sets.test for text in _describe_test(item, scores[item.name], decoding)),
-        f"On dev ({manifests[sets.dev]['num_utterances']} utterances {_origin_of_dev(config)}):",
-        _score_table(scores[sets.dev], {}, decoding),
+        f"# Results of {experiment.run['recipe']}",
+        *(text for name in experiment.tested for text in _describe_test(experiment, name)),
+        *_describe_dev(experiment),
         "## How to get them again",
-        f"```\n{run['command']}\n```",
-        _facts(training, decoding, heard, [item.name for item in sets.test]),
+        f"```\n{experiment.run['command']}\n```",
+        "\n".join(f"- {name}: {value}" for name, value in list_facts(experiment)),
+        "## Errors in detail",
+        _links(experiment),
         "## Training",
-        describe_training(learners, f"{FIGURES}/"),
+        describe_training(experiment.learners, f"{FIGURES}/"),
         "## Data",
-        _data_table(manifests),
+        format_table(DATA_COLUMNS, data_rows(experiment)),
+        *explain_words(experiment),
         "## Settings",
-        f"```toml\n{format_toml(config, SETTINGS).strip()}\n```",
+        f"```toml\n{format_settings(experiment)}\n```",
     ]
-    with write_folder(work / FIGURES, "learners.svg") as folder:
-        draw_figures(learners, folder)
-    path = work / "RESULTS.md"
-    write_text(path, "\n\n".join(sections) + "\n")
-    return path
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
-def _read(path: Path, stage: str) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise AsrtoolError(f"{path} is missing", f"run stage {stage} first") from error
-    except ValueError as error:
-        raise AsrtoolError(f"{path}: broken JSON: {error}", f"run stage {stage} again with --force") from error
-    assert isinstance(content, dict), f"{path} holds {type(content)}"
-    return content
+def format_settings(experiment: Experiment) -> str:
+    """The settings of the run as TOML, but for where its corpora lie."""
+    return format_toml(experiment.config, SETTINGS).strip()
 
 
-def _read_scores(work: Path, test_set: str, methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    return {method: _read(work / "score" / test_set / method / "score.json", "score") for method in methods}
+def _describe_test(experiment: Experiment, name: str) -> Iterator[str]:
+    yield (
+        f"Word error rate in percent on {experiment.title(name)}; language-model weights were chosen on dev and applied"
+        " once to it."
+    )
+    yield from _describe_scores(experiment, name)
 
 
-def _describe_test(
-    item: EvaluationSet, scores: Mapping[str, Mapping[str, Any]], decoding: Mapping[str, Any]
-) -> Iterator[str]:
-    title = _title(item, next(iter(scores.values())))
-    yield f"Word error rate in percent on {title}; language-model weights were chosen on dev and applied once to it."
-    yield _score_table(scores, item.labels, decoding)
+def _describe_dev(experiment: Experiment) -> Iterator[str]:
+    dev = experiment.sets.dev
+    own = ", ".join(corpus.name for corpus in experiment.config.data.dev)
+    origin = f"of {own}, or held out where it has none" if own else "held out by conversation and speaker"
+    yield f"On dev ({experiment.manifests[dev]['num_utterances']} utterances {origin}):"
+    yield from _describe_scores(experiment, dev)
 
 
-def _origin_of_dev(config: Config) -> str:
-    own = ", ".join(corpus.name for corpus in config.data.dev)
-    return f"of {own}, or held out where it has none" if own else "held out by conversation and speaker"
-
-
-def _title(item: EvaluationSet, score: Mapping[str, Any]) -> str:
-    """What the scored test set is: one whose size is known is called by its title only where it is whole."""
-    title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
-    labels = {label: Counts.from_dict(counts) for label, counts in score["labels"].items()}
-    return name_of(Counts.from_dict(score["overall"]), labels, title)
-
-
-def _score_table(
-    scores: Mapping[str, Mapping[str, Any]], headings: Mapping[str, str], decoding: Mapping[str, Any]
-) -> str:
-    """A row a method: error rates by label, of those with `headings`, and overall, and the counts behind the latter."""
-    labels = [label for label in headings if all(label in score["labels"] for score in scores.values())]
-    names = [headings[label] for label in labels]
+def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
+    """A row a method: error rates by label, of those with headings, and overall, and the counts behind the latter."""
+    scores = experiment.scores[name]
+    headings = experiment.evaluation(name).labels
+    labels = [label for label in headings if all(label in score.labels for score in scores.values())]
     rows = []
     for method, score in scores.items():
-        overall = score["overall"]
-        weight = decoding["methods"][method]["lm_weight"]
-        rates = [_rate(score["labels"][label]) for label in labels]
-        counts = [overall[key] for key in ("sub", "del", "ins", "words", "segments")]
-        rows.append([method, "-" if weight is None else f"{weight:g}", *rates, _rate(overall), *counts])
-    return format_table(["method", "LM weight", *names, "Overall", "sub", "del", "ins", "words", "segments"], rows)
+        rates = [format_wer(score.labels[label].counts) for label in labels]
+        overall, counts = (format_wer(score.counts), format_interval(score)), score.counts
+        sizes = (counts.sub, counts.del_, counts.ins, counts.num_words, counts.segments)
+        rows.append([method, format_weight(experiment, method), *rates, *overall, *sizes])
+    names = [headings[label] for label in labels]
+    counted = ["sub", "del", "ins", "words", "segments"]
+    yield format_table(["method", "LM weight", *names, "Overall", "95 % interval", *counted], rows)
+    first = next(iter(scores.values()))
+    yield " ".join(filter(None, [describe_interval(first), caution(first)]))
 
 
-def _rate(counts: Mapping[str, int]) -> str:
-    wer = Counts.from_dict(counts).wer
-    return "-" if wer is None else f"{wer:.1f}"
+def format_weight(experiment: Experiment, method: str) -> str:
+    """The LM weight chosen for a method, a dash where it has none."""
+    weight = experiment.decoding["methods"][method]["lm_weight"]
+    return "-" if weight is None else f"{weight:g}"
 
 
-def _facts(
-    training: Mapping[str, Any], decoding: Mapping[str, Any], heard: Iterable[Mapping[str, Any]], tested: Iterable[str]
-) -> str:
+def list_facts(experiment: Experiment) -> list[tuple[str, object]]:
+    """What was trained, with what, and how fast it is."""
+    training, decoding = experiment.training, experiment.decoding
     weights = {
         method: ", ".join(f"{name} {value:g}" for name, value in chosen.items() if value is not None)
         for method, chosen in decoding["methods"].items()
     }
-    facts = [
+    heard = [experiment.manifests[name] for name in (experiment.sets.train, PIECES) if name in experiment.manifests]
+    return [
         ("commit", commit()),
         ("code that trained", ", then ".join(training.get("code", [])) or "not recorded"),
         ("parameters", f"{training['num_parameters']:,}"),
@@ -141,9 +105,8 @@ def _facts(
         ),
         ("padding", f"{100 * training['padding_fraction']:.1f} % of the frames"),
         ("chosen on dev", "; ".join(f"{method} {text}" for method, text in weights.items() if text) or "nothing"),
-        *((f"real-time factor on {name}", _format_rtf(decoding["sets"][name])) for name in tested),
+        *((f"real-time factor on {name}", _format_rtf(decoding["sets"][name])) for name in experiment.tested),
     ]
-    return "\n".join(f"- {name}: {value}" for name, value in facts)
 
 
 def _format_rtf(factors: Mapping[str, Any]) -> str:
@@ -151,10 +114,43 @@ def _format_rtf(factors: Mapping[str, Any]) -> str:
     return f"acoustic {factors['acoustic_rtf']:.4f}; search: {searches}"
 
 
-def _data_table(manifests: Mapping[str, Mapping[str, Any]]) -> str:
+def _links(experiment: Experiment) -> str:
+    lines = ["- [RESULTS.html](RESULTS.html): this and the worst utterances, with audio, on one page"]
+    for name, scores in experiment.scores.items():
+        for method in scores:
+            folder = f"score/{name}/{method}"
+            files = ("alignment.html", "confusions.txt", "speakers.txt")
+            links = ", ".join(f"[{file.partition('.')[0]}]({folder}/{file})" for file in files)
+            lines.append(f"- {name}, {method}: {links}")
+    return "\n".join(lines)
+
+
+DATA_COLUMNS = ("set", "hours of speech", "recordings", "speakers", "utterances", "words", "left out")
+
+
+def data_rows(experiment: Experiment) -> list[list[object]]:
+    """A row a set, by DATA_COLUMNS."""
     rows = []
-    for name, report in manifests.items():
+    for name, report in experiment.manifests.items():
         dropped = ", ".join(f"{num} {reason}" for reason, num in report["dropped"].items()) or "nothing"
         counts = [report[key] for key in ("num_recordings", "num_speakers", "num_utterances", "num_words")]
         rows.append([name, f"{report['speech_hours']:.2f}", *counts, dropped])
-    return format_table(["set", "hours of speech", "recordings", "speakers", "utterances", "words", "left out"], rows)
+    return rows
+
+
+def explain_words(experiment: Experiment) -> list[str]:
+    """Why other numbers of words are scored than the transcripts have, a sentence for each set where they are."""
+    sentences = []
+    for name, scores in experiment.scores.items():
+        numbers = sorted({score.counts.num_words for score in scores.values()})  # methods may take other alternatives
+        words = read_statistics(experiment.work / "manifests" / name).words
+        total, num_tags = sum(words.values()), sum(num for word, num in words.items() if not is_spoken(word))
+        if numbers != [total]:
+            scored = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
+            tags = f", {num_tags:,} of which are tags such as [noise]," if num_tags else ""
+            sentences.append(
+                f"Of {name} {scored} words are scored, and the transcripts have {total:,}{tags}: the rules of `ref.glm`"
+                " write some words as two, as a contraction in full, others as none, and the reference may leave out"
+                " segments."
+            )
+    return sentences

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asrtool.report.figure import BETWEEN, DARK, GREY, PARTS
+from asrtool.report.figure import BETWEEN, DARK, GREY, PARTS, WIDE_INCHES, panels
 from asrtool.report.training import Floats, TrainingRun
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def time_fractions(run: TrainingRun, rank: int) -> dict[str, float]:
 def draw_learners(figure: Figure, run: TrainingRun) -> None:
     """Steps a second of each learner, and how it spends its time."""
     figure.set_figheight(1.4 + _rows_inches(run))
-    speed, fraction = figure.subplots(1, 2, sharey=True)
+    speed, fraction = panels(figure, 2, share_y=True)
     ranks = list(run.learners)
     rows = np.arange(len(ranks))
     speed.barh(rows, [len(run.learners[rank]) / run.seconds for rank in ranks], color=DARK)
@@ -50,7 +50,7 @@ def draw_learners(figure: Figure, run: TrainingRun) -> None:
         fraction.barh(rows, widths, left=left, color=colour, label=part)
         left += widths
     fraction.set(xlabel="percent of its time", xlim=(0, 100))
-    figure.legend(loc="outside upper center", ncols=len(PARTS) + 1)
+    figure.legend(loc="outside upper center", ncols=len(PARTS) + 1 if figure.get_figwidth() >= WIDE_INCHES else 3)
 
 
 def draw_timeline(figure: Figure, run: TrainingRun) -> None:

@@ -59,15 +59,15 @@ def draw_rates(errors: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray:
     `errors` and `words` have shape (systems, units). Samples without reference words are left out.
     """
     num_units = errors.shape[1]
-    rng, probs = np.random.default_rng(seed), [1 / num_units] * num_units
+    rng = np.random.default_rng(seed)
     sums = []
     block = max(MAX_DRAWS // num_units, 1)  # samples at a time; the draws do not depend on it
     for start in range(0, NUM_SAMPLES, block):
-        draws = rng.multinomial(num_units, probs, size=min(block, NUM_SAMPLES - start))
-        sums.append(draws @ np.concatenate([errors, words]).T)
-    drawn_errors, drawn_words = np.split(np.concatenate(sums), 2, axis=1)
-    some = drawn_words.all(axis=1)
-    return np.asarray(100 * drawn_errors[some] / drawn_words[some]).T
+        draws = rng.integers(num_units, size=(min(block, NUM_SAMPLES - start), num_units), dtype=np.int32)
+        sums.append([counts[draws].sum(axis=1) for counts in (*errors, *words)])
+    drawn_errors, drawn_words = np.split(np.concatenate(sums, axis=1), 2)
+    some = drawn_words.all(axis=0)
+    return np.asarray(100 * drawn_errors[:, some] / drawn_words[:, some])
 
 
 def quantiles(samples: np.ndarray) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from asrtool.score.result import Counts, Pair, Result, Segment
 
 # Of words that stand over one another, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;
-padding: 0 .15em; }
+padding: 0 .15em; max-width: 100%; overflow-wrap: anywhere; }
 .words i { display: block; font-style: normal; min-height: 1.3em; }
 .S { background: #ffe08a; color: #000; }
 .D { background: #ffb3a7; color: #000; }

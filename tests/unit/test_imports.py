@@ -55,6 +55,7 @@ OWNERS = {
     "boto3": ("asrtool/corpus/",),
     "urllib3": ("asrtool/corpus/",),
     "matplotlib": ("asrtool/report/",),
+    "jinja2": ("asrtool/report/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }
 

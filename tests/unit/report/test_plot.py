@@ -75,10 +75,10 @@ def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
-def test_a_single_learner_has_no_figure_of_consensus(tmp_path: Path) -> None:
+def test_a_single_learner_has_no_figure_that_sets_learners_side_by_side(tmp_path: Path) -> None:
     write_training(tmp_path / "train", num_learners=1, num_steps=1)
     out = plot_training(tmp_path / "train", tmp_path / "out").parent
-    assert {path.stem for path in out.glob("*.svg")} == {"loss", "learners", "timeline"}
+    assert {path.stem for path in out.glob("*.svg")} == {"loss"}
 
 
 def test_a_training_with_emulated_compute_shows_no_loss(tmp_path: Path) -> None:

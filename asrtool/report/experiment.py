@@ -1,0 +1,157 @@
+"""What a work directory of `asrtool run` holds that a report shows."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asrtool.config import Config
+from asrtool.config_file import load_config
+from asrtool.corpus.sets import EvaluationSet, Sets, read_sets
+from asrtool.errors import AsrtoolError
+from asrtool.report.training import TrainingRun, read_training
+from asrtool.score.bootstrap import Interval, wer_interval
+from asrtool.score.result import Counts, total
+from asrtool.score.segments import FILE, ScoredSegment, read_segments
+from asrtool.score.table import SIZES, name_of
+
+SETTINGS = "config/report.toml"
+PIECES = "pieces of long utterances"  # in the table of data
+AGAIN = "run stage score again with --force"
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """What a method made of a set, or of a part of one."""
+
+    segments: Sequence[ScoredSegment]
+
+    @functools.cached_property
+    def counts(self) -> Counts:
+        """Over all segments."""
+        return total(segment.counts for segment in self.segments)
+
+    @functools.cached_property
+    def interval(self) -> Interval | None:
+        """Of the word error rate; None without reference words."""
+        return wer_interval(self.segments)
+
+    @functools.cached_property
+    def num_speakers(self) -> int:
+        return len({segment.speaker for segment in self.segments})
+
+    def parts(self, names: Callable[[ScoredSegment], Iterable[str]]) -> dict[str, Score]:
+        """Segments by each of the `names` that one has, in order of first appearance."""
+        found: dict[str, list[ScoredSegment]] = {}
+        for segment in self.segments:
+            for name in names(segment):
+                found.setdefault(name, []).append(segment)
+        return {name: Score(segments) for name, segments in found.items()}
+
+    @functools.cached_property
+    def labels(self) -> dict[str, Score]:
+        """By label."""
+        return self.parts(lambda segment: segment.labels)
+
+    @functools.cached_property
+    def speakers(self) -> dict[str, Score]:
+        """By speaker."""
+        return self.parts(lambda segment: (segment.speaker,))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A finished run. `name` is that of its folder, or as much of the path as sets it apart from others."""
+
+    name: str
+    work: Path
+    config: Config
+    run: Mapping[str, Any]  # config/run.json
+    training: Mapping[str, Any]  # train/train.json
+    decoding: Mapping[str, Any]  # decode/decode.json
+    sets: Sets
+    manifests: Mapping[str, Mapping[str, Any]]  # set -> its report.json
+    scores: Mapping[str, Mapping[str, Score]]  # set that is scored -> method
+    learners: TrainingRun
+
+    @property
+    def tested(self) -> list[str]:
+        """Names of the sets that are tested on, as against chosen on."""
+        return [item.name for item in self.sets.test]
+
+    def evaluation(self, name: str) -> EvaluationSet:
+        """The test set of this name, or dev as one without title."""
+        return next((item for item in self.sets.test if item.name == name), EvaluationSet(name))
+
+    def title(self, name: str) -> str:
+        """What a scored set is: one whose size is known is called by its title only where it is whole."""
+        item = self.evaluation(name)
+        title = f"{item.name} (not {item.title})" if item.title in SIZES else item.title or item.name
+        score = next(iter(self.scores[name].values()))
+        return name_of(score.counts, {label: part.counts for label, part in score.labels.items()}, title)
+
+
+def read_experiments(works: Sequence[Path], configs: Sequence[Path] = ()) -> list[Experiment]:
+    """Those in the work directories `works`, with settings from `configs`, or from what the runs wrote.
+
+    Raises AsrtoolError for two of one folder, and naming a missing or broken file and its stage.
+    """
+    folders = [work.resolve() for work in works]
+    if len(set(folders)) < len(folders):
+        raise AsrtoolError(f"{', '.join(map(str, works))}: the same work directory twice", "name different ones")
+    return [_read(work, name, configs) for work, name in zip(works, _names(folders), strict=True)]
+
+
+def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
+    run = read_json(work / "config" / "run.json", "run")
+    training = read_json(work / "train" / "train.json", "train")
+    decoding = read_json(work / "decode" / "decode.json", "decode")
+    config = load_config(configs or [_existing(work / SETTINGS, "report")])
+    sets = read_sets(work / "manifests")
+    manifests = {name: read_json(work / "manifests" / name / "report.json", "prepare") for name in sets.names}
+    cut = work / "cut" / "manifests" / "report.json"
+    if config.data.cut_long and cut.exists():
+        manifests[PIECES] = read_json(cut, "cut")
+    methods = [method.name for method in config.decode.methods]
+    scores = {name: {method: _read_score(work, name, method) for method in methods} for name in sets.scored}
+    learners = read_training(work / "train")
+    return Experiment(name, work, config, run, training, decoding, sets, manifests, scores, learners)
+
+
+def _read_score(work: Path, name: str, method: str) -> Score:
+    path = _existing(work / "score" / name / method / FILE, "score")
+    segments = read_segments(path)
+    if any(segment.ref is None or segment.hyp is None for segment in segments):
+        raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", AGAIN)
+    if not segments:
+        raise AsrtoolError(f"{path}: no segments", AGAIN)
+    return Score(segments)
+
+
+def read_json(path: Path, stage: str) -> dict[str, Any]:
+    """The object in a file of `stage`; AsrtoolError where it is missing or broken."""
+    try:
+        content = json.loads(_existing(path, stage).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AsrtoolError(f"{path}: broken JSON: {error}", f"run stage {stage} again with --force") from error
+    assert isinstance(content, dict), f"{path} holds {type(content)}"
+    return content
+
+
+def _existing(path: Path, stage: str) -> Path:
+    if not path.is_file():
+        raise AsrtoolError(f"{path} is missing", f"run stage {stage} first")
+    return path
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The ends of the paths: as many folders of each as it takes for all to differ."""
+    length = 1
+    while len(names := {"/".join(folder.parts[-length:]) for folder in folders}) < len(folders):
+        length += 1
+    assert names
+    return ["/".join(folder.parts[-length:]) for folder in folders]

@@ -1,0 +1,70 @@
+"""Word error rates with what is known of their precision, as text and as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from asrtool.report.experiment import Score
+from asrtool.report.figure import BLUE, short
+from asrtool.score.bootstrap import CONFIDENCE, NUM_SAMPLES
+from asrtool.score.result import Counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FEW_WORDS = 1000  # with fewer, a word is more than the tenth of a point that is shown
+FEW_UNITS = 20  # of fewer, intervals hold the true rate too seldom (docs/guide/report.md)
+
+
+def format_wer(counts: Counts) -> str:
+    """In percent, or a dash without reference words."""
+    return "-" if counts.wer is None else f"{counts.wer:.1f}"
+
+
+def format_interval(score: Score) -> str:
+    """Its ends in percent, or a dash."""
+    return f"{score.interval.low:.1f} to {score.interval.high:.1f}" if score.interval else "-"
+
+
+def describe_interval(score: Score) -> str:
+    """What intervals of `score` are, for below a table."""
+    if score.interval is None:
+        return ""
+    drawn = f"{NUM_SAMPLES:,} bootstrap samples of the {plural(score.interval.num_units, score.interval.unit)}"
+    return f"Intervals hold {100 * CONFIDENCE:g} % of {drawn} (Bisani and Ney 2004)."
+
+
+def caution(score: Score) -> str:
+    """Why the rate of a small set says little; nothing of a large one."""
+    words, segments, speakers = score.counts.num_words, len(score.segments), score.num_speakers
+    reasons = []
+    if 0 < words < FEW_WORDS:
+        reasons.append(f"one word is {100 / words:.1f} points")
+    if 1 < speakers < FEW_UNITS or segments < FEW_UNITS:
+        reasons.append("so few make intervals too narrow")
+    elif speakers == 1:
+        reasons.append("of other speakers this says nothing")
+    if not reasons:
+        return ""
+    sizes = f"{plural(segments, 'segment')} of {plural(speakers, 'speaker')} with {plural(words, 'word')}"
+    return f"**Caution**, a small set: {sizes}; {', and '.join(reasons)}."
+
+
+def draw_rates(figure: Figure, rates: Sequence[tuple[str, Score]]) -> None:
+    """A dot and its interval for each of the named `rates`, from top to bottom."""
+    figure.set_figheight(0.8 + 0.42 * len(rates))
+    axes = figure.subplots()
+    for row, (name, score) in enumerate(rates):
+        above = ("axes fraction", "data")
+        axes.annotate(short(name), (0, row), xycoords=above, xytext=(4, 5), textcoords="offset points")
+        if score.interval and score.counts.wer is not None:
+            axes.plot(score.interval[:2], [row, row], color=BLUE, linewidth=2, alpha=0.6)
+            axes.plot([score.counts.wer], [row], "o", color=BLUE)
+    axes.set(xlabel="word error rate, %", ylim=(len(rates) - 0.7, -0.8), yticks=[])
+    axes.set_xlim(left=0)
+
+
+def plural(num: int, what: str) -> str:
+    """As in 1 word, 2 words."""
+    return f"{num:,} {what}" if num == 1 else f"{num:,} {what}s"

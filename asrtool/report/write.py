@@ -1,0 +1,47 @@
+"""Writing reports: RESULTS.md, RESULTS.html and figures of an experiment, or the two of several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder, write_text
+from asrtool.report.experiment import read_experiments
+from asrtool.report.page import format_page
+from asrtool.report.plot import draw_figures
+from asrtool.report.results import FIGURES, format_results
+from asrtool.report.side_by_side import format_comparison
+
+MARKDOWN, PAGE = "RESULTS.md", "RESULTS.html"
+
+
+def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Path]:
+    """Write RESULTS.md, RESULTS.html and report/ of `work`; returns the paths of the first two.
+
+    Settings are those in `configs`, without any those of the run. Raises AsrtoolError naming a missing file and its
+    stage; what an earlier report wrote then stays.
+    """
+    (experiment,) = read_experiments([work], configs)
+    markdown, page = format_results(experiment), format_page([experiment], num_clips)
+    with write_folder(work / FIGURES, "*.svg") as folder:
+        draw_figures(experiment.learners, folder)
+    return _write(work, markdown, page)
+
+
+def write_side_by_side(works: Sequence[Path], out: Path, num_clips: int) -> list[Path]:
+    """Write RESULTS.md and RESULTS.html of several experiments to the folder `out`; returns their paths.
+
+    Raises AsrtoolError as write_report does, and where `out` is one of them.
+    """
+    if out.resolve() in [work.resolve() for work in works]:
+        raise AsrtoolError(f"{out}: is one of the experiments, whose own report would be lost", "name another folder")
+    experiments = read_experiments(works)
+    return _write(out, format_comparison(experiments), format_page(experiments, num_clips))
+
+
+def _write(folder: Path, markdown: str, page: str) -> list[Path]:
+    paths = [folder / MARKDOWN, folder / PAGE]
+    for path, text in zip(paths, (markdown, page), strict=True):
+        write_text(path, text)
+    return paths
