@@ -93,7 +93,7 @@ class RunPart:
     command: str
     facts: list[tuple[str, object]]
     training: list[str]
-    tables: list[Table]
+    tables: dict[str, Table]
     plots: list[Picture]
     settings: str
 

@@ -45,7 +45,7 @@ def draw_figures(run: TrainingRun, folder: Path) -> None:
 def describe_training(run: TrainingRun, folder: str) -> str:
     """Markdown: how the training went, a row a learner, and the figures, which lie in `folder` ("" or "NAME/")."""
     figures = [f"![{FIGURES[name][0]}]({folder}{name}.svg)" for name in figure_names(run)]
-    tables = [table.to_markdown() for table in training_tables(run)]
+    tables = [table.to_markdown() for table in training_tables(run).values()]
     return "\n\n".join([" ".join(training_facts(run)), *tables, *figures])
 
 
@@ -63,9 +63,10 @@ def training_facts(run: TrainingRun) -> list[str]:
     return list(filter(None, [*facts, _describe_best(run), warn_of_overfitting(run)]))
 
 
-def training_tables(run: TrainingRun) -> list[Table]:
-    """What each corpus gave to each epoch, where there are several, and what each learner did."""
-    return [_corpus_table(run), _learner_table(run)] if run.corpora else [_learner_table(run)]
+def training_tables(run: TrainingRun) -> dict[str, Table]:
+    """By title: what each corpus gave to each epoch, where there are several, and what each learner did."""
+    corpora = {"What each corpus gave": _corpus_table(run)} if run.corpora else {}
+    return {**corpora, "What each learner did": _learner_table(run)}
 
 
 def _describe_best(run: TrainingRun) -> str:

@@ -147,10 +147,10 @@ def explain_words(experiment: Experiment) -> list[str]:
         total, num_tags = sum(words.values()), sum(num for word, num in words.items() if not is_spoken(word))
         if numbers != [total]:
             scored = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
-            tags = f", {num_tags:,} of which are tags such as [noise]," if num_tags else ""
+            tags = f", of which {num_tags:,} are tags such as [noise] and not scored" if num_tags else ""
             sentences.append(
-                f"Of {name} {scored} words are scored, and the transcripts have {total:,}{tags}: the rules of `ref.glm`"
-                " write some words as two, as a contraction in full, others as none, and the reference may leave out"
+                f"Of {name} {scored} words are scored, and the transcripts have {total:,}{tags}. The rules of `ref.glm`"
+                " write some words as two, as a contraction in full, others as none; the reference may leave out"
                 " segments."
             )
     return sentences

@@ -98,13 +98,14 @@ def draw_histogram(figure: Figure, name: str, sets: Mapping[str, Statistics]) ->
 
 
 def bin_edges(values: Floats) -> Floats:
-    """NUM_BINS equal bins, or as many of a whole number as it takes, that hold SHOWN of `values`."""
+    """Equal bins that hold SHOWN of `values`: NUM_BINS, of few values fewer; of whole numbers whole ones."""
+    num = int(np.clip(len(values) ** 0.5, 5, NUM_BINS))
     high = float(np.quantile(values, SHOWN))
     low, high = float(min(values.min(), 0)), max(high, float(values.min()) or 1.0)
     if (values == np.round(values)).all():
-        step = max(1, round((high - low) / NUM_BINS))
+        step = max(1, round((high - low) / num))
         return np.arange(low - 0.5, high + step, step)
-    return np.linspace(low, high, NUM_BINS + 1)
+    return np.linspace(low, high, num + 1)
 
 
 def describe_histogram(name: str, sets: Mapping[str, Statistics]) -> str:

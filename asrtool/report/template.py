@@ -40,16 +40,15 @@ caption { text-align: left; color: var(--soft); }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { text-align: right; vertical-align: bottom; }
 td { white-space: nowrap; }
-th.text, td.text { text-align: left; overflow-wrap: normal; white-space: normal; }
+th.text, td.text { text-align: left; overflow-wrap: normal; white-space: normal; min-width: 7rem; }
 .tall th { position: sticky; top: 0; background: var(--page); }
 th button { font: inherit; font-weight: bold; text-align: inherit; color: inherit; background: none; border: 0;
   padding: .2rem 0; cursor: pointer; }
 th button::after { content: "\\a0\\2195"; color: var(--soft); }
 th[aria-sort=ascending] button::after { content: "\\a0\\2191"; color: inherit; }
 th[aria-sort=descending] button::after { content: "\\a0\\2193"; color: inherit; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr)); gap: 1rem 2rem;
-  align-items: start; }
-figure { margin: .5rem 0; min-width: 0; }
+.plots { columns: 23rem; column-gap: 2rem; }
+figure { margin: 0; padding: .5rem 0 1rem; break-inside: avoid; }
 figure svg { display: block; width: 100%; max-width: 30rem; height: auto; fill: currentColor; stroke-linejoin: round; }
 pre { overflow-x: auto; background: var(--card); padding: .75rem; font-size: .85rem; }
 code { font-size: .9em; background: var(--card); padding: 0 .2em; }
@@ -311,8 +310,8 @@ data-wer="{{ '%.4f'|format(segment.num_errors / (segment.num_words or 1)) }}">
 <p{% if fact.startswith("**") %} class="caution" role="note"{% endif %}>{{ inline(fact) }}</p>
 {%- endfor %}
 {{- plots(run.plots) }}
-{%- for found in run.tables %}
-{{- table(found, "Training of " ~ run.name) }}
+{%- for title, found in run.tables.items() %}
+{{- table(found, title ~ ", " ~ run.name) }}
 {%- endfor %}
 <dl>
 {%- for name, value in run.facts %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}

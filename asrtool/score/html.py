@@ -31,6 +31,7 @@ h3 {{ font-size: 1em; margin: 1em 0 .2em; }}
 h3 small {{ font-weight: normal; }}
 p {{ margin: 0; }}
 form {{ margin: .5em 0; }}
+label {{ margin-right: 1.5em; }}
 a {{ color: inherit; }}
 .errors-only [data-errors="0"], .sorted h2 {{ display: none; }}
 {WORD_STYLE}"""

@@ -84,13 +84,13 @@ def test_why_other_numbers_of_words_are_scored_is_said_where_they_are(work: Path
     assert "are scored, and" not in results(work)
     (work / "manifests/hub5/ref.glm").write_text("* name 'x'\n[WHAT] => [WHAT EVER] / [ ] __ [ ]\n")
     score(work)
-    assert "Of hub5 100 words are scored, and the transcripts have 80: the rules of `ref.glm`" in results(work)
+    assert "Of hub5 100 words are scored, and the transcripts have 80. The rules of `ref.glm`" in results(work)
     assert "Of dev" not in results(work)
     said = [each._replace(text=f"{each.text} [noise]") for each in usual()]
     write_set(work, "dev", said, audio=False)
     (work / "manifests/dev/ref.stm").write_bytes((work / "manifests/hub5/ref.stm").read_bytes())
     score(work)
-    assert "Of dev 80 words are scored, and the transcripts have 100, 20 of which are tags such as" in results(work)
+    assert "Of dev 80 words are scored, and the transcripts have 100, of which 20 are tags such as" in results(work)
 
 
 def test_pieces_of_long_utterances_count_among_what_was_trained_on(work: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from pathlib import Path
+
+from chromium import chromium
 
 from asrtool.score.html import format_html
 from asrtool.score.result import Alignment, Pair, Result, Segment
@@ -87,3 +90,35 @@ def test_every_segment_says_how_wrong_it_is_for_the_order_and_errors_only() -> N
     assert text.count('<section data-errors="3" data-wer="1.0000">') == 3
     right = Segment("a", "s", (), "", Alignment((Pair("C", "x", "x"),) * 2))
     assert '<section data-errors="0" data-wer="0.0000">' in format_html(Result((right,), {}), "t")
+
+
+def test_a_browser_shows_the_worst_first_and_those_with_errors_only(tmp_path: Path) -> None:
+    wrong, right = Pair("S", "a", "b"), Pair("C", "a", "a")
+    segments = [
+        Segment(f"x-{number}", "x", (), "", Alignment(pairs), "<i>", "A", 0.0, 1.0)
+        for number, pairs in enumerate([(right, right), (wrong, wrong, right, right), (wrong,), (right,)])
+    ]
+    path = tmp_path / "alignment.html"
+    path.write_text(format_html(Result(tuple(segments), {}), "t"), encoding="utf-8")
+    with chromium(tmp_path / "profile") as browser:
+        for width in (1280, 400):
+            browser.open(path, width)
+            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+        def shown(order: str) -> list[str]:
+            seen = browser.evaluate(
+                f"""(() => {{ const chooser = document.getElementById("order"); chooser.value = {order!r};
+                chooser.dispatchEvent(new Event("change"));
+                return [...document.querySelectorAll("h2, h3")].filter(e => e.offsetParent)
+                    .map(e => e.firstChild.textContent.trim()) }})()"""
+            )
+            assert isinstance(seen, list)
+            return seen
+
+        assert shown("errors") == ["x-1", "x-2", "x-0", "x-3"]
+        assert shown("wer") == ["x-2", "x-1", "x-0", "x-3"]
+        assert shown("") == ["x", "x-0", "x-1", "x-2", "x-3"]
+        browser.evaluate("document.getElementById('errors-only').click()")
+        assert shown("") == ["x", "x-1", "x-2"]
+        assert browser.complaints() == []
+        assert all(node["name"] for node in browser.accessible() if node["role"] in ("checkbox", "combobox"))
