@@ -259,11 +259,17 @@ def test_utterances_are_found_chosen_and_ordered(page: Path, browser: Chromium) 
     assert {text.partition(":")[0] for text in names(browser, ".cards .system small")[:5]} <= {"graph", "greedy; graph"}
 
 
-def test_what_is_said_or_named_cannot_run_or_change_the_page(page: Path, both: Path, browser: Chromium) -> None:
+def test_what_is_said_or_named_is_no_mark_up(page: Path, both: Path) -> None:
     for path in (page, both / "RESULTS.html"):
         text = path.read_text(encoding="utf-8")
         assert text.count("<script") == 1
-        assert "<img/src" not in text
+        assert re.findall("<img(?! src=.data:)", text) == []
+        assert "&lt;script&gt;" in text
+        assert "&lt;img" in text
+
+
+def test_what_is_said_or_named_does_nothing_to_the_page(page: Path, both: Path, browser: Chromium) -> None:
+    for path in (page, both / "RESULTS.html"):
         browser.open(path)
         assert browser.complaints() == []
         assert browser.evaluate("window.attacked") is None
