@@ -60,8 +60,9 @@ def panels(figure: Figure, num: int, share_y: bool = False) -> list[Axes]:
 
 
 def short(name: str) -> str:
-    """The end of a name for which a figure has no room."""
-    return name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
+    """A name as a figure shows it: of a long one the end; not as a formula, nor as one that legends leave out."""
+    name = name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
+    return f" {name}" if name.startswith("_") else name.replace("$", r"\$")
 
 
 def narrow_svg(draw: Draw, name: str) -> str:

@@ -7,8 +7,9 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from asrtool.corpus.clip import Clips
@@ -119,10 +120,11 @@ class Page:
     plots: list[Picture]
     settings: Table | None
     chance: str = CHANCE
-    has_audio: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "has_audio", any(card.clip for part in self.sets for card in part.cards))
+    @property
+    def has_audio(self) -> bool:
+        """Whether any utterance can be heard."""
+        return any(card.clip for part in self.sets for card in part.cards)
 
 
 def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
@@ -130,8 +132,6 @@ def format_page(experiments: Sequence[Experiment], num_clips: int) -> str:
 
     The same folders give the same bytes. Raises AsrtoolError for what cannot be read.
     """
-    from jinja2 import Environment, StrictUndefined
-
     sets = [_describe_set(name, number, experiments) for number, name in enumerate(scored_sets(experiments), 1)]
     sets = _with_clips(sets, experiments, num_clips)
     several = len(experiments) > 1

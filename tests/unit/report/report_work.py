@@ -88,7 +88,9 @@ def write_work(work: Path, num_learners: int = 1, said: Sequence[Said] | None = 
     decoding = {"methods": {name: weights[name] for name in methods}, "sets": {"dev": rtf, "hub5": rtf}}
     write_json(work / "decode/decode.json", decoding)
     (work / "tune").mkdir()
-    (work / "tune/tuning.tsv").write_text(TUNING, encoding="utf-8")
+    head, *tried = TUNING.splitlines(keepends=True)
+    lines = [head, *(line for line in tried if line.split("\t")[0] in methods)]
+    (work / "tune/tuning.tsv").write_text("".join(lines), encoding="utf-8")
     write_sets(work / "manifests", Sets((HUB5,)))
     for name in ("train", "dev", "hub5"):
         write_set(work, name, said, audio)

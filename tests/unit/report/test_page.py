@@ -409,3 +409,12 @@ def test_experiments_of_one_name_are_called_by_more_of_their_path(tmp_path: Path
     works = [write_work(tmp_path / name / "exp", audio=False) for name in ("a", "b")]
     text = write_side_by_side(works, tmp_path / "out", 0)[0].read_text(encoding="utf-8")
     assert text.startswith("# a/exp, b/exp\n")
+
+
+def test_pictures_of_one_thing_are_left_out(tmp_path: Path) -> None:
+    said = [Said("r", "A", "me", "SW", "yes no", {"greedy": "yes"})] * 3
+    text = write_report(write_work(tmp_path / "exp", said=said), [], 1)[1].read_text(encoding="utf-8")
+    assert re.findall(r'<figure id="plot-([^"]*)"', text) == ["run1-loss"]
+    assert '<select name="system"' not in text
+    assert "Systems compared" not in text
+    assert text.count("<audio") == 2
