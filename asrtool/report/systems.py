@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_SPEAKERS = 100  # in a table: those with most errors
 MAX_CONFUSIONS = 50  # likewise: the most frequent
 MAX_POINTS = 200  # of a curve
+FEW_STRETCHES = 50  # of fewer, the mean is not near enough to normal
 KINDS = {"S": "substituted", "D": "deleted", "I": "inserted"}
 
 
@@ -91,7 +92,8 @@ def _compare(one: System, other: System) -> list[str]:
 def _verdict(found: Comparison) -> str:
     if found.mapsswe.p_value >= 1 - CONFIDENCE:
         return "may be chance"
-    return f"{'B' if found.difference > 0 else 'A'} is better"
+    better, num = "B" if found.difference > 0 else "A", found.mapsswe.num_stretches
+    return f"{better} is better" + (f", by {num} stretches of errors, which are few" if num < FEW_STRETCHES else "")
 
 
 def speaker_table(systems: Sequence[System]) -> Table:
