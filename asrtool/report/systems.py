@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,16 +60,13 @@ def systems_on(name: str, experiments: Sequence[Experiment]) -> list[System]:
 def compared(systems: Sequence[System]) -> list[tuple[System, System]]:
     """Which are tested against each other: each with the same method of the first experiment that has it.
 
-    Of one experiment, each method with the first.
+    Of one experiment, all methods with one another.
     """
-    several = len({system.experiment.name for system in systems}) > 1
+    if len({system.experiment.name for system in systems}) == 1:
+        return list(itertools.combinations(systems, 2))
     firsts: dict[str, System] = {}
-    pairs = []
-    for system in systems:
-        first = firsts.setdefault(system.method if several else "", system)
-        if first is not system:
-            pairs.append((first, system))
-    return pairs
+    pairs = [(firsts.setdefault(system.method, system), system) for system in systems]
+    return [(first, system) for first, system in pairs if first is not system]
 
 
 def comparison_table(systems: Sequence[System]) -> Table | None:
