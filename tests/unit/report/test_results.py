@@ -188,7 +188,10 @@ def test_a_score_of_an_earlier_asrtool_is_to_be_made_again(work: Path) -> None:
         results(work)
 
 
-def test_the_report_shows_the_training_and_no_bar_that_stands_alone(work: Path) -> None:
+def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asrtool.report.page.narrow_svg", lambda draw, name: "")
     write_report(work, [], 0)
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert "## Training\n\n`single`, 1 learner: 40 steps in 10 s." in text
@@ -196,7 +199,8 @@ def test_the_report_shows_the_training_and_no_bar_that_stands_alone(work: Path) 
     assert {path.name for path in (work / "report").iterdir()} == {"loss.svg"}
 
 
-def test_the_figures_of_several_learners_are_there(tmp_path: Path) -> None:
+def test_the_figures_of_several_learners_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asrtool.report.page.narrow_svg", lambda draw, name: "")
     work = write_work(tmp_path / "exp", num_learners=2, audio=False)
     write_report(work, [], 0)
     names = {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}
