@@ -19,7 +19,7 @@ from asrtool.score.result import Counts, total
 from asrtool.score.segments import FILE, ScoredSegment, read_segments
 from asrtool.score.table import SIZES, name_of
 
-SETTINGS = "config/report.toml"
+RUN, SETTINGS = "config/run.json", "config/report.toml"
 PIECES = "pieces of long utterances"  # in the table of data
 AGAIN = "run stage score again with --force"
 
@@ -107,7 +107,11 @@ def read_experiments(works: Sequence[Path], configs: Sequence[Path] = ()) -> lis
 
 
 def _read(work: Path, name: str, configs: Sequence[Path]) -> Experiment:
-    run = read_json(work / "config" / "run.json", "run")
+    if not (work / RUN).is_file():
+        raise AsrtoolError(
+            f"{work}: not a folder that `asrtool run` wrote, it has no {RUN}", "name the --work of a run"
+        )
+    run = read_json(work / RUN, "report")
     training = read_json(work / "train" / "train.json", "train")
     decoding = read_json(work / "decode" / "decode.json", "decode")
     config = load_config(configs or [_existing(work / SETTINGS, "report")])

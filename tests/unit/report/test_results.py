@@ -174,6 +174,14 @@ def test_a_missing_file_is_named_with_the_stage_that_makes_it(
     assert not (work / "RESULTS.md").exists()
 
 
+def test_a_folder_of_no_run_is_named(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(
+            AsrtoolError, match=r"not a folder that `asrtool run` wrote, it has no config/run\.json; name"
+        ):
+            read_experiments([folder])
+
+
 def test_a_broken_file_is_named_and_no_report_is_left(work: Path) -> None:
     (work / "train/train.json").write_text("{", encoding="utf-8")
     with pytest.raises(AsrtoolError, match=r"train\.json: broken JSON"):
