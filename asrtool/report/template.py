@@ -291,7 +291,8 @@ data-wer="{{ '%.4f'|format(segment.num_errors / (segment.num_words or 1)) }}">
 <small>
 {%- for number in numbers %}{{ part.systems[number] }}{{ '' if loop.last else '; ' }}{% endfor %}:
 {{ plural(segment.num_errors, "error") }} in {{ plural(segment.num_words, "word") }}</small>
-<p class="words" role="img" aria-label="{{ describe_pairs(segment.pairs) }}">{{ words(segment.pairs) }}</p></div>
+<p class="words" dir="auto" role="img" aria-label="{{ describe_pairs(segment.pairs) }}">
+{{- words(segment.pairs) }}</p></div>
 {%- endfor %}
 </div>
 </li>

@@ -128,4 +128,5 @@ def _segment(segment: Segment) -> str:
     facts = f"{where}{times}{_escape(labels)}{counts.corr} C, {counts.sub} S, {counts.del_} D, {counts.ins} I"
     keys = f'data-errors="{counts.err}" data-wer="{counts.err / max(counts.num_words, 1):.4f}"'
     heading = f"<h3>{escape(segment.id)} <small>{facts}</small></h3>"
-    return f'<section {keys}>{heading}\n<p class="words">{format_words(segment.alignment.pairs)}</p></section>\n'
+    words = f'<p class="words" dir="auto">{format_words(segment.alignment.pairs)}</p>'
+    return f"<section {keys}>{heading}\n{words}</section>\n"
