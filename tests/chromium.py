@@ -149,16 +149,10 @@ def chromium(profile: Path) -> Iterator[Chromium]:
     answers, answered = os.pipe()
     # It reads from 3 and writes to 4, which the copies are out of the way of.
     high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (asked, answered)]
-
-    def place() -> None:
-        os.dup2(high[0], 3)
-        os.dup2(high[1], 4)
-
-    command = [program, *OPTIONS, f"--user-data-dir={profile}"]
+    shell = ["bash", "-c", f'exec "$@" 3<&{high[0]} 4>&{high[1]}', "bash"]
     process = subprocess.Popen(
-        command,
-        preexec_fn=place,
-        pass_fds=(3, 4),
+        [*shell, program, *OPTIONS, f"--user-data-dir={profile}"],
+        pass_fds=high,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
