@@ -57,14 +57,14 @@ class Card:
 
 
 def worst_cards(systems: Sequence[System]) -> tuple[list[Card], int]:
-    """At most MAX_CARDS, those with most errors of any system first; and how many utterances there are."""
+    """At most MAX_CARDS, those with most errors of all systems together first; and how many utterances there are."""
     by_key: dict[tuple[str, str], list[ScoredSegment | None]] = {}
     for number, system in enumerate(systems):
         for segment in system.score.segments:
             empty: list[ScoredSegment | None] = [None] * len(systems)
             by_key.setdefault((segment.id, segment.reference), empty)[number] = segment
     cards = [Card(place, segments) for place, segments in enumerate(by_key.values())]
-    cards.sort(key=lambda card: (-max(card.errors), -sum(card.errors), card.place))
+    cards.sort(key=lambda card: (-sum(card.errors), card.place))
     return cards[:MAX_CARDS], len(cards)
 
 

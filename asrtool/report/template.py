@@ -132,8 +132,10 @@ for (const set of document.querySelectorAll(".utterances")) {
     const isChosen = row => !chosen || row.dataset.systems.split(" ").includes(chosen);
     const rows = card => [...card.querySelectorAll(".system")].filter(isChosen);
     const most = (card, key) => Math.max(0, ...rows(card).map(row => Number(row.dataset[key])));
+    const together = row => Number(row.dataset.errors) * (chosen ? 1 : row.dataset.systems.split(" ").length);
     const keys = {
-      errors: card => -most(card, "errors"), wer: card => -most(card, "wer"), place: card => Number(card.dataset.place),
+      errors: card => -rows(card).reduce((sum, row) => sum + together(row), 0),
+      wer: card => -most(card, "wer"), place: card => Number(card.dataset.place),
       seconds: card => -Number(card.dataset.seconds), speaker: card => card.dataset.speaker,
       spread: card => Math.min(...rows(card).map(row => Number(row.dataset.errors))) - most(card, "errors"),
     };

@@ -247,6 +247,7 @@ def test_utterances_are_found_chosen_and_ordered(page: Path, browser: Chromium) 
     assert choose("order", "place") == sorted(choose("order", "place"), key=lambda key: key)
     errors = choose("order", "errors")
     assert errors[0] == "sw_1-a-000"  # which is attacked
+    assert errors[1:5] == ["en_1-a-002", "en_1-a-003", "en_1-a-004", "en_1-b-000"]  # wrong in both
     assert choose("search", "W12 SO") == ["en_1-a-002"]  # any case, words of one side in a row
     assert choose("search", "nothing like it") == []
     assert len(choose("search", "en_1")) == 10

@@ -28,6 +28,7 @@ from asrtool.score.output import write_result
 from asrtool.score.result import Result
 from asrtool.score.wer import score_wer
 
+ONE = '{"id": "a", "speaker": "s", "reference": "x", "outcomes": "C"}'
 HEADER = ';; LABEL "O" "Overall" "all"\n'
 
 
@@ -187,6 +188,10 @@ def test_alternatives_that_were_taken_differently_are_the_same_reference(tmp_pat
         (r'{"id": "\ud800", "speaker": "s", "reference": "x", "outcomes": "C"}', "segments.jsonl:1: malformed segment"),
         ('{"id": "a", "speaker": "s", "reference": "x", "outcomes": 3}', "segments.jsonl:1: malformed segment"),
         ('{"id": "a", "speaker": "s", "reference": "", "outcomes": "I"}', "no reference words"),
+        (f'{ONE[:-1]}, "ref": ["x", "y"]}}', "segments.jsonl:1: malformed segment"),
+        (f'{ONE[:-1]}, "hyp": [1]}}', "segments.jsonl:1: malformed segment"),
+        (f'{ONE[:-1]}, "labels": 3}}', "segments.jsonl:1: malformed segment"),
+        (f'{ONE[:-1]}, "end_s": "1"}}', "segments.jsonl:1: malformed segment"),
     ],
 )
 def test_a_malformed_score_is_named_by_line(line: str, message: str, tmp_path: Path) -> None:

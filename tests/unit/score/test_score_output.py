@@ -13,8 +13,10 @@ from hub5_cases import GLM, write
 from asrtool.cli.score import score
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
-from asrtool.score.output import score_all
+from asrtool.score.hub5 import score_hub5
+from asrtool.score.output import score_all, write_result
 from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.segments import read_segments
 from asrtool.score.table import name_of
 
 STM = """;; LABEL "O" "Overall" "all"
@@ -55,6 +57,19 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
     assert list(found["labels"]) == ["O", "EN", "SW"]
     assert found["labels"]["EN"]["err"] == found["speakers"]["en_1_a"]["err"] == 2
     assert (tmp_path / "score/dev/greedy/table.txt").read_text().startswith("dev, greedy\n")
+
+
+def test_segments_are_read_back_with_their_words_and_where_they_were_said(tmp_path: Path) -> None:
+    write(tmp_path, STM, CTM, GLM)
+    result = score_hub5(tmp_path / "r.stm", tmp_path / "h.ctm", tmp_path / "g.glm")
+    write_result(result, tmp_path / "out", "x")
+    found = read_segments(tmp_path / "out")
+    assert [segment.pairs for segment in found] == [segment.alignment.pairs for segment in result.segments]
+    assert [segment.counts for segment in found] == [segment.alignment.counts for segment in result.segments]
+    assert [segment[4:9] for segment in found] == [
+        (("O", "EN"), "en_1", "A", 0, 2),
+        (("O", "SW"), "sw_1", "A", 0, 2),
+    ]
 
 
 def test_score_all_leaves_no_scores_of_a_set_that_is_not_tested_any_more(tmp_path: Path) -> None:
