@@ -30,7 +30,7 @@ def check_recipe(recipe: Recipe, find_entry: FindEntry) -> str:
         made += stage.makes
     if broken:
         broken.insert(0, f"{recipe.folder}: {len(broken)} broken link{'s' if len(broken) > 1 else ''}")
-        raise AsrtoolError("\n  ".join(broken))
+        raise AsrtoolError("\n  ".join(broken), "correct recipe.py or conf")
     return f"{recipe.folder}: {len(recipe.stages)} stages, {len(recipe.configs())} configurations, all links hold"
 
 

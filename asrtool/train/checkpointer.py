@@ -120,14 +120,14 @@ class Checkpointer:
 
     def _for_all(self, load: Callable[[], Loaded]) -> Loaded:
         """What `load` returns; AsrtoolError for all learners where it raises one for any."""
-        error = ""
+        error = None
         try:
             loaded = load()
         except AsrtoolError as found:
-            error = found.what
+            error = (found.what, found.hint)
         errors = [of_one for of_one in self.world.gather(error) if of_one]
         if errors:
-            raise AsrtoolError(errors[0])
+            raise AsrtoolError(*errors[0])
         return loaded
 
     def save(self, model: nn.Module, strategy: Strategy, state: State, new: Saved, has_parts: bool = True) -> None:

@@ -21,7 +21,7 @@ SETTINGS = {
     "registry",
     "settings",
 }
-BOTTOM = {*SETTINGS, "errors", "log", "files", "optional", "parent", "url", "version"}
+BOTTOM = {*SETTINGS, "errors", "errors_page", "log", "files", "optional", "parent", "url", "version"}
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {

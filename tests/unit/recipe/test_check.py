@@ -33,7 +33,8 @@ def folder(tmp_path: Path) -> Path:
 def broken(folder: Path, *stages: Stage, default_config: str = "mini") -> list[str]:
     with pytest.raises(AsrtoolError) as caught:
         check_recipe(Recipe(folder, default_config, stages), find_entry)
-    first, *lines = str(caught.value).split("\n  ")
+    assert "recipe.py" in caught.value.hint
+    first, *lines = caught.value.what.split("\n  ")
     assert first.startswith(f"{folder}: {len(lines)} broken link")
     return lines
 
