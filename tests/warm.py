@@ -80,17 +80,17 @@ def _run_script(text: str, files: Sequence[Path], environment: Mapping[str, str]
     os._exit(code)
 
 
-def run_asrtool(words: Sequence[str], folder: Path) -> str:
+def run_asrtool(words: Sequence[str], folder: Path, stdin: Path | None = None) -> str:
     """What the command prints in `folder`, where its modules are found as well; AssertionError where it fails.
 
     Stages of a recipe are forked, too. That the engine starts them as processes of their own is left to other tests.
     """
-    code, output = run_apart(_run_in, words, folder)
+    code, output = run_apart(_run_in, words, folder, stdin)
     assert code == 0, output[-3000:]
     return str(output)
 
 
-def _run_in(words: Sequence[str], folder: Path) -> tuple[int, str]:
+def _run_in(words: Sequence[str], folder: Path, stdin: Path | None) -> tuple[int, str]:
     from asrtool.recipe import engine
 
     multiprocessing.set_start_method(None, force=True)  # what a command starts is started as ever, not by that server
@@ -98,6 +98,9 @@ def _run_in(words: Sequence[str], folder: Path) -> tuple[int, str]:
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     engine.run_logged = run_forked
+    if stdin:
+        os.dup2(os.open(stdin, os.O_RDONLY), 0)
+        sys.stdin = os.fdopen(0)
     with tempfile.TemporaryFile() as output:
         code = run_forked(words, output)
         output.seek(0)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
+
 SCORE = click.Path(exists=True, path_type=Path)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("a", type=SCORE)
 @click.argument("b", type=SCORE)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the samples of speakers.")
@@ -20,6 +22,9 @@ def compare(a: Path, b: Path, seed: int, as_json: bool) -> None:
 
     Prints the difference of the word error rates with its interval by bootstrap over speakers (Bisani and Ney 2004),
     and the matched-pair sentence-segment word error test (Gillick and Cox 1989) as in SCTK's sc_stats.
+
+    \b
+    Example: asrtool compare exp/score/own/greedy exp/score/own/graph
     """
     from asrtool.score.compare import compare_scores, format_comparison
 

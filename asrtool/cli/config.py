@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import recipe_options
 
 if TYPE_CHECKING:
     from asrtool.config_doc import Setting, Table
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("key", default="")
 @recipe_options
 def config(key: str, recipe: str | None, configs: tuple[str, ...], overrides: tuple[str, ...]) -> None:
@@ -23,6 +24,12 @@ def config(key: str, recipe: str | None, configs: tuple[str, ...], overrides: tu
 
     KEY is a section (train), a key (train.optimizer, with all that it can choose) or a table (train.adamw). What is
     printed is a configuration file.
+
+    \b
+    Examples:
+      asrtool config
+      asrtool config train.optimizer
+      asrtool config decode --recipe own --set decode.methods=greedy,graph
     """
     from asrtool.config_doc import describe
     from asrtool.recipe.recipe import build_settings, find_recipe, load_recipe, read_settings

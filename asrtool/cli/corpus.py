@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def corpus(out: Path, config: Config) -> None:
@@ -19,6 +20,10 @@ def corpus(out: Path, config: Config) -> None:
 
     The corpora are those that data.train, data.dev and data.test name, and lm.extra_text for their transcripts; [paths]
     says where their releases lie.
+
+    \b
+    Example: asrtool corpus mini/corpus --set data.train=swbd --set data.test=hub5 --set mini.train_hours=0.01 \\
+      --set mini.test_minutes=0.2
     """
     from local.collect import collect_corpora
 

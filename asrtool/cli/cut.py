@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("manifests", type=click.Path(path_type=Path))
 @click.argument("features", type=click.Path(path_type=Path))

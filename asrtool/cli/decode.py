@@ -8,16 +8,21 @@ from typing import Any
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import executor_option, search_folders, settings_options
 from asrtool.config import Config
+from asrtool.settings import SEARCHED
 
 
-@click.command()
+@click.command(cls=Command, groups={"What a model file needs": ("tuning", *SEARCHED)})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--tuning", type=click.Path(path_type=Path), metavar="FILE", help="The tuning.json to decode with, of a model file."
+    "--tuning",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The tuning.json to decode with.  [default: that of the bundle or run]",
 )
 @search_folders
 @executor_option
@@ -39,7 +44,7 @@ def decode(
     Examples:
       asrtool decode swbd.asrtool data/eval exp/eval
       asrtool decode exp/average/model.pt exp/features exp/decode --tuning exp/tune/tuning.json \\
-        --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph
+        --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph --config exp/config/decode.toml
     """
     from asrtool.bundle.archive import is_archive
 

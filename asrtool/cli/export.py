@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("work", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--method", "methods", multiple=True, metavar="NAME", help="A search method to keep.  [default: all]")
@@ -19,7 +21,9 @@ def export(work: Path, out: Path, methods: tuple[str, ...]) -> None:
     smaller: --method greedy.
 
     \b
-    Example: asrtool export recipes/swbd/exp swbd.asrtool
+    Examples:
+      asrtool export exp swbd.asrtool
+      asrtool export exp small.asrtool --method greedy
     """
     from asrtool.bundle.export import export_bundle
 

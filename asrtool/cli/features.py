@@ -6,18 +6,20 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import executor_option, settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("manifests", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--extractor",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="speaker_vectors.npz of the features that a model was trained on, for speaker vectors that it knows.",
+    help="speaker_vectors.npz of the features that a model was trained on, for speaker vectors that it knows."
+    "  [default: made of the training set]",
 )
 @executor_option
 @settings_options
@@ -26,6 +28,9 @@ def features(manifests: Path, out: Path, extractor: Path | None, config: Config)
 
     The settings are the section [features]. The training set gets a copy at each of features.speeds. Features that have
     all utterances of MANIFESTS stay as they are: texts are joined when they are read.
+
+    \b
+    Example: asrtool features exp/manifests exp/features --config exp/config/features.toml
     """
     from asrtool.corpus.features import compute_features
     from asrtool.corpus.ivector import Extractor

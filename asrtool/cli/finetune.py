@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.command import Command
+from asrtool.cli.options import LEARNERS, settings_options
 from asrtool.config import Config
 from asrtool.config_value import flatten, format_value
 
@@ -23,18 +24,33 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
     return [f"{key}={format_value(value)}" for key, value in settings.items()]
 
 
-@click.command()
+@click.command(cls=Command, groups={"Training": ("freeze", "targets"), "Several learners": LEARNERS})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--freeze", multiple=True, metavar="NAME", help="Parameters that stay as they are, with * for any part.")
 @click.option(
-    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+    "--freeze",
+    multiple=True,
+    metavar="NAME",
+    help="Parameters that stay as they are, with * for any part.  [default: none]",
 )
-@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners combine gradients and weights.")
 @click.option(
-    "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
+    "--targets",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
+)
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="distributed.strategy: how learners combine gradients and weights.  [default: that setting]",
+)
+@click.option(
+    "--num-learners",
+    type=click.IntRange(1),
+    metavar="N",
+    help="distributed.num_learners: processes started here.  [default: that setting]",
 )
 @functools.partial(settings_options, between=_of_model)
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
@@ -45,7 +61,8 @@ def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: P
     [specaugment], [train], [distributed].
 
     \b
-    Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train --set train.peak_lr=0.0005
+    Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train \\
+      --config exp/config/train.toml --set train.peak_lr=0.0005
     """
     from asrtool.corpus.remote import open_features
     from asrtool.corpus.sets import DEV, TRAIN

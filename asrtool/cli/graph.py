@@ -6,17 +6,21 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("lang", type=click.Path(path_type=Path))
 @click.argument("arpa", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+    "--targets",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
 )
 @settings_options
 def graph(lang: Path, arpa: Path, out: Path, targets: Path | None, config: Config) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
 def info(file: Path) -> None:
     """Print what a bundle or model file is, after checking that it is whole.

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sentences", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--extra", type=click.Path(path_type=Path), metavar="FOLDER", help="What `asrtool prepare text` wrote: more words."
+    "--extra",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="What `asrtool prepare text` wrote: more words.  [default: none]",
 )
 @settings_options
 def lang(sentences: Path, tokenizer: Path, out: Path, extra: Path | None, config: Config) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command, groups={"Text": ("texts", "extra", "held_out", "words"), "N-gram": ("arpa", "order")})
 @click.option(
     "--text",
     "texts",
@@ -23,17 +24,20 @@ from asrtool.config import Config
 )
 @click.argument("more_texts", nargs=-1, type=click.Path(path_type=Path), metavar="")
 @click.option(
-    "--extra", type=click.Path(path_type=Path), metavar="FOLDER", help="What `asrtool prepare text` wrote: more texts."
+    "--extra",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="What `asrtool prepare text` wrote: more texts.  [default: none]",
 )
 @click.option(
     "--heldout",
     "held_out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Sentences to tune the weights of several texts on, and to log the perplexity of.",
+    help="Sentences to tune the weights of several texts on, and to log the perplexity of.  [default: none]",
 )
 @click.option(
-    "--words", type=click.Path(path_type=Path), help="words.txt; others become <unk>. Default: all words of the text."
+    "--words", type=click.Path(path_type=Path), help="words.txt; others become <unk>.  [default: all words of the text]"
 )
 @click.option(
     "--arpa",
@@ -42,7 +46,7 @@ from asrtool.config import Config
     metavar="OUT",
     help="ARPA file to write.",
 )
-@click.option("--order", type=click.IntRange(1, 6), help="Longest n-gram; lm.order if not given.")
+@click.option("--order", type=click.IntRange(1, 6), help="Longest n-gram, in words.  [default: lm.order]")
 @settings_options
 def lm(
     texts: tuple[Path, ...],

@@ -13,6 +13,7 @@ from types import FrameType
 
 import click
 
+from asrtool.cli.command import Group
 from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
@@ -49,8 +50,11 @@ COMMANDS = {
     "report": ("asrtool.cli.report:report", "Write RESULTS.md and RESULTS.html, of one run or several side by side."),
 }
 
+# What a person needs first, which `asrtool` alone shows.
+FIRST = ("run", "config", "report", "compare", "export", "info", "transcribe", "decode", "finetune", "prepare")
 
-class LazyGroup(click.Group):
+
+class LazyGroup(Group):
     """Commands given as name -> (``module:object``, one line of help), imported when they are called.
 
     So --help stays quick. ``package.module:command`` is a command of a person's own.
@@ -85,12 +89,38 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
 
 
-@click.command(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.option(DEBUG, is_flag=True, help="Show the traceback of an error; behind the command as well.")
 @click.version_option(package_name="asrtool")
-def cli(debug: bool) -> None:
-    """Staged speech-recognition recipes for conversational telephone speech."""
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Staged speech-recognition recipes for conversational telephone speech.
+
+    \b
+    Examples:
+      asrtool run --list
+      asrtool run --help
+      asrtool --version
+    """
     setup_logging()
+    if ctx.invoked_subcommand is None:
+        click.echo(_first_help(ctx))
+
+
+def _first_help(ctx: click.Context) -> str:
+    """What a person sees who gives no command."""
+    formatter = ctx.make_formatter()
+    formatter.write_usage(ctx.command_path, "COMMAND ...")
+    with formatter.section("The commands to begin with"):
+        formatter.write_dl([(name, COMMANDS[name][1]) for name in FIRST])
+    formatter.write_paragraph()
+    formatter.write_text("All commands: asrtool --help. A command with an example: asrtool COMMAND --help.")
+    return formatter.getvalue().rstrip()
 
 
 def main() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("text", type=click.Path(path_type=Path))
 @click.argument("dev_text", type=click.Path(path_type=Path))
 @click.argument("words", type=click.Path(path_type=Path))
@@ -22,6 +23,10 @@ def nnlm(text: Path, dev_text: Path, words: Path, out: Path, config: Config) -> 
     WORDS is the words.txt of `asrtool lang`. Writes OUT/checkpoints, OUT/metrics.jsonl, OUT/learners, OUT/tensorboard,
     OUT/model.pt, the weights of the best epoch, and at the end OUT/train.json. The same command resumes where an
     earlier one was stopped or killed. Settings: [nnlm], [distributed].
+
+    \b
+    Example: asrtool nnlm exp/manifests/train/sentences.txt exp/manifests/dev/sentences.txt \\
+      exp/lang/words.txt exp/nnlm --config exp/config/nnlm.toml
     """
     from asrtool.recipe.source import Entry, code_of
     from asrtool.train.inputs import NEURAL_LM

@@ -17,14 +17,18 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--recipe``, ``--config NAME`` and ``--set``; the command receives `recipe`, `configs` and `overrides`."""
     for add in (
         click.option(
-            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value."
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="One setting, as section.key=value.  [default: none]",
         ),
         click.option(
             "--config",
             "configs",
             metavar="NAME|FILE",
             multiple=True,
-            help="Settings: a name in the recipe's conf/, or a TOML file; of several, later ones win.",
+            help="Settings: a name in the recipe's conf/, or a TOML file; later ones win.  [default: the recipe's]",
         ),
         click.option("--recipe", metavar="DIR|NAME", help="Recipe folder.  [default: the current one, else swbd]"),
     ):
@@ -39,8 +43,12 @@ SHORT = {
     "executor": ("features.executor", "decode.executor"),
 }
 
+LEARNERS = ("strategy", "num_learners")
+
 executor_option = click.option(
-    "--executor", metavar="local|dask:ADDRESS", help="Who computes: processes here, or the workers of a Dask scheduler."
+    "--executor",
+    metavar="local|dask:ADDRESS",
+    help="Who computes: processes here, or the workers of a Dask scheduler.  [default: these settings, local]",
 )
 
 
@@ -59,14 +67,18 @@ def settings_options(
     """
 
     @click.option(
-        "--config", "files", type=click.Path(path_type=Path), multiple=True, help="TOML settings; later files win."
+        "--config",
+        "files",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="TOML settings; later files win.  [default: none]",
     )
     @click.option(
         "--set",
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
-        help="One setting, as section.key=value or section.table.key=value; see asrtool config.",
+        help="One setting, as section.key=value or section.table.key=value; see asrtool config.  [default: none]",
     )
     @functools.wraps(command)
     def with_settings(*args: Any, files: tuple[Path, ...], overrides: tuple[str, ...], **kwargs: Any) -> Any:
@@ -84,7 +96,7 @@ def search_folders(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, folders={name: kwargs.pop(name) for name in SEARCHED}, **kwargs)
 
     for name in reversed(SEARCHED):
-        help_text = f"What `asrtool {name}` wrote."
+        help_text = f"What `asrtool {name}` wrote.  [default: none]"
         option = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="FOLDER", help=help_text)
         with_folders = option(with_folders)
     return with_folders

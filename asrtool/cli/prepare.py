@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from asrtool.cli.command import Command, Group
 from asrtool.cli.options import executor_option, settings_options
 from asrtool.config import Config
 from asrtool.url import as_url
@@ -25,7 +26,7 @@ class Place(click.Path):
 PLACE = Place(path_type=Path, file_okay=False, exists=True)
 
 
-class Corpora(click.Group):
+class Corpora(Group):
     """Its own commands, and one for each corpus, by the corpus's name or as ``package.module:Class``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -45,8 +46,13 @@ def _corpus_command(name: str) -> click.Command:
 
     corpus = open_corpus(name)
     outs = [f"OUT/{role}" for role in corpus.roles]
+    example = f"Example: asrtool prepare {name} corpus manifests/{name}"
 
-    @click.command(name, help=f"{corpus.title}: from its releases in FOLDER to {' and '.join(outs)}.")
+    @click.command(
+        name,
+        cls=Command,
+        help=f"{corpus.title}: from its releases in FOLDER to {' and '.join(outs)}.\n\n\b\n{example}",
+    )
     @click.argument("folder", type=EXISTING)
     @click.argument("out", type=FOLDER)
     @settings_options
@@ -68,7 +74,11 @@ def prepare() -> None:
 @click.argument("manifests", type=FOLDER)
 @settings_options
 def all_(corpus: Path, manifests: Path, config: Config) -> None:
-    """Each corpus that [data] names, from its releases in CORPUS, to MANIFESTS/corpora/NAME."""
+    """Each corpus that [data] names, from its releases in CORPUS, to MANIFESTS/corpora/NAME.
+
+    \b
+    Example: asrtool prepare all exp/corpus exp/manifests --config exp/config/prepare.toml
+    """
     from local.prepare import prepare_all
 
     prepare_all(corpus, manifests, config.data)
@@ -78,7 +88,11 @@ def all_(corpus: Path, manifests: Path, config: Config) -> None:
 @click.argument("manifests", type=EXISTING)
 @settings_options
 def split(manifests: Path, config: Config) -> None:
-    """MANIFESTS/corpora to MANIFESTS/train, dev and one folder for each corpus of data.test."""
+    """MANIFESTS/corpora to MANIFESTS/train, dev and one folder for each corpus of data.test.
+
+    \b
+    Example: asrtool prepare split exp/manifests --config exp/config/prepare.toml
+    """
     from local.split import split_manifests
 
     split_manifests(manifests, config.data)
@@ -89,7 +103,11 @@ def split(manifests: Path, config: Config) -> None:
 @executor_option
 @settings_options
 def same_audio(manifests: Path, config: Config) -> None:
-    """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv."""
+    """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv.
+
+    \b
+    Example: asrtool prepare same-audio exp/manifests --config exp/config/prepare.toml --set data.same_audio=report
+    """
     from local.same_audio import check_same_audio
 
     check_same_audio(manifests, config.data, config.features)
@@ -100,7 +118,11 @@ def same_audio(manifests: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def text(corpus: Path, out: Path, config: Config) -> None:
-    """The texts of lm.extra_text, normalised, to OUT: transcripts of corpora, whose releases CORPUS has, and files."""
+    """The texts of lm.extra_text, normalised, to OUT: transcripts of corpora, whose releases CORPUS has, and files.
+
+    \b
+    Example: asrtool prepare text exp/corpus exp/text --set lm.extra_text=more.txt
+    """
     from local.extra_text import write_extra_texts
 
     write_extra_texts(corpus, out, config.lm.extra_text)
@@ -111,7 +133,11 @@ def text(corpus: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def kaldi(directory: Path, out: Path, config: Config) -> None:
-    """A Kaldi data DIRECTORY: wav.scp (pipes of sph2pipe too), text, utt2spk, and segments where it has them."""
+    """A Kaldi data DIRECTORY: wav.scp (pipes of sph2pipe too), text, utt2spk, and segments where it has them.
+
+    \b
+    Example: asrtool prepare kaldi data/eval exp/manifests/eval
+    """
     from local.layouts.kaldi import prepare_kaldi
 
     prepare_kaldi(directory, out, config.data, out.name)
@@ -122,7 +148,11 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def folder(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of x.wav (or .flac, .sph) and x.txt, at any depth."""
+    """A DIRECTORY of x.wav (or .flac, .sph) and x.txt, at any depth.
+
+    \b
+    Example: asrtool prepare folder data/train exp/manifests/train
+    """
     from local.layouts.folder import prepare_folder
 
     prepare_folder(directory, out, config.data, out.name)
@@ -133,7 +163,11 @@ def folder(directory: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def lhotse(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz; or the address of one."""
+    """A DIRECTORY of lhotse manifests: *recordings*.jsonl.gz and *supervisions*.jsonl.gz; or the address of one.
+
+    \b
+    Example: asrtool prepare lhotse data/lhotse exp/manifests/train
+    """
     from local.layouts.lhotse import prepare_lhotse
 
     prepare_lhotse(directory, out, config.data, out.name)
@@ -144,7 +178,11 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def shar(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of Lhotse Shar: cuts.NNNNNN.jsonl.gz and recording.NNNNNN.tar; or the address of one."""
+    """A DIRECTORY of Lhotse Shar: cuts.NNNNNN.jsonl.gz and recording.NNNNNN.tar; or the address of one.
+
+    \b
+    Example: asrtool prepare shar data/shar exp/manifests/train
+    """
     from local.layouts.shar import prepare_shar
 
     prepare_shar(directory, out, config.data, out.name)

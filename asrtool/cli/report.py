@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
+
 FILE = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("works", metavar="WORK...", type=FILE, nargs=-1, required=True)
 @click.option("--out", metavar="FOLDER", type=FILE, help="Where the report of several experiments goes.")
 @click.option(
@@ -28,10 +30,12 @@ def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...],
     """Write RESULTS.md and RESULTS.html: error rates with intervals, errors, training, data, settings and command.
 
     Reads score/, decode/, tune/, train/, manifests/ and config/ of the work directory WORK, and writes there, with
-    figures in WORK/report. Several are put side by side, with paired tests, in FOLDER:
+    figures in WORK/report. Several are put side by side, with paired tests, in FOLDER.
 
     \b
-        asrtool report exp/small exp/large --out exp/compared
+    Examples:
+      asrtool report exp
+      asrtool report exp/small exp/large --out exp/compared
     """
     from asrtool.report.write import write_report, write_side_by_side
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import executor_option, recipe_options, short_settings
 from asrtool.errors import AsrtoolError
 
@@ -32,10 +33,16 @@ class WorkFolder(click.Path):
         return path
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    groups={
+        "What is run": ("work", "stage", "stop_stage", "force"),
+        "What is shown instead": ("list_", "dry_run", "check", "estimate"),
+    },
+)
 @recipe_options
-@click.option("--stage", metavar="N|NAME", help="First stage.")
-@click.option("--stop-stage", metavar="M|NAME", help="Last stage.")
+@click.option("--stage", metavar="N|NAME", help="First stage.  [default: the first of all]")
+@click.option("--stop-stage", metavar="M|NAME", help="Last stage.  [default: the last of all]")
 @click.option("--list", "list_", is_flag=True, help="Show the stages and their state, run nothing.")
 @click.option("--dry-run", is_flag=True, help="Show the command lines that would run, run nothing.")
 @click.option(
@@ -68,6 +75,14 @@ def run(
     """Run the stages of a recipe that are not done.
 
     A stage is done when its outputs are there and its command, settings, inputs and code are what they were.
+
+    \b
+    Examples:
+      asrtool run --list
+      asrtool run --recipe own --config own --config mine.toml --work exp \\
+        --set paths.own_train=data/train --set paths.own_test=data/test
+      asrtool run --recipe own --check
+      asrtool run --stage train --dry-run
     """
     from asrtool.cli.line import find_entry
     from asrtool.recipe.check import check_recipe

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Group
+
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCTK = click.option(
     "--check-sctk", "sctk", is_flag=True, help="Count with an installed SCTK too and fail at the first difference."
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def score() -> None:
     """Score ctm files against stm references."""
 
@@ -23,7 +25,11 @@ def score() -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @SCTK
 def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
-    """Score every DECODE_DIR/SET/METHOD.ctm into OUT/SET/METHOD, for each set but that for training."""
+    """Score every DECODE_DIR/SET/METHOD.ctm into OUT/SET/METHOD, for each set but that for training.
+
+    \b
+    Example: asrtool score all exp/decode exp/manifests exp/score
+    """
     from asrtool.corpus.sets import read_sets
     from asrtool.score.output import score_all
     from asrtool.score.table import format_table
@@ -36,12 +42,16 @@ def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
 @score.command()
 @click.option("--ref", required=True, type=EXISTING, help="Reference, stm.")
 @click.option("--hyp", required=True, type=EXISTING, help="Hypothesis, ctm.")
-@click.option("--glm", type=EXISTING, help="Mapping rules; without them words are compared as they stand.")
+@click.option("--glm", type=EXISTING, help="Mapping rules.  [default: none, words are compared as they stand]")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
 @SCTK
 def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk: bool) -> None:
-    """Score by the rules of Hub5, with the counts of NIST's hubscr.pl."""
+    """Score by the rules of Hub5, with the counts of NIST's hubscr.pl.
+
+    \b
+    Example: asrtool score hub5 --ref ref.stm --hyp hyp.ctm --glm en.glm --out scored
+    """
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.output import format_json, write_result
     from asrtool.score.table import format_table
@@ -58,10 +68,14 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
 @score.command()
 @click.argument("ref", type=EXISTING)
 @click.argument("hyp", type=EXISTING)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to write; without it only the table is printed.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write.  [default: none, the table is printed]")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
 def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
-    """Word error rate of HYP against REF: lhotse manifests, trn, or plain lines; words as they stand."""
+    """Word error rate of HYP against REF: lhotse manifests, trn, or plain lines; words as they stand.
+
+    \b
+    Example: asrtool score wer ref.trn hyp.trn
+    """
     from asrtool.score.output import format_json, write_result
     from asrtool.score.table import format_table
     from asrtool.score.wer import score_wer

@@ -6,17 +6,21 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--cut", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool cut` wrote, for data.cut_long."
+    "--cut",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
 )
 @settings_options
 def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path | None, config: Config) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sentences", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
@@ -21,7 +22,7 @@ def tokenizer(sentences: Path, out: Path, config: Config) -> None:
     phone takes the phones of the CMU Pronouncing Dictionary, and letter-to-sound rules for words it lacks.
 
     \b
-    Example: asrtool tokenizer exp/manifests/train/sentences.txt exp/tokenizer --set tokenizer.vocab_size=120
+    Example: asrtool tokenizer exp/manifests/train/sentences.txt exp/tokenizer --set tokenizer.vocab_size=0
     """
     from asrtool.lang.tokenizer import make_tokenizer
 

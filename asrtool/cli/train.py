@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from asrtool.cli.options import settings_options
+from asrtool.cli.command import Command
+from asrtool.cli.options import LEARNERS, settings_options
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 
@@ -15,31 +16,60 @@ MAX_MS = 3_600_000
 MAX_FACTOR = 10_000
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    groups={
+        "What other stages made": ("targets", "cut", "init", "aligner", "hybrid"),
+        "Several learners": (*LEARNERS, "join"),
+        "Speed": ("profile", "compute_ms", "slow"),
+    },
+)
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--strategy", metavar="NAME", help="distributed.strategy: how learners combine gradients and weights.")
 @click.option(
-    "--num-learners", type=click.IntRange(1), metavar="N", help="distributed.num_learners: processes started here."
+    "--strategy",
+    metavar="NAME",
+    help="distributed.strategy: how learners combine gradients and weights.  [default: that setting]",
 )
 @click.option(
-    "--slow", multiple=True, metavar="RANK:FACTOR", help="Straggler injection: stretch the compute of a learner."
+    "--num-learners",
+    type=click.IntRange(1),
+    metavar="N",
+    help="distributed.num_learners: processes started here.  [default: that setting]",
 )
 @click.option(
-    "--compute-ms", type=click.FloatRange(0, MAX_MS), metavar="X", help="Emulated compute: wait X ms a step instead."
+    "--slow",
+    multiple=True,
+    metavar="RANK:FACTOR",
+    help="Straggler injection: stretch the compute of a learner.  [default: none]",
+)
+@click.option(
+    "--compute-ms",
+    type=click.FloatRange(0, MAX_MS),
+    metavar="X",
+    help="Emulated compute: wait X milliseconds a step instead.  [default: none]",
 )
 @click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
 @click.option(
-    "--targets", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool targets` wrote, for frame-ce."
+    "--targets",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
 )
 @click.option("--aligner", is_flag=True, help="Train what aligns, as model.frame-ce.aligner.")
 @click.option("--hybrid", is_flag=True, help="Train the hybrid model of frame-ce that lf-mmi begins with.")
 @click.option(
-    "--init", type=click.Path(path_type=Path), metavar="FILE", help="That model, unless train.init_model names one."
+    "--init",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="That model, unless train.init_model names one.  [default: none]",
 )
 @click.option(
-    "--cut", type=click.Path(path_type=Path), metavar="DIR", help="What `asrtool cut` wrote, for data.cut_long."
+    "--cut",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
 )
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
@@ -64,6 +94,9 @@ def train(
     command resumes where an earlier one was stopped or killed. Under torchrun each process is a learner. With --join,
     beside the same options, this is one more of a training that runs. Settings: [model], [augment], [specaugment],
     [train], [distributed], data.cut_long.
+
+    \b
+    Example: asrtool train exp/features exp/tokenizer exp/train --config exp/config/train.toml
     """
     from asrtool.corpus.remote import open_features
     from asrtool.corpus.sets import DEV, TRAIN, with_pieces

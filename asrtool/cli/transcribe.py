@@ -6,15 +6,37 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
+
 FORMS = ("text", "ctm", "srt", "vtt", "json")
 
 
-@click.command()
+@click.command(
+    cls=Command, groups={"What is written": ("forms", "out", "stream"), "How": ("channels", "method", "jobs")}
+)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("audio", nargs=-1, required=True)
-@click.option("--format", "forms", type=click.Choice(FORMS), multiple=True, default=("text",), show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write OUT/NAME.txt and so on.")
-@click.option("--channels", default="each", show_default=True, metavar="each|mix|N,M", help="What to listen to.")
+@click.option(
+    "--format",
+    "forms",
+    type=click.Choice(FORMS),
+    multiple=True,
+    default=("text",),
+    show_default=True,
+    help="What to write; with --out several.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write OUT/NAME.txt and so on.  [default: standard output]",
+)
+@click.option(
+    "--channels",
+    default="each",
+    show_default=True,
+    metavar="each|mix|N,M",
+    help="Each channel, their mean, or some, from 1 on.",
+)
 @click.option("--method", metavar="NAME", help="Search method.  [default: the one with the fewest errors on dev]")
 @click.option("--stream", is_flag=True, help="Write words while audio comes in; one file, text or json.")
 @click.option("--jobs", type=click.IntRange(0), default=0, help="Processes that search.  [default: one a core]")

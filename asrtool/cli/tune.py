@@ -7,13 +7,15 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import executor_option, search_folders, settings_options
 from asrtool.config import Config
+from asrtool.settings import SEARCHED
 
 COLUMN = 13  # characters
 
 
-@click.command()
+@click.command(cls=Command, groups={"What the searches read": SEARCHED})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
@@ -29,7 +31,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
 
     \b
     Example: asrtool tune exp/average/model.pt exp/features/dev exp/tune --tokenizer exp/tokenizer \\
-      --lang exp/lang --lm exp/lm --graph exp/graph
+      --lang exp/lang --lm exp/lm --graph exp/graph --config exp/config/decode.toml
     """
     from asrtool.corpus.remote import open_features
     from asrtool.decode.tune import tune_run

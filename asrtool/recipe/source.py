@@ -28,7 +28,7 @@ FRAME = frozenset(
     {f"asrtool.{name}" for name in ("config", "config_file", "config_value", "registry", "settings")}
     | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}
     | {"asrtool.errors", "asrtool.files", "asrtool.log"}
-    | {"asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}
+    | {"asrtool.cli.command", "asrtool.cli.main", "asrtool.cli.options", "asrtool.recipe.source"}
 )
 
 

@@ -4,7 +4,24 @@ from . import Patch
 
 TEST_FINETUNE = "tests/unit/train/test_finetune.py"
 
+TEST_HELP = "tests/unit/cli/test_help.py"
+
 PATCHES = (
+    # Help
+    Patch(
+        "help-without-groups",
+        "asrtool/cli/command.py",
+        '{**(groups or {}), "Settings": SETTINGS}',
+        '{"Settings": SETTINGS}',
+        (f"{TEST_HELP}::test_options_are_grouped_and_each_is_in_the_help_once",),
+    ),
+    Patch(
+        "example-that-does-not-run",
+        "asrtool/cli/average.py",
+        "average exp/train exp/average/model.pt --set",
+        "average exp/train --set",
+        (f"{TEST_HELP}::test_an_example_runs_as_it_stands",),
+    ),
     # Decoding
     Patch(
         "model-file-loses-to-configuration-files",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import soundfile
+from published_releases import (
+    write_commonvoice,
+    write_librispeech,
+    write_mls,
+    write_peoples_speech,
+    write_tedlium,
+)
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_fisher, write_swbd
 
 from asrtool.corpus.settings import Data
@@ -25,107 +30,8 @@ from local.corpora.swbd import Corpus as Swbd
 from local.corpora.tedlium import Corpus as TedLium
 from local.corpus import Corpus
 from local.utterances import staging
-from utils.sphere import write_sphere
 
 LENIENT = Data(bad_fraction=0.9)
-RATE_HZ = 16000
-
-
-def sound(path: Path, duration_s: float = 1.0, rate_hz: int = RATE_HZ) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    samples = np.random.default_rng(1).integers(-500, 500, int(duration_s * rate_hz)).astype(np.int16)
-    if path.suffix == ".sph":
-        write_sphere(path, samples[:, None], rate_hz, "pcm")
-    elif path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
-        pytest.skip("this libsndfile writes no MP3")
-    elif path.suffix == ".opus":
-        soundfile.write(path, samples, rate_hz, format="OGG", subtype="OPUS")
-    else:
-        soundfile.write(path, samples, rate_hz)
-    return path
-
-
-def text(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    return path
-
-
-def write_librispeech(root: Path) -> None:
-    for name, speaker in (("train-clean-5", 19), ("dev-clean-2", 84), ("test-clean", 61), ("test-other", 367)):
-        chapter = root / "LibriSpeech" / name / f"{speaker}" / "198"
-        lines = []
-        for number, words in enumerate(("NORTHANGER ABBEY", "THIS LITTLE WORK WASN'T FINISHED")):
-            sound(chapter / f"{speaker}-198-{number:04d}.flac")
-            lines.append(f"{speaker}-198-{number:04d} {words}\n")
-        text(chapter / f"{speaker}-198.trans.txt", "".join(lines))
-
-
-def write_mls(root: Path, suffix: str = ".flac") -> None:
-    folder = root / ("mls_english" if suffix == ".flac" else "mls_english_opus")
-    text(folder / "metainfo.txt", " SPEAKER | GENDER\n 4800 | M | train\n 12 | F | dev\n 13 | F | test\n")
-    text(root / "mls_polish" / "metainfo.txt", "another language that is not read")
-    for name, speaker in (("train", 4800), ("dev", 12), ("test", 13)):
-        id_ = f"{speaker}_10003_000000"
-        sound(folder / name / "audio" / f"{speaker}" / "10003" / f"{id_}{suffix}")
-        text(folder / name / "transcripts.txt", f"{id_}\toh my dear you must see him\n")
-
-
-def write_commonvoice(root: Path) -> None:
-    folder = root / "cv-corpus-13.0" / "en"
-    columns = [
-        "client_id",
-        "path",
-        "sentence",
-        "up_votes",
-        "down_votes",
-        "age",
-        "gender",
-        "accents",
-        "variant",
-        "locale",
-        "segment",
-    ]
-    for name in ("train", "dev", "test"):
-        sound(folder / "clips" / f"common_voice_en_{name}.mp3", 1.0, 48000)
-        row = (
-            f"speaker{name}",
-            f"common_voice_en_{name}.mp3",
-            'She said, "It\u2019s fine."',
-            "2",
-            "0",
-            "",
-            "",
-            "",
-            "",
-            "en",
-            "",
-        )
-        text(folder / f"{name}.tsv", "\t".join(columns) + "\n" + "\t".join(row) + "\n")
-
-
-def write_peoples_speech(root: Path) -> None:
-    for place, session in (("train/clean", "a talk"), ("validation/validation", "council"), ("test/test", "radio")):
-        names = [f"{session.replace(' ', '')}_{number}.flac" for number in range(2)]
-        for name in names:
-            sound(root / place / "x" / name)
-        data = {
-            "duration_ms": [1000, 1000],
-            "label": ["yes we can", "room 42"],
-            "name": [f"x/{name}" for name in names],
-        }
-        text(root / f"{place}.json", json.dumps({"identifier": session, "training_data": data}) + "\n")
-
-
-def write_tedlium(root: Path) -> None:
-    for name in ("train", "dev", "test"):
-        folder = root / "TEDLIUM_release-3" / "legacy" / name
-        sound(folder / "sph" / f"Talk_{name}.sph", 4.0)
-        turns = (
-            "{0} 1 {0} 0.00 1.50 <o,f0,male> they 're <unk> {{NOISE}} fine\n"
-            "{0} 1 {0} 1.5 2.0 <o,f0,male> ignore_time_segment_in_scoring\n"
-        )
-        text(folder / "stm" / f"Talk_{name}.stm", turns.format(f"Talk_{name}"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,64 @@
+"""Commands whose help has options in groups, and ends with examples.
+
+What stands behind ``Example:`` or ``Examples:`` at the end of a docstring are command lines, one a line unless a line
+ends with a backslash; a test runs each of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+# Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
+SETTINGS = ("recipe", "configs", "files", "overrides", "strategy", "num_learners", "executor")
+OPTIONS = "Options"
+EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped
+
+
+class Command(click.Command):
+    """`groups`: the title of a section of the help -> names of the parameters whose options are in it."""
+
+    def __init__(self, *args: Any, groups: Mapping[str, Sequence[str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = {**(groups or {}), "Settings": SETTINGS}
+        self.examples: list[str] = []
+        text = inspect.cleandoc(self.help or "")
+        if found := EXAMPLES.search(text):
+            self.examples = [line.strip() for line in re.split(r"(?<!\\)\n", found["lines"]) if line.strip()]
+            self.help = text[: found.start()].rstrip()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section a group, then one of all other options."""
+        for title, options in self._grouped(ctx):
+            with formatter.section(title):
+                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, as they stand: lines to copy."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+                for example in self.examples:
+                    formatter.write(f"{' ' * formatter.current_indent}{example}\n")
+
+    def command_lines(self) -> list[str]:
+        """The examples, each on one line."""
+        return [re.sub(r"\s*\\\n\s*", " ", example) for example in self.examples]
+
+    def _grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option) and not option.hidden]
+        left = {str(option.name): option for option in options}
+        for title, names in self.groups.items():
+            if chosen := [left.pop(name) for name in names if name in left]:
+                yield title, chosen
+        yield OPTIONS, list(left.values())
+
+
+class Group(click.Group, Command):
+    """A group of such commands."""
+
+    command_class = Command
