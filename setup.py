@@ -93,11 +93,16 @@ setup(
             "moto[s3]>=5",
             "flask>=3",
             "flask-cors>=4",
+            # As of "onnx", for its tests, and what reads it.
+            "onnx>=1.17",
+            "sherpa-onnx>=1.12",
         ],
         # Audio and features at s3://BUCKET/KEY; http:// and https:// need nothing.
         "s3": ["boto3>=1.35"],
         # Features and decoding by the workers of a cluster: features.executor, decode.executor = "dask:ADDRESS".
         "dask": ["distributed>=2025.1"],
+        # asrtool export --onnx.
+        "onnx": ["onnx>=1.17"],
         # What benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],
     },

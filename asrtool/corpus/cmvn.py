@@ -125,9 +125,13 @@ class Cmvn:
         if self.cmvn == "speaker" and moments.num_frames >= MIN_SPEAKER_FRAMES:
             self._learned[speaker] = moments.mean_std()
 
+    def of_all(self) -> MeanStd:
+        """Mean and deviation of each bin over the whole training set."""
+        return self._means_SF[self._everyone], self._stds_SF[self._everyone]
+
     def scale_of_all(self) -> np.ndarray:
         """What features are divided by, (F,) float32, over the whole training set; 1 where they are as they were."""
-        return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self._stds_SF[self._everyone]
+        return np.ones(self.num_bins, np.float32) if self.cmvn == "none" else self.of_all()[1]
 
     def normalise(self, speaker: str, feats_TF: np.ndarray) -> np.ndarray:
         """(feats - mean) / std of the speaker, float32; of the whole training set for a speaker not listed."""

@@ -56,6 +56,7 @@ OWNERS = {
     "urllib3": ("asrtool/corpus/",),
     "matplotlib": ("asrtool/report/",),
     "jinja2": ("asrtool/report/",),
+    "onnx": ("asrtool/bundle/",),
     "k2": ("asrtool/lang/", "asrtool/decode/", "asrtool/models/"),
 }
 

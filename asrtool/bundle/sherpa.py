@@ -1,0 +1,269 @@
+"""A trained recogniser for sherpa-onnx: the network as ONNX, with the metadata by which that program knows what it is.
+
+sherpa-onnx computes the filterbanks, by kaldi-native-fbank, which agrees with lhotse's. All behind them is in the
+graph: normalisation, differences over time, stacking of frames, network. It is written as icefall writes its models,
+for which sherpa-onnx computes the same filterbanks: CTC as one file, a transducer as encoder, decoder (the predictor)
+and joiner.
+
+Letters in names: N utterances, T frames, F features of a frame, U last tokens, J joint values, V tokens.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asrtool.bundle.trained import Trained, open_trained
+from asrtool.config_file import load_section
+from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES, STD_FLOOR, Cmvn, MeanStd
+from asrtool.corpus.settings import Features
+from asrtool.decode.forward import AcousticModel, load_acoustic_model
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder
+from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
+from asrtool.models.transducer import Predictor
+from asrtool.version import commit, release
+
+CTC_FILE, ENCODER_FILE = "model.onnx", "encoder.onnx"
+DECODER_FILE, JOINER_FILE = "decoder.onnx", "joiner.onnx"
+OPSET = 17  # the first that has layer normalisation
+FRAME_SHIFT_MS, FRAME_LENGTH_MS = 10.0, 25.0  # of sherpa-onnx
+# Frames of two utterances: the graph is made with the first, and checked with the others
+MADE_WITH, CHECKED_WITH = (150, 120), (40, 61)
+TOLERANCE = 1e-3  # of scores, natural logarithms
+LEAST = -50.0  # scores below are the same
+LEAVE_OUT = "leave out --onnx"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and how sherpa-onnx is called with it."""
+
+    folder: Path
+    command: str
+
+
+class Normalised(nn.Module):
+    """Filterbanks as sherpa-onnx gives them, to the scores of a model and their number."""
+
+    mean_F: Tensor
+    std_F: Tensor
+
+    def __init__(self, model: nn.Module, cmvn: str, of_all: MeanStd) -> None:
+        """`cmvn` and `of_all`: how features are normalised, and by what where that is the training set."""
+        super().__init__()
+        self.model = model
+        self.cmvn = cmvn
+        self.register_buffer("mean_F", torch.from_numpy(of_all[0]))
+        self.register_buffer("std_F", torch.from_numpy(of_all[1]))
+
+    def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, T, F) and (N,) to the scores (N, T', V) and (N,)."""
+        rows: tuple[Tensor, Tensor] = self.model(self._normalise(x, x_lens), x_lens)
+        return rows
+
+    def _normalise(self, x: Tensor, x_lens: Tensor) -> Tensor:
+        if self.cmvn == "none":
+            return x
+        mean_NTF, std_NTF = self.mean_F[None, None], self.std_F[None, None]
+        if self.cmvn != "global":
+            own_mean, own_std = _moments(x, x_lens)
+            # As in a set: a speaker, here all that is heard, who says little is normalised like all of the training set
+            is_long = x_lens[:, None, None] >= (MIN_SPEAKER_FRAMES if self.cmvn == "speaker" else 1)
+            mean_NTF, std_NTF = torch.where(is_long, own_mean, mean_NTF), torch.where(is_long, own_std, std_NTF)
+        return (x - mean_NTF) / std_NTF
+
+
+class Decoder(nn.Module):
+    """The predictor: the last tokens (N, U) to a prediction (N, J)."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, y: Tensor) -> Tensor:
+        """There is no token in place of those before the first, which sherpa-onnx counts as -1."""
+        predicted: Tensor = self.predictor.output(self.predictor.embedding(y.clamp(min=0)).flatten(1))
+        return predicted
+
+
+class Joiner(nn.Module):
+    """A row and a prediction, both (N, J), to logits of tokens (N, V)."""
+
+    def __init__(self, output: nn.Linear) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, encoder_out: Tensor, decoder_out: Tensor) -> Tensor:
+        """The joint network."""
+        logits: Tensor = self.output((encoder_out + decoder_out).tanh())
+        return logits
+
+
+def export_for_sherpa(work: Path, out: Path) -> Written:
+    """Write the folder `out` of the work folder or bundle `work`.
+
+    Raises AsrtoolError where the package onnx is missing, where sherpa-onnx has no such features or search, and where a
+    layer cannot be written as ONNX.
+    """
+    _require_onnx()
+    with open_trained(work) as trained:
+        acoustic = load_acoustic_model(trained.model)
+        features: Features = load_section("features", acoustic.info["features"], str(trained.model))
+        tokenizer = trained.folder / "tokenizer"
+        _check(trained, acoustic, features, Tokenizer.load(tokenizer).pieces)
+        is_ctc = acoustic.objective.name != "transducer"
+        with write_folder(out, TOKENS_FILE) as folder:
+            shutil.copyfile(tokenizer / TOKENS_FILE, folder / TOKENS_FILE)
+            of_all = Cmvn(trained.sums, "global").of_all()
+            whole = Normalised(acoustic.model, features.cmvn, of_all).eval()
+            about = {
+                "sample_rate": features.sampling_rate_hz,
+                "feature_dim": features.num_features,
+                "subsampling_factor": acoustic.model.encoder.subsampling,
+                "vocab_size": acoustic.info["num_tokens"],
+                "exported_by": f"asrtool {release()}, {commit()}",
+            }
+            if is_ctc:
+                _write_encoder(folder / CTC_FILE, whole, {"model_type": "zipformer2_ctc", **about}, str(trained.origin))
+            else:
+                _write_transducer(folder, whole, about, str(trained.origin))
+    return Written(out, _command(out, is_ctc, features))
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        what = f"--onnx needs the package onnx, which cannot be imported here ({error})"
+        raise AsrtoolError(what, "pip install 'asrtool[onnx]'") from error
+
+
+def _check(trained: Trained, acoustic: AcousticModel, features: Features, pieces: Sequence[str]) -> None:
+    """Raises AsrtoolError where sherpa-onnx cannot do what this recogniser needs."""
+    objective = acoustic.objective
+    wrong = {
+        f"model.objective = {objective.name}": objective.name not in ("ctc", "k2-ctc", "transducer"),
+        "model.transducer.one_a_row = false": not getattr(objective.settings, "one_a_row", True),
+        f"features.type = {features.type.name}": features.type.name != "fbank",
+        f"features.frame_shift_ms = {features.frame_shift_ms:g}": features.frame_shift_ms != FRAME_SHIFT_MS,
+        f"features.frame_length_ms = {features.frame_length_ms:g}": features.frame_length_ms != FRAME_LENGTH_MS,
+        f"features.speaker_vector = {features.speaker_vector}": features.speaker_vector > 0,
+        "tokenizer.unit = phone": not any(piece.startswith(WORD_MARK) for piece in pieces),
+    }
+    if found := [key for key, is_wrong in wrong.items() if is_wrong]:
+        what = f"{trained.origin}: sherpa-onnx cannot recognise with {found[0]}"
+        raise AsrtoolError(what, f"{LEAVE_OUT}, or train with ctc or transducer on filterbanks of 10 and 25 ms")
+
+
+def _moments(x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (N, 1, F) of the frames of each utterance, as asrtool.corpus.cmvn.Moments."""
+    is_frame = (torch.arange(x.shape[1], device=x.device) < x_lens[:, None])[:, :, None]
+    exact = torch.where(is_frame, x, torch.zeros_like(x)).double()
+    num = x_lens[:, None, None].double()
+    mean = exact.sum(dim=1, keepdim=True) / num
+    variance = ((exact**2).sum(dim=1, keepdim=True) / num - mean**2).clamp(min=0)
+    return mean.float(), variance.sqrt().float().clamp(min=STD_FLOOR)
+
+
+def _write_transducer(folder: Path, whole: Normalised, about: Mapping[str, Any], origin: str) -> None:
+    objective: Any = whole.model.objective
+    context, size = objective.predictor.context, objective.output.in_features
+    _write_encoder(folder / ENCODER_FILE, whole, {"model_type": "conformer", **about}, origin)
+    decoder, joiner = Decoder(objective.predictor), Joiner(objective.output)
+    y = torch.zeros(2, context, dtype=torch.int64)
+    of_decoder = {"context_size": context, "vocab_size": about["vocab_size"]}
+    _write(folder / DECODER_FILE, decoder, {"y": y}, {"decoder_out": {0: "N"}}, of_decoder, {"y": {0: "N"}})
+    rows = {"encoder_out": torch.zeros(2, size), "decoder_out": torch.zeros(2, size)}
+    axes = {name: {0: "N"} for name in rows}
+    _write(folder / JOINER_FILE, joiner, rows, {"logit": {0: "N"}}, {"joiner_dim": size}, axes)
+
+
+def _write_encoder(path: Path, whole: Normalised, about: Mapping[str, Any], origin: str) -> None:
+    """Raises AsrtoolError where it cannot be written, or gives other scores for another length than torch does."""
+    name, hint = f"{origin}: its encoder", f"{LEAVE_OUT}, or train another encoder, as lstm without projections"
+    if any(isinstance(layer, nn.LSTM) and layer.proj_size for layer in whole.modules()):
+        raise AsrtoolError(f"{name} has LSTM layers with projections, which torch does not write as ONNX", hint)
+    outputs = {"log_probs": {0: "N", 1: "R"}, "log_probs_lens": {0: "N"}}
+    axes = {"x": {0: "N", 1: "T"}, "x_lens": {0: "N"}}
+    made, other = (_example(frames, about["feature_dim"]) for frames in (MADE_WITH, CHECKED_WITH))
+    try:
+        _write(path, whole, made, outputs, about, axes)
+    except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise AsrtoolError(f"{name} cannot be written as ONNX: {reason}", hint) from error
+    with torch.inference_mode():
+        expected, lens = (each.numpy() for each in whole(*other.values()))
+    if reason := _difference(path, other, expected, lens):
+        raise AsrtoolError(f"{name} as ONNX depends on the length it was written with: {reason}", hint)
+
+
+def _example(num_frames: Sequence[int], num_features: int) -> dict[str, Tensor]:
+    """Utterances of so many frames, with values as log energies have them."""
+    random = torch.Generator().manual_seed(1)
+    x = 3 * torch.randn(len(num_frames), max(num_frames), num_features, generator=random) - 8
+    return {"x": x, "x_lens": torch.tensor(num_frames)}
+
+
+def _write(
+    path: Path,
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Mapping[int, str]],
+    about: Mapping[str, Any],
+    axes: Mapping[str, Mapping[int, str]],
+) -> None:
+    """Trace `module` on `inputs`; `axes` and those of `outputs` may have any length. `about` becomes metadata."""
+    import onnx
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter by tracing is deprecated; the other one unrolls LSTMs
+        torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            str(path),
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes={name: dict(sizes) for name, sizes in {**axes, **outputs}.items()},
+            opset_version=OPSET,
+            dynamo=False,
+        )
+    model = onnx.load(str(path))
+    onnx.helper.set_model_props(model, {key: str(value) for key, value in about.items()})
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
+
+
+def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, lens: np.ndarray) -> str:
+    """How the scores of a graph differ from these, by the reference implementation of ONNX; nothing if they do not."""
+    from onnx.reference import ReferenceEvaluator
+
+    graph: Any = ReferenceEvaluator(str(path))
+    try:
+        with np.errstate(all="ignore"):  # of probabilities that are too small for a float
+            found, found_lens = graph.run(None, {name: each.numpy() for name, each in inputs.items()})
+    except Exception as error:  # whatever an operator raises for shapes that do not fit
+        return str(error).strip().partition("\n")[0]
+    if found.shape != expected.shape or list(found_lens) != list(lens):
+        return f"{list(found_lens)} rows instead of {list(lens)}"
+    is_row = np.arange(expected.shape[1])[None, :, None] < lens[:, None, None]
+    most = float(np.abs(np.where(is_row, np.maximum(found, LEAST) - np.maximum(expected, LEAST), 0)).max())
+    return "" if most <= TOLERANCE else f"scores differ by {most:g}"
+
+
+def _command(out: Path, is_ctc: bool, features: Features) -> str:
+    """A command line of sherpa-onnx."""
+    if is_ctc:
+        models = f"--zipformer-ctc-model={out / CTC_FILE}"
+    else:
+        models = f"--encoder={out / ENCODER_FILE} --decoder={out / DECODER_FILE} --joiner={out / JOINER_FILE}"
+    rates = f"--sample-rate={features.sampling_rate_hz} --feat-dim={features.num_features}"
+    return f"sherpa-onnx-offline {models} --tokens={out / TOKENS_FILE} {rates} AUDIO.wav"

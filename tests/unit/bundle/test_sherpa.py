@@ -1,0 +1,214 @@
+"""What `asrtool export --onnx` writes: sherpa-onnx finds the tokens in it that we find."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from toy_work import FEATURES, NUM_TOKENS, make_work
+
+from asrtool.bundle.export import export_bundle
+from asrtool.bundle.sherpa import export_for_sherpa
+from asrtool.bundle.trained import open_trained
+from asrtool.cli.main import cli
+from asrtool.config import Config, format_toml, to_table
+from asrtool.corpus.frames import frames_of
+from asrtool.corpus.settings import Features
+from asrtool.decode.settings import Decode
+from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
+from asrtool.models.acoustic import Encoder, build_model, load_model, save_model
+from asrtool.models.settings import Model
+from asrtool.settings import Choice
+from asrtool.transcribe.recogniser import Piece, Recogniser, open_recogniser
+
+onnx = pytest.importorskip("onnx", reason="needs onnx, of the extra dev")
+sherpa_onnx = pytest.importorskip("sherpa_onnx", reason="needs sherpa-onnx, of the extra dev")
+
+RATE_HZ = 8000
+LSTM = Choice.of("encoder", "lstm", num_layers=2, hidden_size=16)
+ONE_WAY = Choice.of("encoder", "lstm", num_layers=1, hidden_size=16, bidirectional=False, stack_frames=4)
+DEEP_SPEECH = Choice.of("encoder", "deepspeech2", num_layers=1, hidden_size=16, num_channels=4)
+CONFORMER = Choice.of("encoder", "conformer", num_layers=1, num_heads=2, head_size=8, kernel_size=5)
+CTC, TRANSDUCER = Choice.of("objective", "ctc"), Choice.of("objective", "transducer", joint_size=24)
+
+
+class LengthAsNumber(Encoder):
+    """What a graph keeps as it was when it was traced: the number of frames, as Python has it."""
+
+    def __init__(self, _: object, num_features: int) -> None:
+        super().__init__()
+        self.subsampling, self.output_size = 1, num_features
+
+    def forward(self, feats_NTF: torch.Tensor, feat_lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """As Encoder.forward."""
+        return feats_NTF * float(feats_NTF.shape[1]), feat_lens_N
+
+
+def make(folder: Path, model: Model, cmvn: str = "global", features: Features = FEATURES) -> Path:
+    """A work folder with a model of random weights, of which a search finds many tokens."""
+    make_work(folder, cmvn)
+    features = dataclasses.replace(features, cmvn=cmvn)
+    torch.manual_seed(2)
+    built = build_model(model, features.num_inputs, NUM_TOKENS)
+    with torch.no_grad():
+        for weights in built.parameters():
+            weights *= 3
+        if hasattr(built.objective, "output"):
+            built.objective.output.bias[1] = -100  # no text has this token, and sherpa-onnx leaves it out
+    _, info = load_model(folder / "average" / "model.pt")
+    info |= {"model": to_table(model), "features": to_table(features), "num_features": features.num_inputs}
+    save_model(folder / "average" / "model.pt", built, info)
+    search = "greedy" if model.objective.name == "ctc" else "transducer-greedy"
+    decode = Decode(methods=(Choice.of("search", search),))
+    config = Config(features=features, model=model, decode=decode)
+    (folder / "config" / "report.toml").write_text(format_toml(config, ("data", "features", "model", "decode")))
+    (folder / "tune" / "tuning.json").write_text(f'{{"methods": {{"{search}": {{}}}}}}')
+    return folder
+
+
+def audio(duration_s: float) -> np.ndarray:
+    """Noise of changing level and colour, (S,) float32, of which the first part is digital silence."""
+    random = np.random.default_rng(3)
+    samples = random.normal(size=int(duration_s * RATE_HZ))
+    times = np.arange(len(samples)) / RATE_HZ
+    level = 0.05 * (1 + np.sin(7 * times)) * (times > 0.3)
+    tone = np.sin(2 * np.pi * 900 * times * (1 + 0.5 * np.sin(2 * times)))
+    return (level * (0.3 * samples + tone)).round(4).astype(np.float32)
+
+
+def ours(work: Path, samples: np.ndarray) -> list[str]:
+    """Tokens by the search of the work folder, of what is heard as one piece."""
+    with open_trained(work) as trained:
+        recogniser = open_recogniser(trained, num_jobs=1)
+        feats_TF = frames_of(samples, RATE_HZ, recogniser.features)
+        piece = Piece("caller", 0.0, len(samples) / RATE_HZ, 0.0, feats_TF)
+        (scored,) = recogniser.scored([piece])
+        pieces = Tokenizer.load(trained.folder / "tokenizer").pieces
+    return [pieces[token] for token in tokens_of(recogniser, scored.scores_TV)]
+
+
+def tokens_of(recogniser: Recogniser, scores_TV: np.ndarray) -> list[int]:
+    """Tokens before words are made of them."""
+    if recogniser.parameters.method == "greedy":
+        best = scores_TV.argmax(axis=1).tolist()
+        return [token for t, token in enumerate(best) if token and (t == 0 or best[t - 1] != token)]
+    (method,) = recogniser.decoder.searches.methods.values()
+    found: list[int] = []
+    method.words_of = lambda spans, num_rows: found.extend(token for token, *_ in spans) or ()  # type: ignore[attr-defined]
+    method.search(scores_TV, recogniser.parameters)
+    return found
+
+
+def theirs(folder: Path, *recordings: np.ndarray) -> list[list[str]]:
+    """Tokens of sherpa-onnx, which decodes several recordings as one batch."""
+    common = {"tokens": str(folder / "tokens.txt"), "sample_rate": RATE_HZ, "feature_dim": FEATURES.num_features}
+    if (folder / "model.onnx").exists():
+        recognizer = sherpa_onnx.OfflineRecognizer.from_zipformer_ctc(model=str(folder / "model.onnx"), **common)
+    else:
+        files = {name: str(folder / f"{name}.onnx") for name in ("encoder", "decoder", "joiner")}
+        recognizer = sherpa_onnx.OfflineRecognizer.from_transducer(**files, **common)
+    streams = [recognizer.create_stream() for _ in recordings]
+    for stream, samples in zip(streams, recordings, strict=True):
+        stream.accept_waveform(RATE_HZ, samples)
+    recognizer.decode_streams(streams)
+    return [list(stream.result.tokens) for stream in streams]
+
+
+@pytest.mark.parametrize(
+    ("model", "cmvn", "duration_s"),
+    [
+        (Model(encoder=LSTM, objective=CTC), "global", 4.0),
+        (Model(encoder=LSTM, objective=CTC), "speaker", 4.0),
+        (Model(encoder=LSTM, objective=CTC), "speaker", 9.03),
+        (Model(encoder=ONE_WAY, objective=CTC, deltas=2), "utterance", 3.21),
+        (Model(encoder=DEEP_SPEECH, objective=CTC), "none", 3.0),
+        (Model(encoder=LSTM, objective=TRANSDUCER), "speaker", 8.0),
+        (Model(encoder=ONE_WAY, objective=TRANSDUCER), "utterance", 3.0),
+    ],
+)
+def test_sherpa_onnx_finds_the_tokens_that_we_find(model: Model, cmvn: str, duration_s: float, tmp_path: Path) -> None:
+    work = make(tmp_path / "work", model, cmvn)
+    export_for_sherpa(work, tmp_path / "out")
+    recordings = [audio(duration_s), audio(duration_s / 2)]
+    for samples, found in zip(recordings, theirs(tmp_path / "out", *recordings), strict=True):
+        expected = ours(work, samples)
+        assert len(set(expected)) > 5
+        assert expected == [token.replace(" ", "▁") for token in found]
+
+
+@pytest.mark.parametrize(
+    ("model", "features", "message"),
+    [
+        (
+            Model(objective=Choice.of("objective", "attention")),
+            FEATURES,
+            "cannot recognise with model.objective = attent",
+        ),
+        (Model(objective=Choice.of("objective", "transducer", one_a_row=False)), FEATURES, "one_a_row = false"),
+        (
+            Model(),
+            dataclasses.replace(FEATURES, frame_shift_ms=8.0),
+            "cannot recognise with features.frame_shift_ms = 8",
+        ),
+        (Model(), dataclasses.replace(FEATURES, frame_length_ms=20.0), "with features.frame_length_ms = 20"),
+        (Model(), dataclasses.replace(FEATURES, speaker_vector=4), "with features.speaker_vector = 4"),
+        (Model(encoder=Choice.of("encoder", "lstm", num_layers=1, projection_size=8)), FEATURES, "with projections"),
+        (Model(encoder=CONFORMER), FEATURES, "its encoder as ONNX depends on the length"),
+        (Model(encoder=Choice.of("encoder", "test_sherpa:LengthAsNumber")), FEATURES, "the length .* scores differ by"),
+    ],
+)
+def test_what_sherpa_onnx_cannot_do_is_one_line(model: Model, features: Features, message: str, tmp_path: Path) -> None:
+    work = make(tmp_path / "work", model, features=features)
+    with pytest.raises(AsrtoolError, match=message) as caught:
+        export_for_sherpa(work, tmp_path / "out")
+    assert "leave out --onnx" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+    assert "\n" not in str(caught.value)
+
+
+def test_without_onnx_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(AsrtoolError, match=r"needs the package onnx.*pip install 'asrtool\[onnx\]'"):
+        export_for_sherpa(tmp_path, tmp_path / "out")
+
+
+def test_the_metadata_say_how_it_is_used(tmp_path: Path) -> None:
+    export_for_sherpa(make(tmp_path / "work", Model(encoder=ONE_WAY)), tmp_path / "out")
+    about = {each.key: each.value for each in onnx.load(tmp_path / "out" / "model.onnx").metadata_props}
+    expected = {"model_type": "zipformer2_ctc", "sample_rate": "8000", "feature_dim": "20", "subsampling_factor": "4"}
+    assert expected.items() <= about.items()
+    assert about["exported_by"].startswith("asrtool ")
+
+
+def test_the_command_prints_how_sherpa_onnx_is_called(tmp_path: Path) -> None:
+    work, out = make(tmp_path / "work", Model(encoder=ONE_WAY)), tmp_path / "out"
+    done = CliRunner().invoke(cli, ["export", str(work), str(out), "--onnx"])
+    assert done.exit_code == 0, done.output
+    first, command = done.output.splitlines()
+    assert first == f"{out}: model.onnx, tokens.txt"
+    options = dict(word.removeprefix("--").split("=") for word in command.split()[1:-1])
+    assert options.pop("zipformer-ctc-model") == str(out / "model.onnx")
+    assert options == {"tokens": str(out / "tokens.txt"), "sample-rate": "8000", "feat-dim": "20"}
+
+
+def test_a_bundle_gives_the_same_files_as_its_work_folder(tmp_path: Path) -> None:
+    work = make(tmp_path / "work", Model(encoder=ONE_WAY))
+    export_bundle(work, tmp_path / "x.asrtool")
+    for origin, out in ((work, "of_work"), (tmp_path / "x.asrtool", "of_bundle")):
+        export_for_sherpa(origin, tmp_path / out)
+    assert (tmp_path / "of_work" / "model.onnx").read_bytes() == (tmp_path / "of_bundle" / "model.onnx").read_bytes()
+
+
+def test_methods_and_a_folder_in_place_of_a_file_are_refused(tmp_path: Path) -> None:
+    for words, message in (
+        (["--onnx", "--method", "greedy"], "takes no --method"),
+        ([], "expected the name of a file"),
+    ):
+        done = CliRunner().invoke(cli, ["export", str(tmp_path), str(tmp_path), *words])
+        assert (done.exit_code, message in done.output) == (2, True), done.output
