@@ -43,7 +43,8 @@ class RelativeAttention(nn.Module):
         return attended_NTD
 
     def _split(self, rows_NTD: Tensor) -> Tensor:
-        return rows_NTD.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        # Of unflatten, an ONNX graph keeps the number of rows that it was traced with
+        return rows_NTD.view(*rows_NTD.shape[:2], self.num_heads, -1).transpose(1, 2)
 
 
 def of_pairs(by_distance_NHTP: Tensor) -> Tensor:

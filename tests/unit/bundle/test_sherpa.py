@@ -34,7 +34,9 @@ RATE_HZ = 8000
 LSTM = Choice.of("encoder", "lstm", num_layers=2, hidden_size=16)
 ONE_WAY = Choice.of("encoder", "lstm", num_layers=1, hidden_size=16, bidirectional=False, stack_frames=4)
 DEEP_SPEECH = Choice.of("encoder", "deepspeech2", num_layers=1, hidden_size=16, num_channels=4)
-CONFORMER = Choice.of("encoder", "conformer", num_layers=1, num_heads=2, head_size=8, kernel_size=5)
+CONFORMER = Choice.of(
+    "encoder", "conformer", num_layers=1, num_heads=2, head_size=8, feed_forward_size=16, kernel_size=5
+)
 CTC, TRANSDUCER = Choice.of("objective", "ctc"), Choice.of("objective", "transducer", joint_size=24)
 
 
@@ -54,7 +56,8 @@ def make(folder: Path, model: Model, cmvn: str = "global", features: Features = 
     """A work folder with a model of random weights, of which a search finds many tokens."""
     make_work(folder, cmvn)
     features = dataclasses.replace(features, cmvn=cmvn)
-    torch.manual_seed(2)
+    # Of 12, that with which no two tokens are nearly as good in any row: another CPU rounds differently.
+    torch.manual_seed(10)
     built = build_model(model, features.num_inputs, NUM_TOKENS)
     with torch.no_grad():
         for weights in built.parameters():
@@ -128,6 +131,7 @@ def theirs(folder: Path, *recordings: np.ndarray) -> list[list[str]]:
         (Model(encoder=LSTM, objective=CTC), "speaker", 9.03),
         (Model(encoder=ONE_WAY, objective=CTC, deltas=2), "utterance", 3.21),
         (Model(encoder=DEEP_SPEECH, objective=CTC), "none", 3.0),
+        (Model(encoder=CONFORMER, objective=CTC), "speaker", 8.0),
         (Model(encoder=LSTM, objective=TRANSDUCER), "speaker", 8.0),
         (Model(encoder=ONE_WAY, objective=TRANSDUCER), "utterance", 3.0),
     ],
@@ -159,7 +163,6 @@ def test_sherpa_onnx_finds_the_tokens_that_we_find(model: Model, cmvn: str, dura
         (Model(), dataclasses.replace(FEATURES, frame_length_ms=20.0), "with features.frame_length_ms = 20"),
         (Model(), dataclasses.replace(FEATURES, speaker_vector=4), "with features.speaker_vector = 4"),
         (Model(encoder=Choice.of("encoder", "lstm", num_layers=1, projection_size=8)), FEATURES, "with projections"),
-        (Model(encoder=CONFORMER), FEATURES, "its encoder as ONNX depends on the length"),
         (Model(encoder=Choice.of("encoder", "test_sherpa:LengthAsNumber")), FEATURES, "the length .* scores differ by"),
     ],
 )
