@@ -10,7 +10,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -91,8 +91,12 @@ def run_asrtool(words: Sequence[str], folder: Path, stdin: Path | None = None) -
 
 
 def _run_in(words: Sequence[str], folder: Path, stdin: Path | None) -> tuple[int, str]:
+    from lhotse.recipes import commonvoice
+
     from asrtool.recipe import engine
 
+    # In place of processes of this preparer, each of which imports all of lhotse anew.
+    commonvoice.ProcessPoolExecutor = lambda max_workers, **_: ThreadPoolExecutor(max_workers)
     multiprocessing.set_start_method(None, force=True)  # what a command starts is started as ever, not by that server
     os.chdir(folder)
     sys.path.insert(0, str(folder))

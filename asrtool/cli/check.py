@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from asrtool.cli.command import Command
 from asrtool.cli.options import settings_options
 from asrtool.cli.prepare import PLACE
 from asrtool.config import Config
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("data", type=PLACE)
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False), required=False)
 @settings_options

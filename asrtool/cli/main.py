@@ -51,7 +51,7 @@ COMMANDS = {
 }
 
 # What a person needs first, which `asrtool` alone shows.
-FIRST = ("run", "config", "report", "compare", "export", "info", "transcribe", "decode", "finetune", "prepare")
+FIRST = ("check", "run", "config", "report", "compare", "decode", "transcribe", "export", "info", "finetune")
 
 
 class LazyGroup(Group):
