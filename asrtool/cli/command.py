@@ -42,8 +42,9 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+                indent = " " * formatter.current_indent
                 for example in self.examples:
-                    formatter.write(f"{' ' * formatter.current_indent}{example}\n")
+                    formatter.write(indent + re.sub(r"\n\s*", f"\n{indent}  ", example) + "\n")
 
     def command_lines(self) -> list[str]:
         """The examples, each on one line."""

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import LEARNERS, settings_options
+from asrtool.cli.options import LEARNERS, learners_options, settings_options, targets_option
 from asrtool.config import Config
 from asrtool.config_value import flatten, format_value
 
@@ -35,23 +35,8 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
     metavar="NAME",
     help="Parameters that stay as they are, with * for any part.  [default: none]",
 )
-@click.option(
-    "--targets",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
-)
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    help="distributed.strategy: how learners combine gradients and weights.  [default: that setting]",
-)
-@click.option(
-    "--num-learners",
-    type=click.IntRange(1),
-    metavar="N",
-    help="distributed.num_learners: processes started here.  [default: that setting]",
-)
+@targets_option
+@learners_options
 @functools.partial(settings_options, between=_of_model)
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import settings_options, targets_option
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 
@@ -16,12 +16,7 @@ from asrtool.errors import AsrtoolError
 @click.argument("lang", type=click.Path(path_type=Path))
 @click.argument("arpa", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option(
-    "--targets",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
-)
+@targets_option
 @settings_options
 def graph(lang: Path, arpa: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Compose the lexicon in the folder LANG with the n-gram ARPA into the decoding graph HLG in the folder OUT.

@@ -48,8 +48,36 @@ LEARNERS = ("strategy", "num_learners")
 executor_option = click.option(
     "--executor",
     metavar="local|dask:ADDRESS",
-    help="Who computes: processes here, or the workers of a Dask scheduler.  [default: these settings, local]",
+    help="features.executor, decode.executor: processes here, or workers of Dask.  [default: those settings]",
 )
+targets_option = click.option(
+    "--targets",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
+)
+cut_option = click.option(
+    "--cut",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
+)
+
+
+def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of LEARNERS, which the command does not receive: they stand for settings."""
+    strategy = click.option(
+        "--strategy",
+        metavar="NAME",
+        help="distributed.strategy: how learners combine gradients and weights.  [default: that setting]",
+    )
+    num_learners = click.option(
+        "--num-learners",
+        type=click.IntRange(1),
+        metavar="N",
+        help="distributed.num_learners: processes started here.  [default: that setting]",
+    )
+    return strategy(num_learners(command))
 
 
 def short_settings(arguments: dict[str, Any]) -> list[str]:

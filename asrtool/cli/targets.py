@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import cut_option, settings_options
 from asrtool.config import Config
 
 
@@ -16,12 +16,7 @@ from asrtool.config import Config
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option(
-    "--cut",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
-)
+@cut_option
 @settings_options
 def targets(model: Path, features: Path, tokenizer: Path, out: Path, cut: Path | None, config: Config) -> None:
     """Align FEATURES/train and FEATURES/dev by MODEL, and grow a decision tree of the states of tokens.

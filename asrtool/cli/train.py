@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import LEARNERS, settings_options
+from asrtool.cli.options import LEARNERS, cut_option, learners_options, settings_options, targets_option
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 
@@ -27,17 +27,7 @@ MAX_FACTOR = 10_000
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    help="distributed.strategy: how learners combine gradients and weights.  [default: that setting]",
-)
-@click.option(
-    "--num-learners",
-    type=click.IntRange(1),
-    metavar="N",
-    help="distributed.num_learners: processes started here.  [default: that setting]",
-)
+@learners_options
 @click.option(
     "--slow",
     multiple=True,
@@ -51,12 +41,7 @@ MAX_FACTOR = 10_000
     help="Emulated compute: wait X milliseconds a step instead.  [default: none]",
 )
 @click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
-@click.option(
-    "--targets",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool targets` wrote, for frame-ce.  [default: none]",
-)
+@targets_option
 @click.option("--aligner", is_flag=True, help="Train what aligns, as model.frame-ce.aligner.")
 @click.option("--hybrid", is_flag=True, help="Train the hybrid model of frame-ce that lf-mmi begins with.")
 @click.option(
@@ -65,12 +50,7 @@ MAX_FACTOR = 10_000
     metavar="FILE",
     help="That model, unless train.init_model names one.  [default: none]",
 )
-@click.option(
-    "--cut",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="What `asrtool cut` wrote, for data.cut_long.  [default: none]",
-)
+@cut_option
 @click.option("--join", is_flag=True, help="Train as a learner more of the training that runs in OUT.")
 @settings_options
 def train(

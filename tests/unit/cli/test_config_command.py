@@ -21,7 +21,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import load_recipe, load_settings
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = (".pt", ".json", ".model", ".npz", ".old-1")
+FILES = (".onnx", ".pt", ".json", ".model", ".npz", ".old-1")
 OWN = '''
 from dataclasses import dataclass
 from asrtool.models.acoustic import Encoder
