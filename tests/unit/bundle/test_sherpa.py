@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from asrtool.corpus.frames import frames_of
 from asrtool.corpus.settings import Features
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
+from asrtool.lang.phones import write_phones
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import Encoder, build_model, load_model, save_model
 from asrtool.models.settings import Model
@@ -215,3 +217,11 @@ def test_methods_and_a_folder_in_place_of_a_file_are_refused(tmp_path: Path) -> 
     ):
         done = CliRunner().invoke(cli, ["export", str(tmp_path), str(tmp_path), *words])
         assert (done.exit_code, message in done.output) == (2, True), done.output
+
+
+def test_phones_are_refused_as_nothing_joins_them_to_words(tmp_path: Path) -> None:
+    work = make(tmp_path / "work", Model(encoder=ONE_WAY))
+    shutil.rmtree(work / "tokenizer")
+    write_phones(work / "sentences.txt", work / "tokenizer")
+    with pytest.raises(AsrtoolError, match="cannot recognise with tokenizer.unit = phone"):
+        export_for_sherpa(work, tmp_path / "out")
