@@ -71,6 +71,8 @@ def make_example_work(folder: Path, run_line: list[str]) -> None:
     write_releases(folder / "corpus")
     write_files(folder)
     run_asrtool(run_line, folder)
+    for name in ("small", "large"):
+        shutil.copytree(folder / "exp", folder / "exp" / name, ignore=shutil.ignore_patterns("small"))
     run_asrtool(["export", "exp", "swbd.asrtool"], folder)
     shutil.copy(folder / "swbd.asrtool", folder / "live.asrtool")
     (folder / "own").mkdir()

@@ -13,9 +13,19 @@ FILE = click.Path(path_type=Path)
 
 @click.command(cls=Command)
 @click.argument("works", metavar="WORK...", type=FILE, nargs=-1, required=True)
-@click.option("--out", metavar="FOLDER", type=FILE, help="Where the report of several experiments goes.")
 @click.option(
-    "--config", "configs", metavar="FILE", type=FILE, multiple=True, help="Settings of one run, if not those it wrote."
+    "--out",
+    metavar="FOLDER",
+    type=FILE,
+    help="Where the report of several experiments goes.  [default: that of one is beside it]",
+)
+@click.option(
+    "--config",
+    "configs",
+    metavar="FILE",
+    type=FILE,
+    multiple=True,
+    help="Settings of one run.  [default: what it wrote]",
 )
 @click.option(
     "--clips",
@@ -24,7 +34,7 @@ FILE = click.Path(path_type=Path)
     type=click.IntRange(0),
     default=10,
     show_default=True,
-    help="Worst utterances of each set whose audio is put into the page.",
+    help="Utterances, the worst of each set, whose audio is put into the page.",
 )
 def report(works: tuple[Path, ...], out: Path | None, configs: tuple[Path, ...], num_clips: int) -> None:
     """Write RESULTS.md and RESULTS.html: error rates with intervals, errors, training, data, settings and command.
