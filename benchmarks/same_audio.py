@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse.audio import audio_backend
 from scipy.signal import resample_poly
 
 from asrtool.corpus.manifest import read_manifests, write_manifests
@@ -91,9 +92,10 @@ def original(copy: str) -> str:
 
 def load(recording: Recording, segment: SupervisionSegment) -> np.ndarray:
     """Its samples at RATE_HZ, float32 (S,)."""
-    audio = recording.resample(RATE_HZ).load_audio(
-        channels=segment.channel, offset=segment.start, duration=segment.duration
-    )
+    with audio_backend("LibsndfileBackend"):  # which reads SPHERE files, too
+        audio = recording.resample(RATE_HZ).load_audio(
+            channels=segment.channel, offset=segment.start, duration=segment.duration
+        )
     return np.asarray(audio[0], dtype=np.float32)
 
 

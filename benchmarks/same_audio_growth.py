@@ -1,62 +1,117 @@
-"""How the search of data.same_audio grows with the index: fingerprints of a set, made into those of many hours.
+"""How the search of data.same_audio grows with the index: a set, and more hours that are drawn from its peaks.
 
-    python benchmarks/same_audio_growth.py WORK/manifests/train --hours 1 5 20 50
+    python benchmarks/same_audio_growth.py WORK/manifests/train --hours 1 5 20 50 100 200
 
-What is added has the cells, spans and octaves of the set, and drawn times and utterances, so that buckets grow as with
-more speech and nothing is found.
+Utterances of a third of the speakers are searched for. Of the peaks of the others, seconds are drawn, each at a speed
+of its own, and joined to utterances: they have the spectra of speech, and what is searched for is not in them. Whether
+they are found by chance as often as speech is what the first two lines say: of as many hours, as they are and drawn.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import tempfile
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.fingerprint import FingerprintIndex, Triplets, find_peaks, find_queries, find_triplets
-from asrtool.corpus.same_audio import _samples, _utterances
+from asrtool.corpus.fingerprint import find_peaks, find_queries, find_triplets
+from asrtool.corpus.same_audio import (
+    SEARCHED,
+    Fingerprints,
+    _open,
+    _samples,
+    _search,
+    _utterances,
+    _write_index,
+)
 
-SEARCHED = 200  # utterances
+PIECE_S = 4.0
+TOGETHER = 100  # utterances
+HEADING = """| index of | hours | MB | s to build | s to search an hour | million matches an hour | candidates an hour |
+|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("manifests", type=Path)
-    parser.add_argument("--hours", type=float, nargs="+", default=[1, 5, 20, 50])
+    parser.add_argument("--hours", type=float, nargs="+", default=[1, 5, 20, 50, 100, 200])
     options = parser.parse_args()
-    utterances = list(_utterances(options.manifests, "train"))
+    utterances = list(_utterances(options.manifests, options.manifests.name))
     groups = itertools.groupby(utterances, lambda spoken: spoken.recording.id)
+    began = time.process_time()
     peaks = [find_peaks(*audio) for _, group in groups for audio in _samples(list(group))]
-    real = [find_triplets(*of_one) for of_one in peaks]
-    set_hours = sum(spoken.segment.duration for spoken in utterances) / 3600
-    searched_hours = sum(spoken.segment.duration for spoken in utterances[:SEARCHED]) / 3600
-    print("| hours | MB of index | s of CPU to build | s of CPU to search an hour |\n|---|---|---|---|")
-    for hours in options.hours:
-        random = np.random.default_rng(0)
-        began = time.process_time()
-        more = [drawn(real, random) for _ in range(round(hours / set_hours) - 1)]
-        index = FingerprintIndex.of([*real, *itertools.chain.from_iterable(more)])
-        built_s = time.process_time() - began
-        began = time.process_time()
-        for of_one in peaks[:SEARCHED]:
-            index.alignments(find_queries(*of_one), before=2**30)
-        searched_s = time.process_time() - began
-        megabytes = (index.begins.nbytes + 5 * index.utterances_H.nbytes) / 1e6
-        print(f"| {hours:g} | {megabytes:.0f} | {built_s:.1f} | {searched_s / searched_hours:.1f} |", flush=True)
+    peaks_s = time.process_time() - began
+    speakers = sorted({str(spoken.segment.speaker) for spoken in utterances})
+    searched_for = set(speakers[: len(speakers) // 3])
+    parts: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    lengths_s: dict[bool, list[float]] = {True: [], False: []}
+    for spoken, of_one in zip(utterances, peaks, strict=True):
+        is_asked = spoken.segment.speaker in searched_for
+        parts[is_asked].append(of_one)
+        lengths_s[is_asked].append(spoken.segment.duration)
+    asked_hours, other_hours = (sum(lengths_s[is_asked]) / 3600 for is_asked in (True, False))
+    print(f"to read audio and find peaks: {peaks_s / (asked_hours + other_hours):.2f} s of CPU an hour\n")
+    print(HEADING)
+    for kind, hours in [("speech", other_hours), *(("drawn", h) for h in (other_hours, *options.hours))]:
+        more = [parts[False]] if kind == "speech" else drawn(parts[False], lengths_s[False], hours)
+        with tempfile.TemporaryDirectory() as folder:
+            megabytes, built_s, *of_search = measure(more, parts[True], Path(folder))
+        rest = " | ".join(f"{value / asked_hours:,.3g}" for value in of_search)
+        print(f"| {kind} | {hours:.3g} | {megabytes:.0f} | {built_s:.1f} | {rest} |", flush=True)
 
 
-def drawn(real: list[Triplets], random: np.random.Generator) -> list[Triplets]:
-    """As many utterances as `real`, each with triplets of many of these."""
-    columns = [np.concatenate([getattr(t, name) for t in real]) for name in ("cells_H", "spans_H", "octaves_H")]
-    order = random.permutation(len(columns[0]))
-    borders = np.cumsum([len(t) for t in real])[:-1]
-    parts = zip(*(np.split(values[order], borders) for values in columns), strict=True)
-    return [
-        Triplets(cells, random.uniform(0, 10, len(cells)).astype(np.float32), spans, octaves)
-        for cells, spans, octaves in parts
-    ]
+def drawn(others: Sequence[np.ndarray], lengths_s: Sequence[float], hours: float) -> Iterator[list[np.ndarray]]:
+    """Peaks of utterances of so many hours in all, as long as `others`, some at once."""
+    random = np.random.default_rng(0)
+    begins_s = itertools.accumulate(lengths_s, initial=0.0)
+    line_3P = np.concatenate([p + np.array([[s], [0], [0]]) for p, s in zip(others, begins_s, strict=False)], axis=1)
+    for _ in range(round(hours * 3600 / np.mean(lengths_s) / TOGETHER)):
+        yield [_utterance(line_3P, length_s, random) for length_s in random.choice(lengths_s, TOGETHER)]
+
+
+def _utterance(line_3P: np.ndarray, length_s: float, random: np.random.Generator) -> np.ndarray:
+    """Peaks of as many seconds, each from another place of the line at another speed."""
+    pieces = []
+    for begin_s in np.arange(0, length_s, PIECE_S):
+        octaves, from_s = random.uniform(-0.05, 0.05), random.uniform(0, line_3P[0, -1] - 2 * PIECE_S)
+        to_s = from_s + min(PIECE_S, length_s - begin_s) * 2**octaves
+        seconds_P, octaves_P, levels_P = line_3P[:, slice(*np.searchsorted(line_3P[0], [from_s, to_s]))]
+        pieces.append(np.stack([begin_s + (seconds_P - from_s) / 2**octaves, octaves_P + octaves, levels_P]))
+    return np.concatenate(pieces, axis=1).astype(np.float32)
+
+
+def measure(
+    more: Iterable[list[np.ndarray]], asked: list[np.ndarray], folder: Path
+) -> tuple[float, float, float, float, float]:
+    """Megabytes, CPU seconds to build the index and to search it, millions of matches and candidates in `more`."""
+    found = [fingerprints(peaks) for peaks in [*more, asked]]
+    num = sum(len(of_some.num_peaks) for of_some in found)
+    first = num - len(asked)
+    began = time.process_time()
+    _write_index(found, folder)
+    built_s = time.process_time() - began
+    spans = [(i, min(i + SEARCHED, num)) for i in range(first, num, SEARCHED)]
+    began = time.process_time()
+    for span in spans:
+        _search(span, folder)
+    searched_s = time.process_time() - began
+    index, peaks = _open(folder)
+    matches = candidates = 0
+    for begin, end in spans:
+        queries = find_queries([peaks(i) for i in range(begin, end)])
+        matches += int((index.triplets.owners_H[index.matches(queries.keys_H)[1]] < first).sum())
+        candidates += sum(alignment.other < first for _, alignment in index.alignments(queries, begin))
+    megabytes = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    _open.cache_clear()
+    return megabytes, built_s, searched_s, matches / 1e6, candidates
+
+
+def fingerprints(peaks: list[np.ndarray]) -> Fingerprints:
+    return Fingerprints(np.concatenate(peaks, axis=1).T, [of_one.shape[1] for of_one in peaks], find_triplets(peaks))
 
 
 if __name__ == "__main__":

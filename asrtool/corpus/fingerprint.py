@@ -8,10 +8,11 @@ Letters in names: S samples, T frames, F bins, P peaks, H triplets, M matches.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy import fft
@@ -20,61 +21,57 @@ RATE_HZ = 8000  # that samples have, or a multiple; what is above the telephone'
 WINDOW = 512  # samples of RATE_HZ: 64 ms, long enough to separate the harmonics of a voice
 HOP = 128
 BAND = slice(13, 218)  # bins from 200 to 3,400 Hz
-FLOOR = 7.0  # peaks lie at most so far below the highest of the utterance, in nats of power
+FLOOR = 9.0  # peaks lie at most so far below the highest of the utterance, in nats of power
 REACH = 5  # frames and bins to both sides that a peak is higher than
 PEAKS_PER_S = 30.0  # the highest
 
-NEAREST_S, FARTHEST_S = 0.08, 0.8  # of the other two peaks of a triplet from its first one
-FAN = 4  # peaks behind the first one that are paired
-OCTAVE_CELLS, RATIO_CELLS = 12, 10  # how finely ratios of frequencies and of times are kept
-PITCH_CELLS = 2  # an octave, so coarsely that a change of speed reaches the next one at most
-SIDES = (104, 104, 13, 11)  # numbers of cells: two ratios of frequencies in the band, one of times, the pitch
-LOWEST = (-52, -52, -1, 14)  # what the first cell of each stands for; there is room for one beside every value
-STRIDES = (SIDES[1] * SIDES[2] * SIDES[3], SIDES[2] * SIDES[3], SIDES[3], 1)
-NUM_CELLS = SIDES[0] * STRIDES[0]
+NEAREST_S, FARTHEST_S = 0.08, 1.2  # of the other two peaks of a triplet from its first one
+FAN = 3  # peaks behind the first one that are paired, the highest: they outlive codecs, whatever lies between
+AHEAD = 64  # peaks behind the first one that are looked at
 
-LARGEST_CHANGE = 0.33  # octaves of frequency or of time between what is matched: a factor of 1.26
-PITCH_TOLERANCE = 0.1  # octaves by which one may differ from the other: a change of speed changes both alike
-SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
-MOST_OFFSETS = 2**15  # offsets that differ: hours
-MIN_VOTES, CANDIDATES = 8, 2
-COUNTERS = 2**14  # that utterances share, to leave out at once those that cannot have MIN_VOTES
-
-TRIPLET_COLUMNS = ("cells_H", "times_H", "spans_H", "octaves_H")
-INDEX_COLUMNS = ("begins", "utterances_H")
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How one utterance lies in another: the time t of one is `offset_s` + t * 2**`time_scale` of the other."""
-
-    other: int  # number of the other utterance
-    votes: int  # triplets that say so
-    time_scale: float  # octaves
-    frequency_scale: float  # octaves that the other one is higher
-    offset_s: float
+# How finely what is the same at every speed is kept, in cells: the logarithms of both ratios of frequencies, the ratio
+# of times, the logarithm of the cycles of the first peak's frequency from it to the last one.
+OCTAVE_CELLS, RATIO_CELLS, CYCLE_CELLS = 28, 16, 9
+STRIDES = (2**12 * 2**8, 2**12, 2**7, 1)  # room for twice 8, 5 and 7 bits: what is in the band, and a cell beside it
+LOWEST = (-128, -128, -1, 0)  # what the first cell of each stands for
+PITCH_STEPS, PITCH_BITS = 128, 10  # an octave of the first peak's frequency, which is within a cell the order
+LOWEST_PITCH = 7.0  # octaves: 128 Hz
+LARGEST_CHANGE = 0.17  # octaves of frequency between what is matched: a factor of 1.125
 
 
 @dataclass(frozen=True)
 class Triplets:
     """Of one utterance, or of many; arrays of one length."""
 
-    cells_H: np.ndarray  # int32: the ratios, as one number
+    keys_H: np.ndarray  # int64: the cell, and behind it, in PITCH_BITS, the pitch
     times_H: np.ndarray  # float32: seconds of the first peak
-    spans_H: np.ndarray  # float32: log2 of the seconds from it to the last one
-    octaves_H: np.ndarray  # float32: log2 of the frequency of the first peak
+    owners_H: np.ndarray  # int32: number of the utterance
 
     def __len__(self) -> int:
-        return len(self.cells_H)
+        return len(self.keys_H)
 
     def take(self, which: np.ndarray) -> Triplets:
         """Those at the places `which`, or where it is true."""
-        return Triplets(self.cells_H[which], self.times_H[which], self.spans_H[which], self.octaves_H[which])
+        return Triplets(*(getattr(self, name)[which] for name in COLUMNS))
+
+    def renumbered(self, first: int) -> Triplets:
+        """The same, of utterances whose numbers begin there."""
+        return dataclasses.replace(self, owners_H=self.owners_H + np.int32(first))
 
     def thinned(self, one_in: int) -> Triplets:
         """Those in one of so many cells, the same cells of every utterance."""
-        mixed_H = (self.cells_H.astype(np.uint64) * 2654435761 % 2**32) >> 8  # Knuth's multiplicative hash
+        mixed_H = (
+            (self.keys_H >> PITCH_BITS).astype(np.uint64) * 2654435761 % 2**32
+        ) >> 8  # Knuth's multiplicative hash
         return self.take(mixed_H % one_in == 0)
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Triplets))
+
+
+def joined(parts: Sequence[Triplets]) -> Triplets:
+    """All of them, in this order."""
+    return Triplets(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS))
 
 
 def log_spectrogram(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
@@ -101,14 +98,15 @@ def _window(num_samples: int) -> np.ndarray:
     return (np.hanning(num_samples) * (WINDOW / num_samples)).astype(np.float32)
 
 
-def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and log2 of frequencies of the peaks, by time, between frames and bins by a parabola through three.
+def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:
+    """Seconds, log2 of frequencies and log of powers of the peaks, float32 of shape (3, P), by time.
 
-    Of an utterance, float32 samples of a multiple of RATE_HZ.
+    Times and frequencies are between frames and bins, by a parabola through three. Of an utterance, float32 samples of
+    a multiple of RATE_HZ.
     """
     power_TF = _power(samples_S, rate_hz)
     if len(power_TF) < 3:
-        return np.zeros(0), np.zeros(0)
+        return np.zeros((3, 0), dtype=np.float32)
     inner_TF = power_TF[1:-1, 1:-1]  # a peak has neighbours
     is_peak_TF = inner_TF == _highest_near(power_TF)[1:-1, 1:-1]
     is_peak_TF &= inner_TF > power_TF.max() * np.float32(np.exp(-FLOOR))
@@ -118,7 +116,7 @@ def find_peaks(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> tuple[np.ndarra
     seconds_P = (t_P + _top(power_TF, t_P, f_P, 1, 0)) * HOP / RATE_HZ
     octaves_P = np.log2((f_P + _top(power_TF, t_P, f_P, 0, 1) + BAND.start) * RATE_HZ / WINDOW)
     order = np.argsort(seconds_P, kind="stable")
-    return seconds_P[order], octaves_P[order]
+    return np.stack([seconds_P, octaves_P, np.log(power_TF[t_P, f_P])])[:, order].astype(np.float32)
 
 
 def _highest_near(power_TF: np.ndarray) -> np.ndarray:
@@ -138,132 +136,62 @@ def _top(power_TF: np.ndarray, t_P: np.ndarray, f_P: np.ndarray, dt: int, df: in
     return np.asarray(np.clip((before_P - after_P) / (2 * bend_P), -0.5, 0.5))
 
 
-def find_triplets(seconds_P: np.ndarray, octaves_P: np.ndarray) -> Triplets:
-    """Of the peaks of an utterance."""
-    values_H4, *rest = _joined(seconds_P, octaves_P)
-    return Triplets(_cells(np.floor(values_H4)), *rest)
+def find_triplets(peaks: Sequence[np.ndarray]) -> Triplets:
+    """Of the peaks of utterances, each (3, P), which are numbered as they come."""
+    values_H4, pitches_H, times_H, owners_H = _measured(peaks)
+    return Triplets(_keys(np.floor(values_H4), pitches_H), times_H, owners_H)
 
 
-def find_queries(seconds_P: np.ndarray, octaves_P: np.ndarray) -> Triplets:
-    """As `find_triplets`, each with all cells that its ratios lie next to, of which a small change may choose any."""
-    values_H4, *rest = _joined(seconds_P, octaves_P)
+def find_queries(peaks: Sequence[np.ndarray]) -> Triplets:
+    """As `find_triplets`, each with all cells that its values lie next to, of which a small change may choose any."""
+    values_H4, pitches_H, times_H, owners_H = _measured(peaks)
     lower_H4 = np.floor(values_H4)
-    to_nearer_4H = np.where(values_H4 - lower_H4 < 0.5, -1, 1).T * np.array(STRIDES)[:, None]
-    cells_CH = _cells(lower_H4)[None]
-    for moved_H in to_nearer_4H.astype(np.int32):
-        cells_CH = np.concatenate([cells_CH, cells_CH + moved_H])
-    return Triplets(cells_CH.reshape(-1), *(np.tile(values_H, len(cells_CH)) for values_H in rest))
+    keys_CH = _keys(lower_H4, pitches_H)[None]
+    to_nearer_4H = np.where(values_H4 - lower_H4 < 0.5, -1, 1).T * np.array(STRIDES)[:, None] * 2**PITCH_BITS
+    for moved_H in to_nearer_4H:
+        keys_CH = np.concatenate([keys_CH, keys_CH + moved_H])
+    return Triplets(keys_CH.reshape(-1), *(np.tile(values_H, len(keys_CH)) for values_H in (times_H, owners_H)))
 
 
-def _joined(seconds_P: np.ndarray, octaves_P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Ratios and pitch in cells, (H, 4), and times, spans and octaves of the triplets of these peaks."""
-    behind_P = np.searchsorted(seconds_P, seconds_P + NEAREST_S)
-    firsts_P = np.arange(len(seconds_P))
-    pairs = [(a, b) for b in range(1, FAN) for a in range(b)]
-    triplets_H3 = np.concatenate([np.stack([firsts_P, behind_P + a, behind_P + b], axis=1) for a, b in pairs])
-    i, j, k = triplets_H3[triplets_H3[:, 2] < len(seconds_P)].T
-    near = seconds_P[k] - seconds_P[i] < FARTHEST_S
-    i, j, k = i[near], j[near], k[near]
+def _measured(peaks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Values in cells (H, 4), octaves and seconds of first peaks, and numbers of utterances of the triplets."""
+    seconds_P, octaves_P, levels_P = np.concatenate(peaks, axis=1).astype(np.float64)
+    owners_P = np.repeat(np.arange(len(peaks), dtype=np.int32), [of_one.shape[1] for of_one in peaks])
+    i, j, k = _joined_peaks(seconds_P, levels_P, owners_P).T
     spans_H = seconds_P[k] - seconds_P[i]
     values_H4 = np.stack(
         [
             (octaves_P[j] - octaves_P[i]) * OCTAVE_CELLS,
             (octaves_P[k] - octaves_P[i]) * OCTAVE_CELLS,
             (seconds_P[j] - seconds_P[i]) / spans_H * RATIO_CELLS,
-            octaves_P[i] * PITCH_CELLS,
+            (octaves_P[i] + np.log2(spans_H)) * CYCLE_CELLS,
         ],
         axis=1,
     )
-    return values_H4, *(values_H.astype(np.float32) for values_H in (seconds_P[i], np.log2(spans_H), octaves_P[i]))
+    return values_H4, octaves_P[i], seconds_P[i].astype(np.float32), owners_P[i]
 
 
-def _cells(values_H4: np.ndarray) -> np.ndarray:
-    """Whole numbers of cells as one number, below NUM_CELLS."""
-    return np.asarray((values_H4 - np.array(LOWEST)) @ np.array(STRIDES), dtype=np.int32)
+def _joined_peaks(seconds_P: np.ndarray, levels_P: np.ndarray, owners_P: np.ndarray) -> np.ndarray:
+    """Places of the peaks of triplets, (H, 3): each with two of the FAN highest behind it in its utterance."""
+    num = len(seconds_P)
+    line_P = seconds_P + owners_P * 2.0**20  # of all utterances one behind the other, far apart
+    behind_PK = np.searchsorted(line_P, line_P + NEAREST_S)[:, None] + np.arange(AHEAD)
+    clipped_PK = np.minimum(behind_PK, max(0, num - 1))
+    near_PK = (behind_PK < num) & (line_P[clipped_PK] - line_P[:, None] < FARTHEST_S)
+    levels_PK = np.where(near_PK, levels_P[clipped_PK], -np.inf)
+    chosen_PN = np.argpartition(-levels_PK, FAN - 1, axis=1)[:, :FAN]
+    there_PN = np.take_along_axis(near_PK, chosen_PN, axis=1)
+    chosen_PN = np.sort(np.where(there_PN, np.take_along_axis(behind_PK, chosen_PN, axis=1), num), axis=1)
+    triplets_H3 = np.concatenate(
+        [
+            np.stack([np.arange(num), chosen_PN[:, a], chosen_PN[:, b]], axis=1)
+            for a, b in itertools.combinations(range(FAN), 2)
+        ]
+    )
+    return triplets_H3[triplets_H3[:, 2] < num]
 
 
-@dataclass(frozen=True)
-class FingerprintIndex:
-    """The triplets of many utterances in the order of their cells, to be searched by those of one."""
-
-    begins: np.ndarray  # int64 (NUM_CELLS + 1,): where the triplets of each cell begin, and after the last one
-    utterances_H: np.ndarray  # int32: number of the utterance of each triplet
-    triplets: Triplets
-
-    @classmethod
-    def of(cls, parts: Sequence[Triplets], nums: Sequence[int] | None = None) -> FingerprintIndex:
-        """Of utterances, which are numbered as they come; `parts` may hold several, which have `nums` triplets."""
-        columns = [np.concatenate([getattr(t, name) for t in parts]) for name in TRIPLET_COLUMNS]
-        lengths = [len(t) for t in parts] if nums is None else nums
-        numbers_H = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        order = np.argsort(columns[0], kind="stable")
-        begins = np.concatenate([[0], np.cumsum(np.bincount(columns[0], minlength=NUM_CELLS))])
-        return cls(begins, numbers_H[order], Triplets(*columns).take(order))
-
-    def save(self, folder: Path) -> None:
-        """Write what `load` maps into memory, which processes then share."""
-        for name in INDEX_COLUMNS:
-            np.save(folder / f"{name}.npy", getattr(self, name))
-        for name in TRIPLET_COLUMNS:
-            np.save(folder / f"{name}.npy", getattr(self.triplets, name))
-
-    @classmethod
-    def load(cls, folder: Path) -> FingerprintIndex:
-        """What `save` wrote."""
-        files = {name: np.load(folder / f"{name}.npy", "r") for name in (*INDEX_COLUMNS, *TRIPLET_COLUMNS)}
-        mapped = {name: file.view(np.ndarray) for name, file in files.items()}  # plain arrays are read faster
-        begins, utterances_H = (mapped[name] for name in INDEX_COLUMNS)
-        return cls(begins, utterances_H, Triplets(*(mapped[name] for name in TRIPLET_COLUMNS)))
-
-    def alignments(self, queries: Triplets, before: int) -> list[Alignment]:
-        """Those with the CANDIDATES utterances in which most triplets agree, at least MIN_VOTES.
-
-        Of the first `before` utterances of the index.
-        """
-        asked_M, found_M = self._matches(queries.cells_H)
-        utterances_M = self.utterances_H[found_M]
-        frequency_M = self.triplets.octaves_H[found_M] - queries.octaves_H[asked_M]
-        likely = np.flatnonzero((utterances_M < before) & (np.abs(frequency_M) < LARGEST_CHANGE))
-        asked_M, found_M, utterances_M, frequency_M = (
-            values_M[likely] for values_M in (asked_M, found_M, utterances_M, frequency_M)
-        )
-        time_M = self.triplets.spans_H[found_M] - queries.spans_H[asked_M]
-        likely = (np.abs(time_M) < LARGEST_CHANGE) & (np.abs(time_M + frequency_M) < PITCH_TOLERANCE)
-        shared_M = utterances_M % COUNTERS
-        likely &= (np.bincount(shared_M[likely], minlength=COUNTERS) >= MIN_VOTES)[shared_M]
-        time_M, frequency_M = time_M[likely], frequency_M[likely]
-        offset_M = self.triplets.times_H[found_M[likely]] - queries.times_H[asked_M[likely]] * 2**time_M
-        return _voted(utterances_M[likely], time_M, frequency_M, offset_M)
-
-    def _matches(self, cells_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of places in `cells_H` and in the index that are in one cell."""
-        begins_H = self.begins[cells_H]
-        nums_H = self.begins[cells_H + 1] - begins_H
-        within_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
-        return np.repeat(np.arange(len(cells_H)), nums_H), within_M
-
-
-def _voted(
-    utterances_M: np.ndarray, time_M: np.ndarray, frequency_M: np.ndarray, offset_M: np.ndarray
-) -> list[Alignment]:
-    """Of the utterances with most votes the box of scales and offset that has them; boxes overlap by half."""
-    best: dict[int, tuple[int, np.ndarray]] = {}
-    for shift in (0.0, 0.5):
-        keys_M = utterances_M.astype(np.int64)
-        for values_M, side, num in (
-            (time_M, SCALE_CELL, 32),
-            (frequency_M, SCALE_CELL, 32),
-            (offset_M, OFFSET_CELL_S, MOST_OFFSETS),
-        ):
-            keys_M = keys_M * num + (np.floor(values_M / side + shift).astype(np.int64) + num // 2) % num
-        keys, votes = np.unique(keys_M, return_counts=True)
-        several = np.flatnonzero(votes >= MIN_VOTES)
-        for number in several[np.argsort(-votes[several], kind="stable")[: 2 * CANDIDATES]].tolist():
-            other = int(keys[number] // (32 * 32 * MOST_OFFSETS))
-            if votes[number] > best.get(other, (0, keys))[0]:
-                best[other] = int(votes[number]), np.flatnonzero(keys_M == keys[number])
-    chosen = sorted(best.items(), key=lambda item: -item[1][0])[:CANDIDATES]
-    return [
-        Alignment(other, num, *(float(values_M[inside].mean()) for values_M in (time_M, frequency_M, offset_M)))
-        for other, (num, inside) in chosen
-    ]
+def _keys(values_H4: np.ndarray, pitches_H: np.ndarray) -> np.ndarray:
+    """Whole numbers of cells, and octaves, as one number."""
+    cells_H = ((values_H4 - np.array(LOWEST)) @ np.array(STRIDES)).astype(np.int64)
+    return cells_H * 2**PITCH_BITS + ((pitches_H - LOWEST_PITCH) * PITCH_STEPS).astype(np.int64)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from asrtool.corpus.fingerprint import BAND, HOP, RATE_HZ, WINDOW, Alignment
+from asrtool.corpus.fingerprint import BAND, HOP, RATE_HZ, WINDOW
+from asrtool.corpus.fingerprint_index import Alignment
 
 BANDS = 40
 EVERY = 2  # frames that are compared
@@ -30,24 +31,24 @@ def likeness(one_TF: np.ndarray, other_TF: np.ndarray, alignment: Alignment) -> 
         return 0.0
     octaves_B = np.linspace(np.log2(LOWEST_HZ), np.log2(HIGHEST_HZ), BANDS)
     one_TB = _read(one_TF, EVERY * np.flatnonzero(both), octaves_B)
-    other_TB = _read(other_TF, places_T[both], octaves_B + alignment.frequency_scale)
+    other_TB = _read(other_TF, places_T[both], octaves_B - alignment.time_scale)
     covariance = float((one_TB * other_TB).mean())
     return covariance / max(float(np.sqrt((one_TB**2).mean() * (other_TB**2).mean())), 1e-9)
 
 
-def shared_peaks(one_2P: np.ndarray, other_2P: np.ndarray, alignment: Alignment) -> float:
+def shared_peaks(one_3P: np.ndarray, other_3P: np.ndarray, alignment: Alignment) -> float:
     """Fraction of the peaks of one utterance, where the other lies, that the other has too; 0 where there is none.
 
-    Both are seconds and log2 of frequencies, by time.
+    Both are seconds, log2 of frequencies and more, by time.
     """
-    times_P = one_2P[0] * 2**alignment.time_scale + alignment.offset_s
-    both = (times_P >= other_2P[0, 0] - PEAK_S) & (times_P <= other_2P[0, -1] + PEAK_S)
-    times_P, octaves_P = times_P[both], one_2P[1, both] + alignment.frequency_scale
-    begins_P, ends_P = (np.searchsorted(other_2P[0], times_P + shift) for shift in (-PEAK_S, PEAK_S))
+    times_P = one_3P[0] * 2**alignment.time_scale + alignment.offset_s
+    both = (times_P >= other_3P[0, 0] - PEAK_S) & (times_P <= other_3P[0, -1] + PEAK_S)
+    times_P, octaves_P = times_P[both], one_3P[1, both] - alignment.time_scale
+    begins_P, ends_P = (np.searchsorted(other_3P[0], times_P + shift) for shift in (-PEAK_S, PEAK_S))
     nums_P = ends_P - begins_P
     near_M = np.arange(nums_P.sum()) - np.repeat(np.cumsum(nums_P) - ends_P, nums_P)
     mine_M = np.repeat(np.arange(len(times_P)), nums_P)
-    has_M = np.abs(other_2P[1, near_M] - octaves_P[mine_M]) < PEAK_OCTAVES
+    has_M = np.abs(other_3P[1, near_M] - octaves_P[mine_M]) < PEAK_OCTAVES
     return len(np.unique(mine_M[has_M])) / max(1, len(times_P))
 
 

@@ -24,15 +24,14 @@ from asrtool.corpus.executor import open_executor
 from asrtool.corpus.extract import UNREADABLE
 from asrtool.corpus.fingerprint import (
     RATE_HZ,
-    TRIPLET_COLUMNS,
-    Alignment,
-    FingerprintIndex,
     Triplets,
     find_peaks,
     find_queries,
     find_triplets,
+    joined,
     log_spectrogram,
 )
+from asrtool.corpus.fingerprint_index import Alignment, FingerprintIndex
 from asrtool.corpus.likeness import likeness, shared_peaks
 from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.remote_audio import fetched
@@ -41,9 +40,10 @@ from asrtool.log import progress
 
 LEAST_S = 1.0  # what is shorter has too few peaks to be known again
 SAME = 0.75  # correlation from which on two utterances are one sound
-WHOLE_INDEX_HOURS = 50.0  # of training speech, beyond which it is thinned: some 8 MB an hour
+WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 6 MB an hour
+SEARCHED = 128  # utterances at once
 PAIRS = 200  # compared at once by a process
-SHARED_PEAKS = 0.3  # fraction from which on a candidate is read again and compared: no copy of 71 had less than 0.35
+SHARED_PEAKS = 0.4  # fraction from which on a candidate is read again and compared
 PEAKS, PEAK_BEGINS = "peaks.float32", "peak_begins.npy"  # files beside the index
 
 Item = TypeVar("Item")
@@ -79,7 +79,7 @@ def find_same_audio(manifests: Path, sets: Sequence[str], features: Features) ->
     train_hours = sum(s.segment.duration for s in utterances if s.of_set == sets[-1]) / 3600
     one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
     recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
-    firsts = [0, *itertools.accumulate(map(len, recordings))]
+    spans = [(i, min(i + SEARCHED, len(utterances))) for i in range(0, len(utterances), SEARCHED)]
     shared = None if features.executor == "local" else manifests  # a folder that all workers see
     with (
         tempfile.TemporaryDirectory(prefix=".same-audio-", dir=shared) as folder,
@@ -89,7 +89,6 @@ def find_same_audio(manifests: Path, sets: Sequence[str], features: Features) ->
         found = _logged(map_pieces(fingerprint, recordings), "fingerprints", len(recordings))
         _write_index(found, Path(folder))
         search = functools.partial(_search, folder=Path(folder))
-        spans = list(itertools.pairwise(firsts))
         aligned = _logged(map_pieces(search, spans), "search", len(spans))
         pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(aligned)]
         chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
@@ -110,44 +109,39 @@ def _utterances(folder: Path, name: str) -> Iterator[Spoken]:
 class Fingerprints:
     """Of the utterances of one recording, one behind the other."""
 
-    peaks_P2: np.ndarray  # float32: seconds and log2 of frequencies
+    peaks_P3: np.ndarray  # float32: seconds, log2 of frequencies, log of powers
     num_peaks: list[int]  # of each utterance
     triplets: Triplets
-    num_triplets: list[int]
 
 
 def _fingerprint(utterances: Sequence[Spoken], one_in: dict[str, int]) -> Fingerprints:
     """Of all peaks, for the search, and of the triplets that are kept."""
     peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(utterances)]
-    kept = [find_triplets(*of_one).thinned(one_in.get(utterances[0].of_set, 1)) for of_one in peaks]
-    return Fingerprints(
-        np.concatenate(peaks, axis=1).T.astype(np.float32),
-        [len(seconds_P) for seconds_P, _ in peaks],
-        Triplets(*(np.concatenate([getattr(t, name) for t in kept]) for name in TRIPLET_COLUMNS)),
-        [len(triplets) for triplets in kept],
-    )
+    kept = find_triplets(peaks).thinned(one_in.get(utterances[0].of_set, 1))
+    return Fingerprints(np.concatenate(peaks, axis=1).T, [of_one.shape[1] for of_one in peaks], kept)
 
 
 def _write_index(found: Iterable[Fingerprints], folder: Path) -> None:
     """Write what `_open` reads: peaks as they come, which are not held in memory, and the index."""
-    kept, num_peaks, num_triplets = [], [0], []
+    kept, num_peaks = [], [0]
     with open(folder / PEAKS, "wb") as file:
         for of_recording in found:
-            file.write(of_recording.peaks_P2.tobytes())
+            file.write(of_recording.peaks_P3.tobytes())
+            kept.append(of_recording.triplets.renumbered(len(num_peaks) - 1))
             num_peaks += of_recording.num_peaks
-            num_triplets += of_recording.num_triplets
-            kept.append(of_recording.triplets)
     np.save(folder / PEAK_BEGINS, np.cumsum(num_peaks))
-    FingerprintIndex.of(kept, num_triplets).save(folder)
+    triplets = joined(kept)
+    kept.clear()  # what is in memory twice is a third of what the index of a large set takes
+    FingerprintIndex.of(triplets).save(folder)
 
 
 def _search(span: tuple[int, int], folder: Path) -> list[tuple[int, Alignment]]:
     """Numbers of the utterances from the first to before the last of `span`, with how they lie in earlier ones."""
     index, peaks = _open(folder)
+    queries = find_queries([peaks(i) for i in range(*span)])
     return [
         (i, alignment)
-        for i in range(*span)
-        for alignment in index.alignments(find_queries(*peaks(i)), before=i)
+        for i, alignment in index.alignments(queries, span[0])
         if shared_peaks(peaks(i), peaks(alignment.other), alignment) >= SHARED_PEAKS
     ]
 
@@ -165,10 +159,12 @@ def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudi
 
 @functools.lru_cache(1)
 def _open(folder: Path) -> tuple[FingerprintIndex, Callable[[int], np.ndarray]]:
-    """The index, and a function from the number of an utterance to its peaks, float64 (2, P)."""
+    """The index, and a function from the number of an utterance to its peaks, float32 (3, P)."""
     begins = np.load(folder / PEAK_BEGINS)
-    peaks_P2 = np.memmap(folder / PEAKS, np.float32, "r").reshape(-1, 2) if begins[-1] else np.zeros((0, 2))
-    return FingerprintIndex.load(folder), lambda i: peaks_P2[begins[i] : begins[i + 1]].T.astype(np.float64)
+    peaks_P3 = np.zeros((0, 3), np.float32)
+    if begins[-1]:
+        peaks_P3 = np.memmap(folder / PEAKS, np.float32, "r").view(np.ndarray).reshape(-1, 3)
+    return FingerprintIndex.load(folder), lambda i: peaks_P3[begins[i] : begins[i + 1]].T
 
 
 def _samples(utterances: Sequence[Spoken]) -> Iterator[tuple[np.ndarray, int]]:

@@ -26,8 +26,8 @@ ASSUMED_HZ = 16000  # where the data are to say it
 PROBED_S = 30.0  # of noise, whose features are computed
 WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 NUM_WORDS = 45_000  # of their lexicon
-SAME_AUDIO_S, SEARCH_S = 4.0, 3.3  # CPU seconds an hour: to read it, to search each hour of the index (decisions)
-INDEX_HOURS = 50.0  # beyond which the index of data.same_audio is thinned
+SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
+INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
 BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
