@@ -10,24 +10,24 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import extra_files, read_sentences
 from local.named import extra_corpora
+from local.own_text import Rule
 from local.text_rules import Unusable, normalise_plain
 
 
-def write_extra_texts(corpus: Path, out: Path, names: Sequence[str]) -> None:
+def write_extra_texts(corpus: Path, out: Path, names: Sequence[str], rule: Rule = normalise_plain) -> None:
     """Write `out`, the normalised sentences of each of `names`: a corpus, read from folders of `corpus`, or a file.
 
-    Lines that cannot be normalised are left out, and the log says how many. Raises AsrtoolError for a file that cannot
-    be read, for a corpus whose transcripts cannot be read alone, and where nothing is left of one.
+    `rule` is that of files. Lines that cannot be normalised are left out, and the log says how many. Raises
+    AsrtoolError for a file that cannot be read, for a corpus whose transcripts cannot be read alone, and where nothing
+    is left of one.
     """
     corpora = {item.name: item for item in extra_corpora(names)}
     with write_folder(out, "*.txt") as temporary:
         for name, file in zip(names, extra_files(temporary, names), strict=True):
-            lines, rule = corpora[name].texts(corpus) if name in corpora else _lines_of(Path(name))
-            _write(name, file, lines, rule)
-
-
-def _lines_of(path: Path) -> tuple[Iterable[str], Callable[[str], str]]:
-    return (" ".join(words) for words in read_sentences(path)), normalise_plain
+            if name in corpora:
+                _write(name, file, *corpora[name].texts(corpus))
+            else:
+                _write(name, file, (" ".join(words) for words in read_sentences(Path(name))), rule)
 
 
 def _write(name: str, file: Path, lines: Iterable[str], rule: Callable[[str], str]) -> None:

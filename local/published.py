@@ -15,8 +15,8 @@ from asrtool.corpus.manifest import Drop, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.corpus import Release
+from local.own_text import text_rule
 from local.references import NO_RULES_GLM, format_reference
-from local.text_rules import normalise_plain
 from local.utterances import normalise_all, staging
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[st
         if not chosen:
             continue
         drops: list[Drop] = []
-        segments = normalise_all((s for item in chosen for s in item.supervisions), normalise_plain, drops)
+        segments = normalise_all((s for item in chosen for s in item.supervisions), text_rule(data), drops)
         label_of = {r.id: item.name for item in chosen for r in item.recordings}
         recordings = [r for item in chosen for r in item.recordings]
-        texts = {"ref.stm": format_reference((s.to_dict() for s in segments), label_of), "ref.glm": NO_RULES_GLM}
+        reference = format_reference((s.to_dict() for s in segments), label_of, data.text_rules == "english")
+        texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
         write_manifests(out / role, recordings, segments, drops, data.bad_fraction, texts)

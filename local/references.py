@@ -22,11 +22,12 @@ NO_RULES_GLM = """\
 HYPOTHESIS_RULES = "INPUT_DEPENDENT_APPLICATION"
 
 
-def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str]) -> str:
+def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_english: bool = True) -> str:
     """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
 
-    `corpus_of` (recording id -> corpus) labels the utterances, so that each corpus is scored apart too. Raises
-    AsrtoolError for a recording or speaker with a blank, at which the scorer would take the line apart.
+    Nothing may be missed in another language, where er or ha may be any word. `corpus_of` (recording id -> corpus)
+    labels the utterances, so that each corpus is scored apart too. Raises AsrtoolError for a recording or speaker with
+    a blank, at which the scorer would take the line apart.
     """
     entries = sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"]))
     corpora = sorted({corpus_of[entry["recording_id"]] for entry in entries})
@@ -38,7 +39,8 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str]) -> 
     ]
     for entry in entries:
         _check_names(entry)
-        words = " ".join(map(_reference_word, (w for w in (entry.get("text") or "").split() if w not in TAGS)))
+        said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
+        words = " ".join(map(_reference_word, said) if is_english else said)
         end_s = round(entry["start"] + entry["duration"], 8)
         times = f"{entry['start']:.3f} {end_s:.3f}"
         place = f"{entry['recording_id']} {'AB'[entry['channel']]} {entry.get('speaker')}"

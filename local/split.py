@@ -65,7 +65,7 @@ def split_manifests(manifests: Path, data: Data) -> None:
     _write_train(manifests / TRAIN, parts, drops, data)
     _write_long(manifests / LONG, parts)
     held_out = [Dev(part.name, part.recordings, part.dev) for part in parts]
-    _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]))
+    _write_dev(manifests / DEV, dev or held_out, reference_rules(glms[0]), data)
     sets = [EvaluationSet(corpus.name, corpus.title, dict(corpus.labels)) for corpus in tested]
     write_sets(manifests, Sets(tuple(sets)))
 
@@ -172,10 +172,10 @@ def _write_long(out: Path, parts: Sequence[Part]) -> None:
         _write(out, [entry for part in parts for entry in part.recordings], entries, {})
 
 
-def _write_dev(out: Path, parts: Sequence[Dev], glm: str) -> None:
+def _write_dev(out: Path, parts: Sequence[Dev], glm: str, data: Data) -> None:
     corpus_of = {entry["id"]: part.name for part in parts for entry in part.recordings}
     entries = [entry for part in parts for entry in part.entries]
-    reference = format_reference(entries, corpus_of)
+    reference = format_reference(entries, corpus_of, data.text_rules == "english")
     recordings = [entry for part in parts for entry in part.recordings]
     _write(out, recordings, entries, {"ref.stm": reference, "ref.glm": glm})
 

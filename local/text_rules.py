@@ -34,6 +34,9 @@ MAX_KNOWN = 2**17  # words whose normalised form is kept: most of a text are amo
 HESITATIONS = frozenset(("ach", "ah", "eee", "eh", "er", "ew", "ha", "hee", "hm", "huh", "mm", "oof", "uh", "um"))
 
 
+OTHER_LETTERS = "unknown characters"
+
+
 class Unusable(Exception):
     """An utterance that has no normalised text; `reason` is one word or two for the list of drops."""
 
@@ -72,7 +75,7 @@ MARKS = {
     ),
     **dict.fromkeys(("!sil", "[pause]", "[silence]", "<sil>", "[sil]", "<silence>", "<pause>"), ""),
 }
-_TYPOGRAPHIC = str.maketrans(
+TYPOGRAPHIC = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
 )
 
@@ -144,7 +147,7 @@ def _split_hyphens(word: str) -> list[str]:
     pieces[-1] += "-" if word[-1] == "-" else ""
     for piece in pieces:
         if not _WORD.fullmatch(piece):
-            raise Unusable("unknown characters", piece)
+            raise Unusable(OTHER_LETTERS, piece)
     return pieces
 
 
@@ -153,7 +156,15 @@ def normalise_plain(text: str) -> str:
 
     Raises Unusable for letters or digits outside a-z, and for a mark in brackets, [so] or <so>, that is not in MARKS.
     """
-    return normalise(strip_punctuation(text), PLAIN)
+    plain = strip_punctuation(text)
+    try:
+        return normalise(plain, PLAIN)
+    except Unusable as error:
+        if error.reason != OTHER_LETTERS:
+            raise
+        raise Unusable(
+            error.reason, f"{error.detail}; data.text_rules = unicode takes any letters and digits"
+        ) from None
 
 
 def strip_punctuation(text: str) -> str:
@@ -161,25 +172,33 @@ def strip_punctuation(text: str) -> str:
 
     Raises Unusable for an unknown mark in brackets, and for what was no UTF-8 when it was read.
     """
-    words = []
-    if "\ufffd" in text:
-        broken = next(word for word in text.split() if "\ufffd" in word)
-        raise Unusable("unknown characters", f"{broken} is not UTF-8; convert the text, for example with iconv")
-    for word in text.lower().translate(_TYPOGRAPHIC).split():
-        bare = word.strip(_EDGE + ".")
-        if bare in TAGS:
-            words.append(bare)
-        elif word in MARKS or _MARK.fullmatch(bare):
-            words += _of_mark(word if word in MARKS else bare)
-        else:
-            words += _of_word(word)
+    refuse_broken(text)
+    words: list[str] = []
+    for word in text.lower().translate(TYPOGRAPHIC).split():
+        mark = read_mark(word)
+        words += _of_word(word) if mark is None else mark
     return " ".join(words)
 
 
-def _of_mark(word: str) -> list[str]:
-    if word not in MARKS:
-        raise Unusable("unknown mark-up", word)
-    return MARKS[word].split()
+def refuse_broken(text: str) -> None:
+    """Raise Unusable where `text` was no UTF-8 when it was read."""
+    if "\ufffd" in text:
+        broken = next(word for word in text.split() if "\ufffd" in word)
+        raise Unusable(OTHER_LETTERS, f"{broken} is not UTF-8; convert the text, for example with iconv")
+
+
+def read_mark(word: str) -> list[str] | None:
+    """The tags that the mark `word`, in lower case, stands for; None for a word that is no mark.
+
+    Raises Unusable for an unknown mark in brackets.
+    """
+    bare = word.strip(_EDGE + ".")
+    if bare in TAGS:
+        return [bare]
+    known = MARKS.get(word, MARKS.get(bare) if _MARK.fullmatch(bare) else None)
+    if known is None and _MARK.fullmatch(bare):
+        raise Unusable("unknown mark-up", bare)
+    return None if known is None else known.split()
 
 
 def _of_word(word: str) -> list[str]:

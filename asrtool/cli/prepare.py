@@ -124,8 +124,9 @@ def text(corpus: Path, out: Path, config: Config) -> None:
     Example: asrtool prepare text exp/corpus exp/text --set lm.extra_text=more.txt
     """
     from local.extra_text import write_extra_texts
+    from local.own_text import text_rule
 
-    write_extra_texts(corpus, out, config.lm.extra_text)
+    write_extra_texts(corpus, out, config.lm.extra_text, text_rule(config.data))
 
 
 @prepare.command()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asrtool.errors import AsrtoolError
+from asrtool.lang.settings import NOT_IN_WORDS
 from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of, positive
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
 GSM_HZ = 8000  # the sampling rate that GSM is defined for
+TEXT_RULES = ("english", "unicode", "characters", "none")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Data:
     dev: tuple[Choice, ...] = choices("corpus")  # corpora with a development set; none holds out a part of train
     test: tuple[Choice, ...] = choices("corpus")  # corpora to test on, each decoded and scored apart
     mix: str = "utterances"  # shares of corpora, by utterances, hours, temperature:T, or NAME:WEIGHT,NAME:WEIGHT
+    text_rules: str = "english"  # of own data, published corpora and lm.extra_text; or unicode, characters, none
+    word_marks: str = "'"  # punctuation that the rules unicode keep inside a word; any other parts words
     dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
@@ -94,6 +98,9 @@ class Data:
     def __post_init__(self) -> None:
         positive("data", self, "dev_minutes", "max_duplicates", "max_duration_s")
         at_least(0, "data", self, "min_duration_s", "segment_padding_s")
+        one_of("data.text_rules", self.text_rules, TEXT_RULES)
+        if any(mark.isalnum() or mark.isspace() or mark in NOT_IN_WORDS for mark in self.word_marks):
+            raise ValueError(f"data.word_marks is {self.word_marks!r}, expected punctuation but {NOT_IN_WORDS}")
         one_of("data.uncertain", self.uncertain, ("keep", "drop"))
         between("data.bad_fraction", self.bad_fraction, 0, 1)
         between("data.min_pause_s", self.min_pause_s, 0.05, 10)

@@ -10,6 +10,7 @@ from asrtool.settings import at_least, between, one_of, used_by_rescore
 if TYPE_CHECKING:
     from asrtool.config import Config
 
+NOT_IN_WORDS = "(){}[]<>/\\;@*\u2581"  # what stm, ctm and SentencePiece read as something else than a part of a word
 LARGEST_CHOSEN = 500  # tokens, where tokenizer.vocab_size is 0
 
 

@@ -118,7 +118,7 @@ TEXT = Stage(
     needs=("corpus",),
     makes=("text",),
     run=(Line("asrtool prepare text {work}/corpus {work}/text --config {config}"),),
-    settings=("lm",),  # the whole of it: files that its keys name count as read
+    settings=("lm", "data.text_rules", "data.word_marks"),  # the whole of lm: files that its keys name count as read
     when="lm.extra_text",
 )
 

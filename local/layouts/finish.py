@@ -33,6 +33,7 @@ def write_set(
             "%s: %d of %d utterances have more than %d characters a second, the first is %s: is their audio cut off, or"
             " their text that of others?", out, len(dense), len(segments), DENSE, dense[0].id,
         )  # fmt: skip
-    reference = format_reference((s.to_dict() for s in segments), dict.fromkeys((r.id for r in recordings), label))
+    labels = dict.fromkeys((r.id for r in recordings), label)
+    reference = format_reference((s.to_dict() for s in segments), labels, data.text_rules == "english")
     texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
     write_manifests(out, recordings, segments, drops, data.bad_fraction, texts)

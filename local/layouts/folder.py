@@ -16,8 +16,8 @@ from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
+from local.own_text import text_rule
 from local.releases import find_files
-from local.text_rules import normalise_plain
 from local.utterances import look_at, make_recording, normalise_all, one_word, read_lines, usable_audio
 
 SUFFIXES = (".wav", ".flac", ".sph")
@@ -43,7 +43,7 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
             )
             for id_, sound in sounds.items()
         ),
-        normalise_plain,
+        text_rule(data),
         drops,
     )
     recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]

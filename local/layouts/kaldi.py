@@ -21,7 +21,7 @@ from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
 from local.layouts.folder import usual_rate_hz
 from local.layouts.wav_scp import Entry, read_wav_scp
-from local.text_rules import normalise_plain
+from local.own_text import Rule, text_rule
 from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
 
 SIDES = "reco2file_and_channel"
@@ -59,7 +59,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         dataclasses.replace(s, recording_id=entries[s.recording_id].recording, channel=entries[s.recording_id].channel)
         for s in supervisions
     )
-    normalised = normalise_all(placed, _normalise, drops)
+    normalised = normalise_all(placed, _kaldi_rule(data), drops)
     whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
     write_set(out, whole, normalised, drops, data, label)
 
@@ -75,9 +75,12 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
     return recordings
 
 
-def _normalise(text: str) -> str:
-    """As a person's own text; the full stop of a letter before 's is none of its own (t._v.'s)."""
-    return normalise_plain(re.sub(r"(?<=[A-Za-z])\.(?='s)", "", text))
+def _kaldi_rule(data: Data) -> Rule:
+    """As of a person's own text; the full stop of an English letter before 's is none of its own (t._v.'s)."""
+    rule = text_rule(data)
+    if data.text_rules != "english":
+        return rule
+    return lambda text: rule(re.sub(r"(?<=[A-Za-z])\.(?='s)", "", text))
 
 
 def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:

@@ -23,8 +23,8 @@ from asrtool.log import progress
 from asrtool.url import as_url, join
 from local.layouts.address import manifests_of
 from local.layouts.finish import write_set
+from local.own_text import text_rule
 from local.releases import find_files
-from local.text_rules import normalise_plain
 from local.utterances import locate, look_at, normalise_all, one_word
 
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
@@ -49,7 +49,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
-    segments = normalise_all((s for s in supervisions if s.recording_id in usable), normalise_plain, drops)
+    segments = normalise_all((s for s in supervisions if s.recording_id in usable), text_rule(data), drops)
     write_set(out, usable.values(), segments, drops, data, label)
 
 

@@ -28,7 +28,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
 from local.layouts.finish import write_set
-from local.text_rules import normalise_plain
+from local.own_text import text_rule
 from local.utterances import normalise_all
 
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
@@ -55,7 +55,7 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
             else:
                 recordings.append(found)
                 spoken += _segments(entry, found, drops)
-    segments = normalise_all(spoken, normalise_plain, drops)
+    segments = normalise_all(spoken, text_rule(data), drops)
     write_set(out, recordings, segments, drops, data, label)
 
 

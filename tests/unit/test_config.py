@@ -101,7 +101,7 @@ OTHERS: dict[str, Any] = {
     "train.frozen": ["encoder.*"], "augment.codecs": ["gsm"], "augment.noise_dir": "noise",
     "augment.reverb_dir": "rooms", "model.frame-ce.aligner": "k2-ctc", "model.attention.kernel_size": 17,
     "data.uncertain": "drop", "model.lf-mmi.aligner": "k2-ctc", "model.lf-mmi.ngram_order": 3,
-    "data.same_audio": "drop", "data.mix": "temperature:2",
+    "data.same_audio": "drop", "data.text_rules": "none", "data.word_marks": "'-", "data.mix": "temperature:2",
     "remote.cache_dir": "cache", "lm.extra_text": ["more.txt"], "features.executor": "dask:tcp://node:8786",
     "decode.executor": "dask:tcp://node:8786",
 }  # fmt: skip

@@ -47,6 +47,27 @@ PATCHES = (
     ),
     # Data of one's own
     Patch(
+        "case-lowered-not-folded",
+        "local/own_text.py",
+        ".casefold()",
+        ".lower()",
+        ("tests/unit/local/test_own_text.py",),
+    ),
+    Patch(
+        "letters-torn-off-what-combines-with-them",
+        "local/own_text.py",
+        'unicodedata.category(word[place])[0] == "M" or',
+        "",
+        ("tests/unit/local/test_own_text.py",),
+    ),
+    Patch(
+        "german-er-may-be-missed",
+        "local/layouts/finish.py",
+        'labels, data.text_rules == "english")',
+        "labels)",
+        ("tests/unit/local/test_own_text.py",),
+    ),
+    Patch(
         "speakers-with-blanks",
         "local/layouts/kaldi.py",
         "one_word(speakers.get(id_, id_))",

@@ -37,6 +37,10 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
         "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
         "2.My_web.txt": "hello world\nuh-huh th- [noise]\n",
     }
+    command = ["text", str(transcripts), str(tmp_path / "text"), "--set", f"lm.extra_text=[{','.join(names)}]"]
+    assert CliRunner().invoke(prepare, [*command, "--set", "data.text_rules=unicode"]).exit_code == 0
+    assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\nuh huh th [noise]\n"
+    assert (tmp_path / "text" / "1.fisher.txt").read_text() == written["1.fisher.txt"]
     write_extra_texts(transcripts, tmp_path / "text", names[:1])
     assert [path.name for path in (tmp_path / "text").iterdir()] == ["1.fisher.txt"]
 
