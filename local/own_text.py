@@ -26,7 +26,8 @@ def text_rule(data: Data) -> Rule:
         return normalise_plain
     if data.text_rules == "none":
         return take_as_it_stands
-    return functools.partial(normalise_unicode, marks=data.word_marks, split=data.text_rules == "characters")
+    split = data.text_rules == "characters"
+    return functools.partial(normalise_unicode, marks="" if split else data.word_marks, split=split)
 
 
 def normalise_unicode(text: str, marks: str = "'", split: bool = False) -> str:

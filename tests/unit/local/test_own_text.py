@@ -82,6 +82,7 @@ def test_a_mark_that_is_none_is_refused(marks: str) -> None:
         ("今天 [laughter] ok 3", "今 天 [laughter] o k 3"),
         ("हिन्दी", "हि न् दी"),
         ("ไทย", "ไ ท ย"),
+        ("l'été", "l é t é"),
         ("e\u0301t q\u0323\u0307y", "é t q\u0323\u0307 y"),
     ],
 )
@@ -117,6 +118,7 @@ def test_equal_texts_have_one_form_and_keep_it(text: str) -> None:
 
 @given(TEXTS)
 @example("a\u200d\u0301 \u200cb")
+@example("0'0")
 def test_normalised_text_of_any_language_stays_as_it_is(text: str) -> None:
     for rule in ("unicode", "characters", "none"):
         try:
