@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from asrtool.decode.parameters import Weights
-from asrtool.decode.words import opens_word
-from asrtool.lang.tokenizer import WORD_MARK
+from asrtool.decode.words import opens_word, written
 from asrtool.models.topology import Span
 
 
@@ -35,7 +34,7 @@ class Prefix:
     def __init__(self, parent: Prefix | None, token: int, lm_state: Any) -> None:
         self.parent = parent
         self.token = token
-        self.word = ""  # the open word, as far as it goes
+        self.word = b""  # the open word, as far as it goes; a token may be a part of a character
         self.unpaid = 0  # its pieces, as long as it may become a word of the vocabulary
         self.lm = 0.0  # lm_weight * (ln p - penalty of closed words and pieces of unknown ones)
         self.lm_state = lm_state
@@ -77,10 +76,10 @@ class PrefixTree(Generic[Node]):
     """Sequences of `pieces`, with a language model over `words` or, if `lm` is None, without; nodes are of `node`."""
 
     def __init__(self, pieces: Sequence[str], lm: WordLm | None, words: Iterable[str], node: type[Node]) -> None:
-        self.texts = [piece.replace(WORD_MARK, "") for piece in pieces]
+        self.texts = [written(piece) for piece in pieces]
         self.opens = [opens_word(piece) for piece in pieces]
         self.lm = lm
-        self.words = frozenset(words)
+        self.words = frozenset(word.encode() for word in words)
         self.beginnings = frozenset(word[:length] for word in self.words for length in range(len(word) + 1))
         self.log_piece = -math.log(len(pieces))  # of a uniform draw
         self.node = node
@@ -100,7 +99,7 @@ class PrefixTree(Generic[Node]):
         if self.opens[token]:
             log_prob, child.lm_state = self._close(prefix, weights.word_penalty)
             child.lm += weights.lm_weight * log_prob
-            child.word, child.unpaid = "", 0
+            child.word, child.unpaid = b"", 0
         child.word += self.texts[token]
         child.unpaid += 1
         if child.word not in self.beginnings:
@@ -119,6 +118,6 @@ class PrefixTree(Generic[Node]):
         """What the open word of `prefix` still costs, ln p less its penalty, and the state after it."""
         if not prefix.word or not self.lm:
             return 0.0, prefix.lm_state
-        log_prob, state = self.lm.step(prefix.lm_state, prefix.word)
+        log_prob, state = self.lm.step(prefix.lm_state, prefix.word.decode(errors="replace"))
         log_prob -= word_penalty
         return log_prob if prefix.word in self.words else log_prob + prefix.unpaid * self.log_piece, state

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from asrtool.lang.settings import NOT_IN_WORDS
 from asrtool.lang.tokenizer import WORD_MARK
 from asrtool.models.topology import Span, Topology
 
@@ -21,6 +23,9 @@ class Word(NamedTuple):
     confidence: float
 
 
+_BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece
+
+
 def opens_word(piece: str) -> bool:
     """Whether `piece` is the first one of a word."""
     return piece.startswith(WORD_MARK)
@@ -29,6 +34,18 @@ def opens_word(piece: str) -> bool:
 def is_spoken(piece: str) -> bool:
     """Whether `piece` is speech: a tag such as ``[noise]`` and ``<unk>`` are not, and no ctm holds them."""
     return piece[:1] not in ("[", "<")
+
+
+def written(piece: str) -> bytes:
+    """What `piece` writes, in UTF-8: its text without the marks of words; of a token of byte fallback, that byte."""
+    byte = _BYTE.fullmatch(piece)
+    return bytes.fromhex(byte[1]) if byte else piece.replace(WORD_MARK, "").encode()
+
+
+def read_bytes(data: bytes) -> str:
+    """The text that bytes of UTF-8 make, without what is no character, not visible, or mark-up of a ctm."""
+    text = data.decode("utf-8", errors="ignore")
+    return "".join(c for c in text if c.isprintable() and not c.isspace() and c not in NOT_IN_WORDS)
 
 
 class Grouping(Protocol):
@@ -45,24 +62,25 @@ class WordPieces:
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._opens = [opens_word(piece) for piece in pieces]
-        self._texts = [piece.removeprefix(WORD_MARK) if is_spoken(piece) else "" for piece in pieces]
+        in_bytes = [bool(_BYTE.fullmatch(piece)) for piece in pieces]
+        spoken = zip(pieces, in_bytes, strict=True)
+        self._texts = [written(piece) if is_spoken(piece) or is_byte else b"" for piece, is_byte in spoken]
+        self._read = read_bytes if any(in_bytes) else bytes.decode
 
     def group(
         self, spans: Sequence[Span], word_penalty: float = 0.0, words: Sequence[str] | None = None
     ) -> list[tuple[str, Sequence[Span]]]:
         """As Grouping.group; the tokens alone decide."""
-        groups: list[tuple[str, Sequence[Span]]] = []
-        text, group = "", list[Span]()
+        groups: list[tuple[bytes, list[Span]]] = [(b"", [])]
         for span in spans:
             token = span[0]
             if self._opens[token]:
-                if text:
-                    groups.append((text, group))
-                text, group = self._texts[token], [span]
+                groups.append((self._texts[token], [span]))
             elif self._texts[token]:
-                text += self._texts[token]
+                text, group = groups[-1]
                 group.append(span)
-        return [*groups, (text, group)] if text else groups
+                groups[-1] = text + self._texts[token], group
+        return [(word, group) for text, group in groups if (word := self._read(text))]
 
 
 class WordReader:

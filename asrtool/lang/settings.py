@@ -20,11 +20,14 @@ class Tokenizer:
 
     unit: str = "bpe"  # SentencePiece pieces, or phone: those of the CMU Pronouncing Dictionary
     vocab_size: int = 500  # tokens of bpe; 0 chooses as many as suit the text
+    byte_fallback: bool = False  # 256 more tokens spell, in bytes of UTF-8, characters that are rare or not in the text
 
     def __post_init__(self) -> None:
         one_of("tokenizer.unit", self.unit, ("bpe", "phone"))
         if self.vocab_size:
             between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+        if self.byte_fallback and self.unit != "bpe":
+            raise ValueError(f"tokenizer.byte_fallback is true but tokenizer.unit is {self.unit}, expected bpe")
 
 
 @dataclass(frozen=True)

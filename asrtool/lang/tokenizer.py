@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
 BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
 TOKENS_FILE = "tokens.txt"
+BYTE_COVERAGE = 0.9995  # fraction of the characters of a text that have tokens of their own beside bytes
 # Of a size that is chosen: what a piece beyond the characters needs in the text so that a model can learn it.
 WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
@@ -105,7 +107,7 @@ class BpeTokenizer(Tokenizer):
             unknown = sorted(_characters([text]) - set(self.pieces))
             raise AsrtoolError(
                 f"{text!r}: {', '.join(map(repr, unknown))} outside the tokenizer",
-                "normalise the text, or train the tokenizer on text with these characters",
+                "normalise the text, train the tokenizer on text with these characters, or with byte_fallback",
             )
         return ids
 
@@ -124,22 +126,25 @@ def make_tokenizer(sentences: Path, out: Path, settings: TokenizerSettings) -> N
 
         write_phones(sentences, out)
     else:
-        train_tokenizer(sentences, out, settings.vocab_size)
+        train_tokenizer(sentences, out, settings.vocab_size, settings.byte_fallback)
 
 
-def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
+def train_tokenizer(sentences: Path, out: Path, vocab_size: int, byte_fallback: bool = False) -> None:
     """Train `vocab_size` tokens, 0 for as many as suit the text, on the lines of `sentences`; write the folder `out`.
 
+    With `byte_fallback` 256 of them are bytes, which spell characters that are rare or not in the text.
     The same text gives the same tokens. Raises AsrtoolError when the text cannot be read, and when `vocab_size` is
     too small for the alphabet and its characters or too large for its words, with a size that suits it.
     """
     lines = [" ".join(words) for words in read_sentences(sentences)]
-    num_required = len(_characters(lines) | set(ALPHABET)) + len((NO_TOKEN, UNK, WORD_MARK, *TAGS))
+    coverage = BYTE_COVERAGE if byte_fallback else 1.0  # a character left out would leave its words without tokens
+    characters = _frequent(lines, coverage) | set(_alphabet(lines))
+    num_required = len(characters) + len((NO_TOKEN, UNK, WORD_MARK, *TAGS)) + (256 if byte_fallback else 0)
     suiting, reason = _suiting_size(lines, num_required)
     if 0 < vocab_size < num_required:
-        found = f"alphabet and characters need {num_required}"
+        found = f"{'bytes, ' if byte_fallback else ''}alphabet and characters need {num_required}"
         raise _wrong_size(vocab_size, sentences, found, num_required)
-    model = _train(lines, vocab_size or suiting)
+    model = _train(lines, vocab_size or suiting, coverage)
     pieces = BpeTokenizer(model).pieces
     if len(pieces) < vocab_size:
         found = f"its words make {len(pieces)} at most, each of them a piece then"
@@ -154,13 +159,17 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int) -> None:
 def _suiting_size(lines: Sequence[str], num_required: int) -> tuple[int, str]:
     """How many tokens suit `lines`, which need `num_required`, and why.
 
-    The characters suffice for a few words; a whole word as one piece is learned from that word alone.
+    The characters suffice for a few words; a whole word as one piece is learned from that word alone. Where each word
+    is a character, it is learned from that anyway, and one token instead of two: its own and that of its beginning.
     """
     said = [word for line in lines for word in line.split() if word not in TAGS]
-    num_different = len(set(said))
-    more = min(len(said) // WORDS_A_PIECE, num_different // DIFFERENT_WORDS_A_PIECE)
+    different = set(said)
+    if max(map(len, different), default=0) == 1:
+        reason = f"characters and tags need {num_required} and each of {len(different)} characters is a word"
+        return num_required + len(different), reason
+    more = min(len(said) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)
     more = max(0, min(more, LARGEST_CHOSEN - num_required))
-    of_text = f"{len(said)} words, {num_different} different, are enough for {more} more"
+    of_text = f"{len(said)} words, {len(different)} different, are enough for {more} more"
     return num_required + more, f"characters and tags need {num_required} and {of_text}"
 
 
@@ -171,16 +180,38 @@ def _wrong_size(vocab_size: int, sentences: Path, found: str, better: int, reaso
     )
 
 
-def _characters(lines: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+def _alphabet(lines: Sequence[str]) -> str:
+    """Characters that have tokens whether they are there or not, so that words of dev have: those of English text."""
+    return ALPHABET if _characters(lines) <= set(ALPHABET) else ""
+
+
+def _characters(lines: Iterable[str]) -> set[str]:
+    return set(_count(lines)) - {" "}
+
+
+def _count(lines: Iterable[str]) -> Counter[str]:
+    """How often each character is there outside of tags, the blank before each word as well."""
+    counts: Counter[str] = Counter()
     for line in lines:
         for tag in TAGS:
-            line = line.replace(tag, "")
-        found.update(line)
-    return {character for character in found if not character.isspace()}
+            line = line.replace(tag, " ")
+        counts.update("".join(f" {word}" for word in line.split()))
+    return counts
 
 
-def _train(lines: Sequence[str], vocab_size: int) -> bytes:
+def _frequent(lines: Sequence[str], coverage: float) -> set[str]:
+    """The most frequent characters, so many that they are the fraction `coverage` of all; as SentencePiece chooses."""
+    counts = _count(lines)
+    total, found, kept = counts.total(), 0, set()
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if found >= coverage * total:
+            break
+        found += count
+        kept.add(character)
+    return kept - {" "}
+
+
+def _train(lines: Sequence[str], vocab_size: int, coverage: float) -> bytes:
     model = io.BytesIO()
     max_bytes = max(10, *(len(line.encode()) + 1 for line in lines))  # longer ones are skipped, less than 10 is refused
     sentencepiece.SentencePieceTrainer.train(
@@ -197,8 +228,9 @@ def _train(lines: Sequence[str], vocab_size: int) -> bytes:
         bos_id=-1,
         eos_id=-1,
         user_defined_symbols=list(TAGS),
-        required_chars=ALPHABET,  # so that words of dev have tokens whose letters a small training text lacks
-        character_coverage=1.0,  # a character left out would leave its words without tokens
+        required_chars=_alphabet(lines),
+        character_coverage=coverage,
+        byte_fallback=coverage < 1,
         normalization_rule_name="identity",  # text is normalised before, by rules a person can read
         split_by_unicode_script=False,  # the apostrophe is of another script, and contractions are frequent words
         max_sentence_length=max_bytes,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,37 +64,52 @@ def open_columns(
     model: AcousticModel,
     folder: ColumnsFolder | None,
     missing_N: np.ndarray | None = None,
+    needs_all: bool = True,
 ) -> Columns:
     """The columns of the features in `directory`, mapped from `folder`; held in memory where there is none.
 
-    Utterances whose targets are missing, as `missing_N` says of those of the index, are left out.
+    Utterances whose targets are missing, as `missing_N` says of those of the index, are left out, and unless the set
+    `needs_all` those whose text cannot be encoded, if others are left.
 
     Raises AsrtoolError naming an utterance whose text cannot be encoded, or the broken line of the index or the texts.
     """
     key = folder.key(directory.name) if folder else ""
     if not folder or not key:
-        return build_columns(directory, encode, model, missing_N)
+        return build_columns(directory, encode, model, missing_N, needs_all)
     path = folder.path / directory.name
     found = _read(path, key)
     if found:
         return found
     with alone(folder.path / LOCK):
         if not (found := _read(path, key)):  # no other learner has built them meanwhile
-            _write(path, key, build_columns(directory, encode, model, missing_N))
+            _write(path, key, build_columns(directory, encode, model, missing_N, needs_all))
             found = _read(path, key)
     assert found, path
     return found
 
 
 def build_columns(
-    directory: Path, encode: Encode, model: AcousticModel, missing_N: np.ndarray | None = None
+    directory: Path,
+    encode: Encode,
+    model: AcousticModel,
+    missing_N: np.ndarray | None = None,
+    needs_all: bool = True,
 ) -> Columns:
     """Of the index in `directory`; AsrtoolError as open_columns."""
     index, texts = open_index_columns(directory), open_text_columns(directory)
     lines_N, encoder = find_lines(index.keys, texts.keys), Encoder(texts, encode)
     utterances = ShardIndex(directory, index.shards)
-    if (failed := encoder.first_failed(lines_N)) is not None:
-        raise _not_encoded(utterances[failed].id, texts.text(int(lines_N[failed])), encode)
+    failed_N = encoder.failed(lines_N)
+    if failed_N.any():
+        first = int(failed_N.argmax())
+        error = _not_encoded(utterances[first].id, texts.text(int(lines_N[first])), encode)
+        if needs_all or failed_N[lines_N >= 0].all():
+            raise error
+        logging.warning(
+            "%s: no loss of %d of %d utterances, which have characters that training has not; the first is %s",
+            directory, failed_N.sum(), len(failed_N), error.what,
+        )  # fmt: skip
+        lines_N = np.where(failed_N, -1, lines_N)
     is_said_L = np.zeros(len(texts.keys) + 1, bool)
     is_said_L[lines_N] = True  # those without a text are counted behind the last line
     targets = encoder.targets(np.flatnonzero(is_said_L[:-1]))
@@ -102,6 +118,8 @@ def build_columns(
     for begin in range(0, len(lines_N), PIECE):
         chosen.add(begin, lines_N[begin : begin + PIECE], texts_L, missing_N)
     about, arrays = chosen.finish()
+    about["num_without_text"] -= int(failed_N.sum())
+    about["num_not_encoded"] = int(failed_N.sum())
     arrays += [targets.ends, targets.values, index.shards]
     return Columns(**dict(zip(ARRAYS, arrays, strict=True)), about=about)
 

@@ -72,14 +72,13 @@ class Encoder:
             self._failed.append(number)
             return []
 
-    def first_failed(self, lines_N: np.ndarray) -> int | None:
-        """The first utterance whose text has no tokens, of those with a text on the lines `lines_N`; None for none."""
+    def failed(self, lines_N: np.ndarray) -> np.ndarray:
+        """Which utterances have a text that has no tokens, of those with a text on the lines `lines_N`; (N,) bool."""
         if not self._failed:
-            return None
+            return np.zeros(len(lines_N), bool)
         fails = np.isin(self._texts.words, self._failed)
         fails_L = np.logical_or.reduceat(fails, self._texts.ends[:-1].astype(np.int64))
-        found = np.flatnonzero((lines_N >= 0) & fails_L[lines_N])
-        return int(found[0]) if len(found) else None
+        return np.asarray((lines_N >= 0) & fails_L[lines_N])
 
     def targets(self, lines_M: np.ndarray) -> Targets:
         """The tokens of the texts of some lines, of 16 bits where these are enough."""

@@ -38,7 +38,8 @@ class Shards(BatchSource):
     """The utterances of `features/SET/index.jsonl`; the content of a batch is their rows in `columns`.
 
     Targets are tokens of the text, or leaves of an alignment. Those that the objective cannot be trained on are left
-    out. Raises AsrtoolError naming an utterance whose text the tokenizer cannot encode, and when nothing is left.
+    out, and of dev those whose text the tokenizer cannot encode. Raises AsrtoolError naming another one that it cannot
+    encode, and when nothing is left.
     """
 
     targets = ("tokens", "leaves")
@@ -51,7 +52,8 @@ class Shards(BatchSource):
         if context.targets:
             self.frame_targets = context.targets.of_set(context.directory.name, context.model.encoder.subsampling)
         missing_N = self.frame_targets.alignment.missing() if self.frame_targets else None
-        self.columns = open_columns(context.directory, context.encode, context.model, context.columns, missing_N)
+        about_set = context.directory, context.encode, context.model, context.columns
+        self.columns = open_columns(*about_set, missing_N, context.needs_all)
         self.about = self.columns.about
         self.index = ShardIndex(context.directory, self.columns.shards)
         self._report_dropped(context)
@@ -90,7 +92,8 @@ class Shards(BatchSource):
         return Mixture(context.mix, names, columns.corpora, columns.num_frames, self.lengths.first, context.seed)
 
     def _report_dropped(self, context: SourceContext) -> None:
-        num_dropped, num_all = self.about["num_dropped"], len(self.index) - self.about["num_without_text"]
+        num_gone = self.about["num_without_text"] + self.about.get("num_not_encoded", 0)
+        num_dropped, num_all = self.about["num_dropped"], len(self.index) - num_gone
         if num_gone := self.about["num_without_text"]:
             logging.info("%s: %d utterances have no text any more; left out", context.directory, num_gone)
         if not num_dropped:

@@ -71,6 +71,7 @@ class SourceContext:
     loader_processes: int = 0  # that decode utterances, or 0: a thread does
     targets: TargetsFolder | None = None  # of an objective that is trained on leaves
     augment: Augment | None = None  # how audio is changed in each epoch; None where it is not, as in dev
+    needs_all: bool = True  # whether a text that has no tokens is an error; not so in dev
     mix: Mix = field(default_factory=Mix)  # what part each corpus of the set has
 
 

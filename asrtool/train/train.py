@@ -180,7 +180,7 @@ def _open_sets(source: Choice, context: SourceContext, dev: Path) -> tuple[Batch
     train_set = build_source(source, context)
     whole = context.targets and dataclasses.replace(context.targets, piece_frames=0)  # as what is decoded
     dev_context = dataclasses.replace(
-        context, directory=dev, loader_processes=0, targets=whole, mix=Mix(), augment=None
+        context, directory=dev, loader_processes=0, targets=whole, mix=Mix(), augment=None, needs_all=False
     )
     own_dev = train_set.open_dev(dev_context)
     return train_set, own_dev or Shards(dataclasses.replace(dev_context, settings=ShardsSettings()))

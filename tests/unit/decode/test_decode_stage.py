@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import resource
 import shutil
 from collections.abc import Sequence
@@ -89,6 +90,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = work / "sentences.txt"
     sentences.write_text("\n".join(SENTENCES) + "\n")
     train_tokenizer(sentences, work / "tokenizer", 40)
+    return make_graph(work, sentences)
+
+
+def make_graph(work: Path, sentences: Path) -> Path:
+    """Lexicon, language model and graph of a work directory that has a tokenizer."""
     build_lang(sentences, work / "tokenizer", work / "lang", max_words=0)
     options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
     assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
@@ -98,6 +104,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def acoustic(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
+    return echo(work, monkeypatch)
+
+
+def echo(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
     """The echo model, and features that stand for what was said, in place of those read from disk."""
     tokenizer = Tokenizer.load(work / "tokenizer")
     info = {
@@ -177,6 +187,34 @@ def test_every_method_writes_what_was_said_with_times_inside_its_utterance(
                 assert all(0.5 < float(row[5]) <= 1.0 for row in own)
                 ends = [float(row[2]) + float(row[3]) for row in own]
                 assert all(end <= float(row[2]) + 1e-9 for end, row in zip(ends, own[1:], strict=False))
+
+
+def in_cyrillic(text: str) -> str:
+    """Its words, but for tags, in as many letters of another script."""
+    letters = str.maketrans({letter: chr(0x430 + i) for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz")})
+    return " ".join(word if word[0] == "[" else word.translate(letters) for word in text.split())
+
+
+def test_every_method_spells_in_bytes_what_the_tokenizer_has_no_characters_for(
+    features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cyrillic, of which training had not all letters."""
+    for name, texts in SAID.items():
+        monkeypatch.setitem(SAID, name, [*map(in_cyrillic, texts)])
+    sentences, heard = tmp_path / "sentences.txt", tmp_path / "heard.txt"
+    sentences.write_text("".join(f"{in_cyrillic(text)}\n" for text in SENTENCES), encoding="utf-8")
+    heard.write_text(re.sub("[\u0434\u043e\u0442]", "", sentences.read_text(encoding="utf-8")), encoding="utf-8")
+    train_tokenizer(heard, tmp_path / "tokenizer", 0, byte_fallback=True)
+    make_graph(tmp_path, sentences)
+    assert "<0xD1> <0x82>" in (tmp_path / "lang" / "lexicon.txt").read_text(encoding="utf-8")
+    echo(tmp_path, monkeypatch)
+    run(tmp_path, features, tmp_path / "decode", methods=METHODS)
+    for name, texts in SAID.items():
+        words = [word for text in texts for word in spoken(text)]
+        for method in METHODS:
+            lines = (tmp_path / "decode" / name / f"{method}.ctm").read_text(encoding="utf-8").splitlines()
+            rows = sorted((line.split() for line in lines), key=lambda row: float(row[2]))
+            assert [row[4] for row in rows] == words, (name, method)
 
 
 def test_the_report_names_the_weights_and_what_was_decoded(

@@ -36,6 +36,21 @@ def words_of(tokens: tuple[int, ...]) -> list[str]:
     return "".join(PIECES[token] for token in tokens).replace("\u2581", " ").split()
 
 
+IN_BYTES = ("<blk>", "\u2581a", "<0xC3>", "<0xA9>")  # each piece is a byte
+WORDS_IN_BYTES = ("a", "a\u00e9", "a\u00e9\u00e9")
+
+
+def score_in_bytes(lm: BigramLm, tokens: tuple[int, ...]) -> float:
+    """As lm_score, of words that are put together of bytes."""
+    data = b"".join((b"", b" a", b"\xc3", b"\xa9")[token] for token in tokens).split()
+    score, state = 0.0, lm.start()
+    for word in [*data, b"</s>"]:
+        log_prob, state = lm.step(state, word.decode(errors="replace"))
+        score += log_prob
+    unknown = (word for word in data if word not in [known.encode() for known in WORDS_IN_BYTES])
+    return score - math.log(len(IN_BYTES)) * sum(map(len, unknown))
+
+
 def weigh(lm_weight: float, word_penalty: float = 0.0, beam_size: int = 10_000) -> Weights:
     return Weights(lm_weight, word_penalty, beam_size)
 
@@ -84,6 +99,18 @@ def test_a_wide_beam_finds_the_best_sum_over_all_paths_and_its_score(
         for tokens, score in sum_over_paths(log_probs_TV).items()
     }
     found = PrefixBeam(PIECES, lm, WORDS, min_prob=0.0).search(log_probs_TV, weigh(lm_weight, word_penalty))
+    assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
+    assert exact[found.tokens] == pytest.approx(max(exact.values()), abs=1e-4)
+
+
+@given(posteriors(), st.integers(0, 1000), st.sampled_from([0.4, 1.0, 2.5]))
+@settings(max_examples=30, deadline=None)
+def test_words_of_bytes_are_those_of_the_language_model(log_probs_TV: np.ndarray, seed: int, lm_weight: float) -> None:
+    lm = BigramLm(seed)
+    exact = {
+        tokens: score + lm_weight * score_in_bytes(lm, tokens) for tokens, score in sum_over_paths(log_probs_TV).items()
+    }
+    found = PrefixBeam(IN_BYTES, lm, WORDS_IN_BYTES, min_prob=0.0).search(log_probs_TV, weigh(lm_weight))
     assert found.score == pytest.approx(max(exact.values()), abs=1e-4)
     assert exact[found.tokens] == pytest.approx(max(exact.values()), abs=1e-4)
 

@@ -39,6 +39,40 @@ def test_tags_and_unknown_pieces_are_no_words() -> None:
     assert texts(("\u2581", 1, 2), ("[noise]", 3, 4), ("\u2581hi", 5, 6), ("<unk>", 7, 8), ("\u2581", 9, 10)) == ["hi"]
 
 
+BYTES = ("<blk>", "<unk>", "[noise]", "\u2581", "\u2581a", *(f"<0x{byte:02X}>" for byte in range(256)))
+
+
+def in_bytes(*tokens: int) -> list[str]:
+    found = [(token, 2 * i, 2 * i + 1, -0.1) for i, token in enumerate(tokens)]
+    return [text for text, _ in WordPieces(BYTES).group(found)]
+
+
+def spell(text: str) -> list[int]:
+    """The tokens of words, each after the mark of a word."""
+    return [token for word in text.split(" ") for token in (3, *(5 + byte for byte in word.encode()))]
+
+
+@given(st.lists(st.text(st.characters(categories=["L", "N", "M"]), min_size=1, max_size=3), max_size=4))
+def test_bytes_of_words_are_put_together(words: list[str]) -> None:
+    assert in_bytes(*spell(" ".join(words))) == [word for word in words if word.isprintable()]
+
+
+def test_bytes_that_are_no_character_are_nothing() -> None:
+    cat = spell("\u732b")
+    assert in_bytes(*cat[:-1]) == []  # a word without text is none
+    assert in_bytes(4, *cat[1:-1], 4) == ["a", "a"]
+    assert in_bytes(4, *cat[2:], 2, *cat) == ["a", "\u732b"]
+    assert in_bytes(*spell("x\ny z\u00a0\u2028<(/@"), 1) == ["xy", "z"]
+
+
+@given(st.lists(st.integers(1, len(BYTES) - 1), max_size=12))
+def test_any_tokens_make_words_that_a_ctm_can_hold(tokens: list[int]) -> None:
+    for word in in_bytes(*tokens):
+        assert word == "".join(word.split())
+        assert word.isprintable()
+        assert word[0] not in "<["
+
+
 def test_a_word_reaches_a_margin_past_its_pieces_but_not_past_the_middle_of_a_gap_or_the_ends() -> None:
     words = find_words(spans(("\u2581hi", 1, 2), ("\u2581the", 4, 5), ("re", 7, 8)), 20)
     assert (words[0].begin_s, words[0].end_s) == pytest.approx((0.0, 0.09))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import shutil
 import string
 from pathlib import Path
@@ -136,7 +137,63 @@ def test_a_chosen_size_grows_with_the_words_and_the_different_ones(
 def test_a_text_of_other_characters_has_a_chosen_size_that_holds_them(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("".join(chr(code) for code in range(0x4E00, 0x4E00 + 600)) + "\n")
     train_tokenizer(tmp_path / "text", tmp_path / "out", 0)
-    assert Tokenizer.load(tmp_path / "out").num_tokens == 634
+    assert Tokenizer.load(tmp_path / "out").num_tokens == 606  # and no letters of English
+
+
+def test_a_character_that_is_a_word_is_one_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    characters = [chr(code) for code in range(0x4E00, 0x4E00 + 700)]
+    (tmp_path / "text").write_text("\n".join([" ".join(characters), "[noise] \u4e00 \u4e01"]))
+    with caplog.at_level("INFO"):
+        train_tokenizer(tmp_path / "text", tmp_path / "out", 0)
+    tokenizer = Tokenizer.load(tmp_path / "out")
+    assert [len(tokenizer.encode(character)) for character in characters] == [1] * 700
+    assert "1406 tokens, as characters and tags need 706 and each of 700 characters is a word" in caplog.text
+
+
+def test_rare_and_unseen_characters_are_bytes(tmp_path: Path) -> None:
+    rare, unseen = "\u0451", "\u732b\u00e9"
+    (tmp_path / "text").write_text("да нет ещё [noise]\n".replace("ё", "е") * 400 + rare + "\n", encoding="utf-8")
+    train_tokenizer(tmp_path / "text", tmp_path / "out", 0, byte_fallback=True)
+    tokenizer = Tokenizer.load(tmp_path / "out")
+    assert set("данетещ") < set(tokenizer.pieces)
+    assert rare not in tokenizer.pieces
+    for word in (rare, unseen, f"да{unseen}"):
+        (tokens,) = tokenizer.tokenizations(word)
+        assert [piece for piece in tokens if piece.startswith("<0x")] == [
+            f"<0x{byte:02X}>" for byte in word.replace("да", "").encode()
+        ]
+    assert tokenizer.decode(tokenizer.encode(f"нет {unseen} [noise]")) == f"нет {unseen} [noise]"
+
+
+@given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4))
+def test_with_bytes_any_text_has_tokens_and_is_given_back(in_bytes: Tokenizer, words: list[str]) -> None:
+    text = " ".join(" ".join(words).replace("\u2581", "").split())
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return
+    assert in_bytes.decode(in_bytes.encode(text)) == text
+
+
+@pytest.fixture(scope="module")
+def in_bytes(sentences: Path) -> Tokenizer:
+    train_tokenizer(sentences, sentences.parent / "in_bytes", 0, byte_fallback=True)
+    return Tokenizer.load(sentences.parent / "in_bytes")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_characters_that_are_no_bytes_are_counted_as_sentencepiece_counts_them(seed: int, tmp_path: Path) -> None:
+    """The size that an error advises is enough, and one less is not."""
+    draw = random.Random(seed)
+    often = [chr(0x4E00 + int(draw.paretovariate(0.3)) % 900) for _ in range(30_000)]
+    (tmp_path / "text").write_text("\n".join(" ".join(often[i : i + 30]) for i in range(0, 30_000, 30)))
+    with pytest.raises(AsrtoolError, match=r"bytes, alphabet and characters need \d+") as raised:
+        train_tokenizer(tmp_path / "text", tmp_path / "out", 262, byte_fallback=True)
+    size = int(raised.value.hint.rpartition("=")[2])
+    train_tokenizer(tmp_path / "text", tmp_path / "out", size, byte_fallback=True)
+    pieces = Tokenizer.load(tmp_path / "out").pieces
+    assert len(pieces) == size < 256 + len(set(often))
+    assert not [piece for piece in pieces if len(piece) > 1 and piece[0] == "\u2581"]  # no room for any
 
 
 def test_a_size_too_small_for_the_characters_is_an_error_that_names_the_smallest(

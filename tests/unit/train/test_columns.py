@@ -289,7 +289,9 @@ def test_columns_of_the_features_stage_and_of_lines_that_are_parsed_give_the_sam
     assert len(mapped.positions) > 40
 
 
-def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(toy: Path, tmp_path: Path) -> None:
+def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(
+    toy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     directory, encode = without_columns(toy, tmp_path), Tokenizer.load(toy / "tokenizer").encode
     said = [(one.id, one.said) for one in read_index(toy / "features" / "train")]
     write_transcripts(directory, said[1:])
@@ -299,6 +301,16 @@ def test_an_utterance_without_text_is_left_out_and_one_without_tokens_is_named(t
     write_transcripts(directory, [(name, text + " \u20ac" * (i in (5, 9))) for i, (name, text) in enumerate(said)])
     with pytest.raises(AsrtoolError, match=r"utterance train-5: '.* \u20ac': '\u20ac' outside the tokenizer"):
         columns_module.build_columns(directory, encode, model_of())
+    of_dev = columns_module.build_columns(directory, encode, model_of(), needs_all=False)
+    assert "no loss of 4 of 45 utterances, which have characters that training has not; the first is" in caplog.text
+    assert (of_dev.about["num_not_encoded"], of_dev.about["num_without_text"]) == (4, 0)
+    write_transcripts(directory, said)
+    every = columns_module.build_columns(directory, encode, model_of()).positions
+    ids = [one.id.removeprefix("sp0.9-") for one in read_index(directory)]
+    assert of_dev.positions.tolist() == [i for i in every if ids[i] not in (said[5][0], said[9][0])]
+    write_transcripts(directory, [(name, "\u20ac") for name, _ in said])
+    with pytest.raises(AsrtoolError, match="outside the tokenizer"):
+        columns_module.build_columns(directory, encode, model_of(), needs_all=False)
 
 
 class Odd(Ctc):
