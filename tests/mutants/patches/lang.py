@@ -12,7 +12,7 @@ PATCHES = (
     Patch(
         "chosen-size-by-running-words-alone",
         "asrtool/lang/tokenizer.py",
-        "min(len(said) // WORDS_A_PIECE, num_different // DIFFERENT_WORDS_A_PIECE)",
+        "min(len(said) // WORDS_A_PIECE, len(different) // DIFFERENT_WORDS_A_PIECE)",
         "len(said) // WORDS_A_PIECE",
         ("tests/unit/lang/test_tokenizer.py",),
     ),
