@@ -15,6 +15,7 @@ from asrtool.corpus.sets import EvaluationSet, Sets, read_sets
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.score.bootstrap import Interval, wer_interval
+from asrtool.score.characters import Characters, count_characters
 from asrtool.score.result import Counts, total
 from asrtool.score.segments import FILE, ScoredSegment, read_segments
 from asrtool.score.table import SIZES, name_of
@@ -34,6 +35,12 @@ class Score:
     def counts(self) -> Counts:
         """Over all segments."""
         return total(segment.counts for segment in self.segments)
+
+    @functools.cached_property
+    def characters(self) -> Characters:
+        """Over all segments."""
+        each = (count_characters(segment.pairs, segment.start_s is not None) for segment in self.segments)
+        return sum(each, Characters())
 
     @functools.cached_property
     def interval(self) -> Interval | None:

@@ -9,6 +9,7 @@ from asrtool.report.experiment import Score
 from asrtool.report.figure import BLUE, short
 from asrtool.score.bootstrap import CONFIDENCE, NUM_SAMPLES
 from asrtool.score.result import Counts
+from asrtool.score.table import format_rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +20,7 @@ FEW_UNITS = 20  # of fewer, intervals hold the true rate too seldom (docs/guide/
 
 def format_wer(counts: Counts) -> str:
     """In percent, or a dash without reference words."""
-    return "-" if counts.wer is None else f"{counts.wer:.1f}"
+    return format_rate(counts.wer, 1)
 
 
 def format_interval(score: Score) -> str:

@@ -13,6 +13,7 @@ from asrtool.report.markdown import format_table
 from asrtool.report.plot import describe_training
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.statistics import read_statistics
+from asrtool.score.table import format_rate
 from asrtool.version import commit
 
 FIGURES = "report"  # the folder of figures
@@ -47,10 +48,8 @@ def format_settings(experiment: Experiment) -> str:
 
 
 def _describe_test(experiment: Experiment, name: str) -> Iterator[str]:
-    yield (
-        f"Word error rate in percent on {experiment.title(name)}; language-model weights were chosen on dev and applied"
-        " once to it."
-    )
+    rates = f"Word error rate, and character error rate (CER), in percent on {experiment.title(name)}"
+    yield f"{rates}; language-model weights were chosen on dev and applied once to it."
     yield from _describe_scores(experiment, name)
 
 
@@ -63,19 +62,20 @@ def _describe_dev(experiment: Experiment) -> Iterator[str]:
 
 
 def _describe_scores(experiment: Experiment, name: str) -> Iterator[str]:
-    """A row a method: error rates by label, of those with headings, and overall, and the counts behind the latter."""
+    """A row a method: word error rates by label, of those with headings, and overall, that of characters, counts."""
     scores = experiment.scores[name]
     headings = experiment.evaluation(name).labels
     labels = [label for label in headings if all(label in score.labels for score in scores.values())]
     rows = []
     for method, score in scores.items():
         rates = [format_wer(score.labels[label].counts) for label in labels]
-        overall, counts = (format_wer(score.counts), format_interval(score)), score.counts
+        overall = format_wer(score.counts), format_interval(score), format_rate(score.characters.cer, 1)
+        counts = score.counts
         sizes = (counts.sub, counts.del_, counts.ins, counts.num_words, counts.segments)
         rows.append([method, format_weight(experiment, method), *rates, *overall, *sizes])
     names = [headings[label] for label in labels]
     counted = ["sub", "del", "ins", "words", "segments"]
-    yield format_table(["method", "LM weight", *names, "Overall", "95 % interval", *counted], rows)
+    yield format_table(["method", "LM weight", *names, "Overall", "95 % interval", "CER", *counted], rows)
     first = next(iter(scores.values()))
     yield " ".join(filter(None, [describe_interval(first), caution(first)]))
 

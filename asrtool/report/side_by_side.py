@@ -13,6 +13,7 @@ from asrtool.report.markdown import Table
 from asrtool.report.rates import caution, describe_interval, format_interval, format_wer
 from asrtool.report.results import SETTINGS, format_weight
 from asrtool.report.systems import System, comparison_table, systems_on
+from asrtool.score.table import format_rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,10 +52,9 @@ def rate_table(systems: Sequence[System]) -> Table:
         counts = system.score.counts
         weight = format_weight(system.experiment, system.method)
         sizes = (counts.sub, counts.del_, counts.ins, counts.num_words, counts.segments)
-        rows.append(
-            [system.name, weight, format_wer(counts), format_interval(system.score), *(f"{size:,}" for size in sizes)]
-        )
-    head = ["system", "LM weight", "WER %", "95 % interval", "sub", "del", "ins", "words", "segments"]
+        rates = format_wer(counts), format_interval(system.score), format_rate(system.score.characters.cer, 1)
+        rows.append([system.name, weight, *rates, *(f"{size:,}" for size in sizes)])
+    head = ["system", "LM weight", "WER %", "95 % interval", "CER %", "sub", "del", "ins", "words", "segments"]
     return Table(head, rows)
 
 

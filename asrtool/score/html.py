@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 
+from asrtool.score.characters import Characters
 from asrtool.score.result import Counts, Pair, Result, Segment
+from asrtool.score.table import format_rate
 
 # Of words that stand over one another, here and on the page of a report.
 WORD_STYLE = """.words span { display: inline-block; vertical-align: top; margin: 0 .35em .3em 0; border-radius: .2em;
@@ -79,17 +81,17 @@ def format_html(result: Result, name: str) -> str:
 
 
 def _table(result: Result) -> Iterator[str]:
-    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *_COLUMNS, "WER %"))
+    heads = "".join(f"<th>{head}</th>" for head in ("speaker", *_COLUMNS, "WER %", "CER %"))
     yield f"<div><table>\n<tr>{heads}</tr>\n"
     links = {speaker: f'<a href="#speaker-{number}">{escape(speaker)}</a>' for number, speaker in _numbers(result)}
     for speaker, counts in result.speakers.items():
-        yield _row(links[speaker], counts)
-    yield _row("Overall", result.overall) + "</table></div>\n"
+        yield _row(links[speaker], counts, result.speaker_characters[speaker])
+    yield _row("Overall", result.overall, result.characters) + "</table></div>\n"
 
 
-def _row(name: str, counts: Counts) -> str:
-    wer = "-" if counts.wer is None else f"{counts.wer:.1f}"
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in (name, *counts.to_dict().values(), wer))}</tr>\n"
+def _row(name: str, counts: Counts, characters: Characters) -> str:
+    cells = (name, *counts.to_dict().values(), format_rate(counts.wer, 1), format_rate(characters.cer, 1))
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
 
 
 def _numbers(result: Result) -> Iterator[tuple[int, str]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from asrtool.score.characters import Characters, count_characters
+
 
 class Counts(NamedTuple):
     """Words by outcome, summed over `segments`; counts add up with ``+`` and start at ``Counts()``."""
@@ -115,12 +117,35 @@ class Result:
         grouped = _grouped((label, segment) for segment in self.segments for label in segment.labels)
         return {label: grouped.get(label, Counts()) for label in self.titles}
 
+    @cached_property
+    def characters(self) -> Characters:
+        """Characters of all segments."""
+        return sum(self._of_segments, Characters())
+
+    @cached_property
+    def speaker_characters(self) -> dict[str, Characters]:
+        """Characters a speaker, in order of first appearance."""
+        named = ((segment.speaker, one) for segment, one in zip(self.segments, self._of_segments, strict=True))
+        return _added(named)
+
+    @cached_property
+    def label_characters(self) -> dict[str, Characters]:
+        """Characters a label, in the order the reference declares them."""
+        each = zip(self.segments, self._of_segments, strict=True)
+        added = _added(((label, one) for segment, one in each for label in segment.labels))
+        return {label: added.get(label, Characters()) for label in self.titles}
+
+    @cached_property
+    def _of_segments(self) -> list[Characters]:
+        return [count_characters(s.alignment.pairs, has_marks=s.start_s is not None) for s in self.segments]
+
     def to_dict(self) -> dict[str, object]:
         """The form of score.json."""
+        labels, speakers = self.label_characters, self.speaker_characters
         return {
-            "overall": self.overall.to_dict(),
-            "labels": {name: counts.to_dict() for name, counts in self.labels.items()},
-            "speakers": {name: counts.to_dict() for name, counts in self.speakers.items()},
+            "overall": {**self.overall.to_dict(), **self.characters._asdict()},
+            "labels": {name: {**of.to_dict(), **labels[name]._asdict()} for name, of in self.labels.items()},
+            "speakers": {name: {**of.to_dict(), **speakers[name]._asdict()} for name, of in self.speakers.items()},
         }
 
 
@@ -134,3 +159,10 @@ def _grouped(segments: Iterable[tuple[str, Segment]]) -> dict[str, Counts]:
     for name, segment in segments:
         groups.setdefault(name, []).append(segment.alignment.counts)
     return {name: total(counts) for name, counts in groups.items()}
+
+
+def _added(named: Iterable[tuple[str, Characters]]) -> dict[str, Characters]:
+    sums: dict[str, Characters] = {}
+    for name, one in named:
+        sums[name] = sums.get(name, Characters()) + one
+    return sums

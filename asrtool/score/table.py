@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from asrtool.score.characters import Characters
 from asrtool.score.result import Counts, Result
 
 # Segments and words of NIST's test sets, over all and by label, as Kaldi's recipes count them with sclite.
@@ -12,7 +13,7 @@ SIZES = {
     "Hub5'00": {"": (4459, 42989), "SW": (1831, 21395), "EN": (2628, 21594)},
     "RT-03": {"": (8420, 76157)},
 }
-_HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %")
+_HEADS = ("segments", "words", "corr", "sub", "del", "ins", "err", "WER %", "CER %")
 
 
 def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
@@ -25,13 +26,16 @@ def name_of(overall: Counts, labels: Mapping[str, Counts], name: str) -> str:
 def format_table(result: Result, name: str) -> str:
     """Overall and a line for each label."""
     titles = {label: title or label for label, title in result.titles.items()}
-    rows = [(titles.get(label, label), counts) for label, counts in result.labels.items() if label.upper() != "O"]
-    return f"{name_of(result.overall, result.labels, name)}\n\n{_format(rows, result.overall)}"
+    characters = result.label_characters
+    labels = [label for label in result.labels if label.upper() != "O"]
+    rows = [(titles.get(label, label), result.labels[label], characters[label]) for label in labels]
+    return f"{name_of(result.overall, result.labels, name)}\n\n{_format(rows, result)}"
 
 
 def format_speakers(result: Result) -> str:
     """A line for each speaker and their sum."""
-    return _format(result.speakers.items(), result.overall)
+    characters = result.speaker_characters
+    return _format([(name, counts, characters[name]) for name, counts in result.speakers.items()], result)
 
 
 def format_confusions(result: Result) -> str:
@@ -49,11 +53,16 @@ def format_confusions(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _format(rows: Iterable[tuple[str, Counts]], overall: Counts) -> str:
-    named = [*rows, ("Overall", overall)]
-    width = max(len(name) for name, _ in named)
+def format_rate(rate: float | None, decimals: int = 2) -> str:
+    """A rate in percent, `-` for none."""
+    return "-" if rate is None else f"{rate:.{decimals}f}"
+
+
+def _format(rows: Iterable[tuple[str, Counts, Characters]], result: Result) -> str:
+    named = [*rows, ("Overall", result.overall, result.characters)]
+    width = max(len(name) for name, _, _ in named)
     lines = [" " * width + "".join(f"{head:>9}" for head in _HEADS)]
-    for name, counts in named:
-        wer = "-" if counts.wer is None else f"{counts.wer:.2f}"
-        lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in (*counts.to_dict().values(), wer)))
+    for name, counts, characters in named:
+        cells = (*counts.to_dict().values(), format_rate(counts.wer), format_rate(characters.cer))
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines) + "\n"

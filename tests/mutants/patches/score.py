@@ -31,4 +31,18 @@ PATCHES = (
         'return "speaker" if len({segment.speaker for segment in segments}) > 3',
         ("tests/unit/score/test_bootstrap.py",),
     ),
+    Patch(
+        "characters-of-words-that-may-be-missed",
+        "asrtool/score/characters.py",
+        "            if said and heard:\n",
+        "            if said or heard:\n",
+        ("tests/unit/score/test_characters.py",),
+    ),
+    Patch(
+        "distance-without-falls",
+        "asrtool/score/characters.py",
+        "distance += bool(down & last) - bool(up & last)",
+        "distance += bool(down & last)",
+        ("tests/unit/score/test_characters.py",),
+    ),
 )

@@ -45,9 +45,17 @@ def change(work: Path, *overrides: str) -> None:
 
 def test_the_table_has_a_row_for_each_method_and_a_column_for_each_corpus(work: Path) -> None:
     text = results(work)
-    assert "| method | LM weight | Switchboard | CallHome | Overall | 95 % interval |" in text
-    assert "| greedy | - | 5.0 | 15.0 | 10.0 | 2.5 to 20.0 | 4 | 2 | 2 | 80 | 20 |" in text
-    assert "| graph | 0.5 | 0.0 | 10.0 | 5.0 | 0.0 to 11.2 | 0 | 2 | 2 | 80 | 20 |" in text
+    assert "| method | LM weight | Switchboard | CallHome | Overall | 95 % interval | CER |" in text
+    greedy, graph = (character_errors(work, method) for method in ("greedy", "graph"))
+    assert f"| greedy | - | 5.0 | 15.0 | 10.0 | 2.5 to 20.0 | {greedy} | 4 | 2 | 2 | 80 | 20 |" in text
+    assert f"| graph | 0.5 | 0.0 | 10.0 | 5.0 | 0.0 to 11.2 | {graph} | 0 | 2 | 2 | 80 | 20 |" in text
+    assert 0 < float(graph) < float(greedy)
+
+
+def character_errors(work: Path, method: str) -> str:
+    """By what the stage score counted."""
+    counts = json.loads((work / "score/hub5" / method / "score.json").read_text())["overall"]
+    return f"{100 * counts['char_err'] / counts['chars']:.1f}"
 
 
 def test_a_small_set_has_a_caution_that_says_why(work: Path) -> None:

@@ -53,7 +53,8 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
     for name, method in results:
         assert sorted(path.name for path in (tmp_path / "score" / name / method).iterdir()) == FILES
     found = json.loads((tmp_path / "score/test/greedy/score.json").read_text())
-    assert found["overall"] == {"segments": 2, "words": 6, "corr": 3, "sub": 2, "del": 1, "ins": 1, "err": 4}
+    counts = {"segments": 2, "words": 6, "corr": 3, "sub": 2, "del": 1, "ins": 1, "err": 4}
+    assert found["overall"] == {**counts, **results["test", "greedy"].characters._asdict()}
     assert list(found["labels"]) == ["O", "EN", "SW"]
     assert found["labels"]["EN"]["err"] == found["speakers"]["en_1_a"]["err"] == 2
     assert (tmp_path / "score/dev/greedy/table.txt").read_text().startswith("dev, greedy\n")
@@ -110,7 +111,7 @@ def test_wer_prints_a_table(tmp_path: Path) -> None:
     (tmp_path / "ref").write_text("a b\n")
     (tmp_path / "hyp").write_text("a c\n")
     done = CliRunner().invoke(score, ["wer", str(tmp_path / "ref"), str(tmp_path / "hyp")], catch_exceptions=False)
-    assert done.output.splitlines()[-1].split() == ["Overall", "1", "2", "1", "1", "0", "0", "1", "50.00"]
+    assert done.output.splitlines()[-1].split() == ["Overall", "1", "2", "1", "1", "0", "0", "1", "50.00", "50.00"]
 
 
 def hub5_sized(num_words: int) -> Result:
