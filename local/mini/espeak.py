@@ -29,7 +29,10 @@ AUDIBLE = 0.01  # of full scale; quieter ends of a phrase are cut off
 
 @dataclass(frozen=True)
 class Voice:
-    """One person: espeak-ng accent file and variant, pitch 0 to 99 and words a minute."""
+    """One person: espeak-ng accent file and variant, pitch 0 to 99 and words a minute.
+
+    Accents lie in folders of families: ``zle/ru`` is Russian; one without a folder is Germanic.
+    """
 
     accent: str
     variant: str
@@ -96,7 +99,8 @@ class Espeak:
         """
         self._chunks.clear()
         self._words.clear()
-        name = f"gmw/{voice.accent}+{voice.variant}"
+        accent = voice.accent if "/" in voice.accent else f"gmw/{voice.accent}"
+        name = f"{accent}+{voice.variant}"
         failed = self._library.espeak_SetVoiceByName(name.encode())
         assert failed == 0, f"espeak-ng has no voice {name}"
         self._library.espeak_SetParameter(RATE, voice.rate_wpm, 0)
