@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import executor_option, search_folders, settings_options
+from asrtool.cli.options import allow_pipes_option, executor_option, search_folders, settings_options
 from asrtool.config import Config
 from asrtool.settings import SEARCHED
 
@@ -26,6 +27,7 @@ from asrtool.settings import SEARCHED
 )
 @search_folders
 @executor_option
+@allow_pipes_option
 @settings_options
 def decode(
     model: Path, data: Path, out: Path, tuning: Path | None, folders: Mapping[str, Path | None], config: Config
@@ -49,7 +51,7 @@ def decode(
     from asrtool.bundle.archive import is_archive
 
     if model.is_dir() or is_archive(model):
-        _decode_data(model, data, out)
+        _decode_data(model, data, out, config.data.allow_pipes)
         return
     if tuning is None:
         raise click.UsageError("Missing option '--tuning', which a model file needs; a bundle does not.")
@@ -59,7 +61,7 @@ def decode(
     decode_run(model, open_features(data, config.remote), tuning, out, folders, config)
 
 
-def _decode_data(model: Path, data: Path, out: Path) -> None:
+def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.bundle.evaluate import evaluate
     from asrtool.bundle.trained import open_trained
     from asrtool.errors import AsrtoolError
@@ -71,7 +73,8 @@ def _decode_data(model: Path, data: Path, out: Path) -> None:
     name = "-".join(data.resolve().name.split())
 
     def prepare(folder: Path, settings: Any) -> None:
-        prepare_any(data, folder, settings, name)
+        # What the model was trained with does not say that these commands may be run.
+        prepare_any(data, folder, replace(settings, allow_pipes=allow_pipes), name)
 
     with open_trained(model) as trained:
         for (of_set, method), result in evaluate(trained, name, prepare, out).items():

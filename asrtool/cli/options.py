@@ -41,6 +41,7 @@ SHORT = {
     "strategy": ("distributed.strategy",),
     "num_learners": ("distributed.num_learners",),
     "executor": ("features.executor", "decode.executor"),
+    "allow_pipes": ("data.allow_pipes",),
 }
 
 LEARNERS = ("strategy", "num_learners")
@@ -78,6 +79,11 @@ def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="distributed.num_learners: processes started here.  [default: that setting]",
     )
     return strategy(num_learners(command))
+
+
+allow_pipes_option = click.option(
+    "--allow-pipes", flag_value="true", help="Have a shell run commands of a wav.scp that need one (data.allow_pipes)."
+)
 
 
 def short_settings(arguments: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command, Group
-from asrtool.cli.options import executor_option, settings_options
+from asrtool.cli.options import allow_pipes_option, executor_option, settings_options
 from asrtool.config import Config
 from asrtool.url import as_url
 
@@ -132,9 +132,10 @@ def text(corpus: Path, out: Path, config: Config) -> None:
 @prepare.command()
 @click.argument("directory", type=EXISTING)
 @click.argument("out", type=FOLDER)
+@allow_pipes_option
 @settings_options
 def kaldi(directory: Path, out: Path, config: Config) -> None:
-    """A Kaldi data DIRECTORY: wav.scp (pipes of sph2pipe too), text, utt2spk, and segments where it has them.
+    """A Kaldi data DIRECTORY: wav.scp, whose commands are run, text, utt2spk, and segments where it has them.
 
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval

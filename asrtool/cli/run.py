@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import executor_option, recipe_options, short_settings
+from asrtool.cli.options import allow_pipes_option, executor_option, recipe_options, short_settings
 from asrtool.errors import AsrtoolError
 
 
@@ -53,6 +53,7 @@ class WorkFolder(click.Path):
 @click.option("--estimate", is_flag=True, help="Measure, and say what hours, disk and memory it takes; run nothing.")
 @click.option("--force", is_flag=True, help="Run stages that are done as well.")
 @executor_option
+@allow_pipes_option
 @click.option(
     "--work",
     type=WorkFolder(),
@@ -70,6 +71,7 @@ def run(
     force: bool,
     overrides: tuple[str, ...],
     executor: str | None,
+    allow_pipes: str | None,
     work: Path | None,
 ) -> None:
     """Run the stages of a recipe that are not done.
@@ -93,14 +95,16 @@ def run(
 
     loaded = load_recipe(find_recipe(recipe))
     checked = check_recipe(loaded, find_entry) if check else ""
-    settings = load_settings(loaded, configs, [*overrides, *short_settings({"executor": executor})])
+    settings = load_settings(
+        loaded, configs, [*overrides, *short_settings({"executor": executor, "allow_pipes": allow_pipes})]
+    )
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
         click.echo(checked)
         return
     options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
     options += [("--executor", executor)]
-    options += [("--set", text) for text in overrides]
+    options += [("--set", text) for text in [*overrides, *short_settings({"allow_pipes": allow_pipes})]]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
     this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, invocation)
     if list_:

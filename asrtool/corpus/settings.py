@@ -84,6 +84,7 @@ class Data:
     mix: str = "utterances"  # shares of corpora, by utterances, hours, temperature:T, or NAME:WEIGHT,NAME:WEIGHT
     text_rules: str = "english"  # of own data, published corpora and lm.extra_text; or unicode, characters, none
     word_marks: str = "'"  # punctuation that the rules unicode keep inside a word; any other parts words
+    allow_pipes: bool = False  # commands of wav.scp that need a shell are run by one; others run without, anyway
     dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on

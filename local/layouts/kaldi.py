@@ -20,6 +20,7 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
 from local.layouts.folder import usual_rate_hz
+from local.layouts.pipe import run_pipes
 from local.layouts.wav_scp import Entry, read_wav_scp
 from local.own_text import Rule, text_rule
 from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
@@ -35,14 +36,14 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     """
     drops: list[Drop] = []
     sides = _read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
-    entries = read_wav_scp(directory, _read_table(directory / "wav.scp"), sides)
+    entries = read_wav_scp(directory, _read_table(directory / "wav.scp"), sides, data.allow_pipes)
     texts = _read_table(directory / "text", allow_empty=True)
     speakers = _read_table(directory / "utt2spk")
     segments = _read_segments(directory / "segments") if (directory / "segments").is_file() else None
     wanted = {recording for recording, _, _ in segments.values()} if segments is not None else texts.keys()
     drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
     drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
-    entries = {id_: entry for id_, entry in entries.items() if id_ in wanted}
+    entries = _run_commands({id_: entry for id_, entry in entries.items() if id_ in wanted}, out, drops)
     recordings = _usable_recordings(entries, out, drops)
     sounds = {id_: recordings[entry.recording][0] for id_, entry in entries.items() if entry.recording in recordings}
     if segments is None:
@@ -62,6 +63,17 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     normalised = normalise_all(placed, _kaldi_rule(data), drops)
     whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
     write_set(out, whole, normalised, drops, data, label)
+
+
+def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, Entry]:
+    """Those of `entries` that are files, and the files that the commands of the others have written."""
+    commands = {id_: entry.command for id_, entry in entries.items() if entry.command}
+    written = run_pipes(commands, out / "audio", drops)
+    return {
+        id_: dataclasses.replace(entry, path=written.get(id_, entry.path))
+        for id_, entry in entries.items()
+        if not entry.command or id_ in written
+    }
 
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:

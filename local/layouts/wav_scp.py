@@ -1,4 +1,4 @@
-"""wav.scp of a Kaldi data directory: audio files, and pipes of sph2pipe, which are recognised and never run."""
+"""wav.scp of a Kaldi data directory: audio files, pipes of sph2pipe, which need not be run, and other commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
+from local.layouts.pipe import read_pipe
 from local.utterances import locate
 
 SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
@@ -16,12 +17,13 @@ WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no 
 
 @dataclass(frozen=True)
 class Entry:
-    """What an id of wav.scp stands for: an audio file of one channel, or one of the two of a file."""
+    """What an id of wav.scp stands for: a file of one channel, one of the two of a file, or what a command writes."""
 
-    path: Path
+    path: Path  # of a command: where wav.scp is
     recording: str  # id of the whole file
     channel: int = 0
     num_channels: int = 1
+    command: tuple[str, ...] = ()  # program and arguments
 
 
 def parse_pipe(command: str) -> tuple[str, int | None] | None:
@@ -52,18 +54,19 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
     return files[0], int(channel) if channel else None
 
 
-def read_wav_scp(directory: Path, places: Mapping[str, str], sides: Mapping[str, str]) -> dict[str, Entry]:
+def read_wav_scp(
+    directory: Path, places: Mapping[str, str], sides: Mapping[str, str], allow_shell: bool = False
+) -> dict[str, Entry]:
     """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel.
 
-    Relative paths are taken as `locate` does. Raises AsrtoolError, naming the line, for another pipe than of sph2pipe,
-    and where the two files contradict each other.
-
+    Relative paths are taken as `locate` does. Raises AsrtoolError, naming the line, for a command that read_pipe
+    refuses, and where the two files contradict each other.
     """
     entries: dict[str, Entry] = {}
     paths: dict[str, Path] = {}
     for number, (id_, place) in enumerate(places.items(), start=1):
         where = f"{directory / 'wav.scp'}, line {number}: {id_}"
-        entry = _entry(directory, id_, place, sides.get(id_), where)
+        entry = _entry(directory, id_, place, sides.get(id_), allow_shell, where)
         entries[id_] = entry
         if paths.setdefault(entry.recording, entry.path) != entry.path:
             raise AsrtoolError(
@@ -73,15 +76,12 @@ def read_wav_scp(directory: Path, places: Mapping[str, str], sides: Mapping[str,
     return entries
 
 
-def _entry(directory: Path, id_: str, place: str, side: str | None, where: str) -> Entry:
+def _entry(directory: Path, id_: str, place: str, side: str | None, allow_shell: bool, where: str) -> Entry:
     if not place.endswith("|"):
         return Entry(locate(directory, place), id_)
     piped = parse_pipe(place)
     if piped is None:
-        raise AsrtoolError(
-            f"{where} is the command {place[:60]!r}, expected an audio file or sph2pipe with -f, -p and -c alone",
-            "run the commands once, for example with wav-copy, and name the files they write",
-        )
+        return Entry(directory, id_, command=read_pipe(place.removesuffix("|"), directory, allow_shell, where))
     name, channel = piped
     path = locate(directory, name)
     if channel is None:
