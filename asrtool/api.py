@@ -68,7 +68,7 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
 
 
 def prepare(data: str | Path, out: str | Path) -> Path:
-    """Manifests of a Kaldi data directory, of lhotse manifests, or of a folder of x.wav with x.txt; returns `out`.
+    """Manifests of a Kaldi data directory, a table or JSON lines, or whatever data can be; returns `out`.
 
     Raises AsrtoolError where too much cannot be used.
     """

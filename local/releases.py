@@ -11,6 +11,8 @@ from asrtool.url import as_url
 from local.corpus import Release
 from local.tars import is_tar, unpack
 
+MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
+
 
 def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
     """The absolute folders of `release`, or its address; tar files are unpacked below `unpacked`, each once.
@@ -44,8 +46,10 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
         return path
     if is_tar(path) and not release.is_one_folder:
         return unpack(path, unpacked)
+    if release.is_one_folder and path.is_file() and path.suffix.lower() in MANIFESTS:
+        return path
     state = "is a file" if path.exists() else "does not exist"
-    expected = "the folder" if release.is_one_folder else "a folder or tar file"
+    expected = f"the folder or manifest ({', '.join(MANIFESTS)})" if release.is_one_folder else "a folder or tar file"
     raise AsrtoolError(
         f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
         f"set paths.{release.key} to where the release is",

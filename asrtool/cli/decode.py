@@ -34,8 +34,8 @@ def decode(
 ) -> None:
     """Recognise a test set with what was trained.
 
-    MODEL is a bundle or the --work of a run; DATA has audio and transcripts, as a Kaldi data directory, lhotse
-    manifests or a folder of x.wav with x.txt. Writes OUT/decode/SET/METHOD.ctm and OUT/score, and prints the error
+    MODEL is a bundle or the --work of a run; DATA has audio and transcripts, as a Kaldi data directory, a manifest or
+    a folder of x.wav with x.txt. Writes OUT/decode/SET/METHOD.ctm and OUT/score, and prints the error
     rates. Nothing of the training is computed again.
 
     Or MODEL is a model file: then DATA are features, of a set or a folder of sets, all but train are decoded, and
@@ -67,14 +67,17 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.errors import AsrtoolError
     from asrtool.score.table import format_table
     from local.layouts.detect import prepare_any
+    from local.layouts.rows import is_manifest
 
-    if not data.is_dir():
-        raise AsrtoolError(f"{data}: no folder of a test set", "audio without transcripts: asrtool transcribe")
-    name = "-".join(data.resolve().name.split())
+    if not data.is_dir() and not is_manifest(data):
+        raise AsrtoolError(
+            f"{data}: no folder or manifest of a test set", "audio without transcripts: asrtool transcribe"
+        )
+    name = "-".join((data.stem if data.is_file() else data.resolve().name).split())
 
     def prepare(folder: Path, settings: Any) -> None:
         # What the model was trained with does not say that these commands may be run.
-        prepare_any(data, folder, replace(settings, allow_pipes=allow_pipes), name)
+        prepare_any(data, folder, replace(settings, allow_pipes=allow_pipes), name, "test")
 
     with open_trained(model) as trained:
         for (of_set, method), result in evaluate(trained, name, prepare, out).items():

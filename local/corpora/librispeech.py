@@ -7,8 +7,7 @@ from pathlib import Path
 from asrtool.corpus.settings import Data
 from local.corpus import ROLES, Release
 from local.corpus import Corpus as Base
-from local.published import part, reading, write_parts
-from local.releases import find_files
+from local.published import part, write_parts
 
 RELEASE = Release("librispeech", "LibriSpeech (OpenSLR 12, 31)", ("*.trans.txt", "*.flac"))
 
@@ -25,15 +24,11 @@ class Corpus(Base):
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/ROLE for each role that has a part."""
-        from lhotse.recipes import prepare_librispeech
+        from local.layouts.trans import read_parts
 
-        release = corpus / RELEASE.name
-        folders = dict.fromkeys(path.parents[2] for path in find_files(release, "*-*.trans.txt"))
-        parts = []
-        for folder in folders:
-            role = folder.name.partition("-")[0]
-            if role in self.roles:
-                with reading(RELEASE, release):
-                    manifests = prepare_librispeech(folder.parent, dataset_parts=folder.name)
-                parts.append(part(folder.name, role, manifests[folder.name]))
-        write_parts(out, parts, data, self.roles)
+        found = read_parts(corpus / RELEASE.name, RELEASE, lambda folder: _role(folder) in self.roles)
+        write_parts(out, [part(folder.name, _role(folder), of_part) for folder, of_part in found], data, self.roles)
+
+
+def _role(folder: Path) -> str:
+    return folder.name.partition("-")[0]

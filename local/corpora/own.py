@@ -9,7 +9,9 @@ from asrtool.corpus.settings import Data
 from local.corpus import ROLES, Release
 from local.corpus import Corpus as Base
 
-LAYOUTS = "a Kaldi data directory, lhotse manifests, Lhotse Shar or a folder of audio and text files"
+LAYOUTS = (
+    "a Kaldi data directory, lhotse manifests, Lhotse Shar, a manifest (csv, tsv, jsonl) or a folder of audio and text"
+)
 
 
 class Corpus(Base):
@@ -26,15 +28,15 @@ class Corpus(Base):
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/ROLE for each folder own_ROLE of `corpus`."""
-        from local.layouts.detect import prepare_any
+        from local.layouts.detect import find_set, prepare_any
 
         read: dict[Path, str] = {}
         for role in ROLES:
             source = corpus / f"own_{role}"
-            if source.is_dir():
-                other = read.setdefault(source.resolve(), role)
+            if source.exists():
+                other = read.setdefault(find_set(source, role).resolve(), role)
                 if other != role:
                     logging.warning(
                         "%s is both own_%s and own_%s: RESULTS WILL LOOK BETTER THAN THEY ARE", source, other, role
                     )
-                prepare_any(source, out / role, data, self.name)
+                prepare_any(source, out / role, data, self.name, role)

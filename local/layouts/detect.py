@@ -2,29 +2,81 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
 from asrtool.url import as_url
 from local.layouts.address import place_of
 from local.layouts.folder import prepare_folder
 from local.layouts.kaldi import prepare_kaldi
 from local.layouts.lhotse import is_lhotse_folder, prepare_lhotse
+from local.layouts.manifest import CLIPS, prepare_manifest
+from local.layouts.rows import LINES, TABLES, is_manifest
 from local.layouts.shar import is_shar_folder, prepare_shar
+from local.layouts.trans import is_trans_folder, prepare_trans
+from local.releases import find_files
+
+METADATA = [f"metadata{suffix}" for suffix in (*TABLES, *LINES)]  # in each folder of HuggingFace's audiofolder
+# Names of a set's folder or table, by the role that it is read for; of several the first one that is there.
+NAMES = {"train": ("train", "validated"), "dev": ("dev", "validation", "valid"), "test": ("test",)}
 
 
-def prepare_any(source: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out`: wav.scp marks a Kaldi data directory, *recordings*.jsonl.gz lhotse manifests.
+def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "train") -> None:
+    """Write the manifest folder `out`, as `source`, or of several sets in it that of `role`, is laid out.
 
-    cuts.*.jsonl.gz with recording.*.tar marks Lhotse Shar. At an address it is that, or lhotse manifests. Its ref.stm
-    has that label on each segment.
+    wav.scp marks a Kaldi data directory, *recordings*.jsonl.gz lhotse manifests, cuts.*.jsonl.gz with recording.*.tar
+    Lhotse Shar, *.trans.txt a tree as LibriSpeech's, and a table or JSON lines a manifest. At an address it is Shar or
+    lhotse manifests. Its ref.stm has that label on each segment.
     """
-    source = place_of(source)
-    if not as_url(source) and (source / "wav.scp").is_file():
+    source = find_set(source, role)
+    if is_manifest(source):
+        prepare_manifest(source, out, data, label)
+    elif not as_url(source) and (source / "wav.scp").is_file():
         prepare_kaldi(source, out, data, label)
     elif is_shar_folder(source):
         prepare_shar(source, out, data, label)
     elif as_url(source) or is_lhotse_folder(source):
         prepare_lhotse(source, out, data, label)
+    elif is_trans_folder(source):
+        prepare_trans(source, out, data, label)
     else:
+        _refuse_columns(source)
         prepare_folder(source, out, data, label)
+
+
+def find_set(source: Path, role: str) -> Path:
+    """What is read of `source` for `role`: the manifest in it, its part of that name, or all of it.
+
+    Raises AsrtoolError where it has manifests and none is that of the role.
+    """
+    source = place_of(source)
+    while source.is_file() and source.is_symlink() and not is_manifest(source):  # as the stage corpus links it
+        source = source.parent / os.readlink(source)
+    if as_url(source) or not source.is_dir() or (source / "wav.scp").is_file() or is_lhotse_folder(source):
+        return source
+    for folder in (source, *(source / name for name in NAMES[role])):
+        if found := next((folder / name for name in METADATA if (folder / name).is_file()), None):
+            return found
+    tables = sorted(path for path in source.iterdir() if is_manifest(path))
+    has_clips = (source / CLIPS).is_dir()
+    if not tables or (not has_clips and any(find_files(source, "*.txt"))):
+        return source
+    if len(tables) == 1 and not has_clips:
+        return tables[0]
+    chosen = [path for name in NAMES[role] for path in tables if path.stem == name]
+    if not chosen:
+        there, expected = ", ".join(path.name for path in tables), " or ".join(NAMES[role])
+        raise AsrtoolError(f"{source}: the manifests {there}, for {role} expected {expected}", "name one of the files")
+    return chosen[0]
+
+
+def _refuse_columns(folder: Path) -> None:
+    """Raise AsrtoolError where audio lies in columns of other files."""
+    for pattern in ("*.parquet", "*.arrow"):
+        for path in find_files(folder, pattern):
+            raise AsrtoolError(
+                f"{path}: audio in {pattern[2:]} files is not read",
+                "write it as files with a metadata.csv (file_name,transcription), HuggingFace's audiofolder",
+            )

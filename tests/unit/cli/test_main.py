@@ -52,7 +52,7 @@ def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[
 def test_prepare_takes_every_corpus_and_every_layout() -> None:
     output = CliRunner().invoke(cli, ["prepare", "--help"]).output
     taken = set(re.findall(r"^  (\w+) ", output.partition("Commands:")[2], re.MULTILINE))
-    assert taken == {"all", "split", "text", "kaldi", "folder", "lhotse", "shar", *registry.names("corpus")}
+    assert taken == {"all", "split", "text", "kaldi", "folder", "manifest", "lhotse", "shar", *registry.names("corpus")}
     assert "RT-03" in output
 
 

@@ -1,0 +1,100 @@
+"""A manifest of a person's own: a table with a heading, or JSON lines, an utterance a line, to our manifests.
+
+It names a file of audio and a text, and perhaps who speaks, and where in the file: as NeMo (``audio_filepath``,
+``offset``), HuggingFace's audiofolder (``file_name``, ``transcription``) and Common Voice (``path``, ``sentence``,
+``client_id``) have them, or any table with columns that COLUMNS knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from lhotse import SupervisionSegment
+
+from asrtool.corpus.manifest import Drop, check_fraction
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.layouts.finish import write_set
+from local.layouts.folder import usual_rate_hz
+from local.layouts.rows import Row, read_rows
+from local.own_text import text_rule
+from local.speakers import warn_of_unknown
+from local.utterances import Sound, locate, make_recording, normalise_all, one_word, times_run, usable_audio, within
+
+CLIPS = "clips"  # where Common Voice has its files, beside its tables
+
+
+def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out` from the file `manifest`, with ref.stm, whose segments have that label.
+
+    Paths are relative to the folder of `manifest`, to clips in it, or found as `locate` does. A file is a recording.
+    Raises AsrtoolError naming the line of what is malformed or there twice, or when too much cannot be used.
+    """
+    drops: list[Drop] = []
+    by_file: dict[Path, list[Row]] = {}
+    bases = _bases(manifest)
+    for row in read_rows(manifest):
+        by_file.setdefault(_find(row.audio, bases), []).append(row)
+    names = _names(by_file, bases, manifest)
+    files = {names[path]: path for path in by_file}
+    sounds = usable_audio(files, usual_rate_hz(files.values()), 1, out, drops)
+    rows = {names[path]: rows for path, rows in by_file.items()}
+    spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], manifest, drops)]
+    _warn_of_speakers(rows, label)
+    segments = normalise_all(spoken, text_rule(data), drops)
+    if not segments:
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
+    write_set(out, [make_recording(id_, sound) for id_, sound in sounds.items()], segments, drops, data, label)
+
+
+def _bases(manifest: Path) -> list[Path]:
+    """The folders that paths may be relative to: that of the file, and where it is a link, of what that is to."""
+    bases = []
+    while manifest.is_symlink():
+        bases.append(manifest.parent)
+        manifest = manifest.parent / os.readlink(manifest)
+    return [manifest.parent, *bases]
+
+
+def _find(name: str, bases: Iterable[Path]) -> Path:
+    tried = [place / name for base in bases for place in (base, base / CLIPS)]
+    return next((path for path in tried if path.is_file()), None) or locate(tried[0].parent, name)
+
+
+def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path], manifest: Path) -> dict[Path, str]:
+    """Path -> id of the recording: its path below the folder of the manifest, or its name, with - for /."""
+    names: dict[str, Path] = {}
+    for path, (row, *_) in by_file.items():
+        base = next((base for base in bases if path.is_relative_to(base)), path.parent)
+        id_ = one_word("-".join(path.relative_to(base).with_suffix("").parts))
+        other = names.setdefault(id_, path)
+        if other != path:
+            what = f"{path} and {other}, line {by_file[other][0].line}, would both be recording {id_}"
+            raise AsrtoolError(f"{manifest}:{row.line}: {what}", "rename one of them")
+    return {path: id_ for id_, path in names.items()}
+
+
+def _segments(
+    id_: str, sound: Sound, rows: list[Row], manifest: Path, drops: list[Drop]
+) -> Iterator[SupervisionSegment]:
+    """The utterances of a recording that lie in it. Raises AsrtoolError for two that are one stretch."""
+    lines: dict[str, int] = {}
+    for row in rows:
+        start_s = row.offset_s or 0.0
+        length_s = sound.duration_s - start_s if row.duration_s is None else row.duration_s
+        is_whole = len(rows) == 1 and not start_s
+        name = id_ if is_whole else f"{id_}-{round(1000 * start_s):08d}"
+        other = lines.setdefault(name, row.line)
+        if other != row.line:
+            what = f"{row.audio} from {start_s:g} s was there before, in line {other}"
+            raise AsrtoolError(f"{manifest}:{row.line}: {what}", "keep one of the two")
+        if times_run(name, repr(start_s), repr(start_s + length_s), sound, drops):
+            length_s = within(start_s, length_s, sound.duration_s)
+            yield SupervisionSegment(name, id_, start_s, length_s, 0, row.text, speaker=one_word(row.speaker) or id_)
+
+
+def _warn_of_speakers(rows: Mapping[str, list[Row]], label: str) -> None:
+    known = {id_ for id_, of_recording in rows.items() if all(row.speaker for row in of_recording)}
+    warn_of_unknown(rows, known, label, "add a column speaker to the manifest.")

@@ -1,0 +1,156 @@
+"""The lines of a manifest, a table with a heading or JSON lines, as what they say of an utterance."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from asrtool.errors import AsrtoolError
+from local.releases import MANIFESTS
+
+TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
+# What a manifest says of an utterance -> how columns or keys of it are called, of several the first one that is there.
+COLUMNS = {
+    "audio": (
+        "audio_filepath", "audio_path", "audio_file", "audio", "file_name", "filename", "wav_filename", "wav_path",
+        "wav", "file", "path",
+    ),
+    "text": ("text", "sentence", "transcription", "transcript", "normalized_text"),
+    "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),
+    "offset": ("offset", "start"),
+    "duration": ("duration",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """An utterance of a manifest; times in seconds, None for the beginning and the end of the file."""
+
+    line: int
+    audio: str
+    text: str
+    speaker: str  # empty where it is not known
+    offset_s: float | None
+    duration_s: float | None
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether `path` is a file named as a manifest."""
+    return path.suffix.lower() in (*TABLES, *LINES) and path.is_file()
+
+
+def read_rows(manifest: Path) -> Iterator[Row]:
+    """The utterances of a file. Raises AsrtoolError naming the line of what is malformed."""
+    text = _read(manifest)
+    entries = _read_table(manifest, text) if manifest.suffix.lower() in TABLES else _read_lines(manifest, text)
+    is_empty = True
+    for line, entry in entries:
+        is_empty = False
+        yield _row(manifest, line, entry)
+    if is_empty:
+        raise AsrtoolError(f"{manifest}: no utterance in it", "expected one a line")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        _fail(path, line, f"byte 0x{error.object[error.start]:02x} is not UTF-8", "convert it, for example with iconv")
+
+
+def _read_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, content in enumerate(text.split("\n"), start=1):
+        if not content.strip():
+            continue
+        try:
+            entry = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            _fail(path, line, f"no JSON: {error}", "expected an object of an utterance on each line")
+        if not isinstance(entry, dict):
+            _fail(path, line, f"{content.strip()[:40]!r}", "expected an object of an utterance on each line")
+        yield line, entry
+
+
+def _read_table(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    heading = text.partition("\n")[0]
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;|\t", key=lambda mark: _num_known(heading, mark))
+    lines = io.StringIO(text, newline="")
+    if delimiter == "\t":  # where a mark of quotation is one
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    names: list[str] | None = None
+    begin = 1
+    try:
+        for fields in reader:
+            line, begin = begin, reader.line_num + 1
+            if names is None:
+                names = [field.strip().lower() for field in fields]
+                continue
+            if not fields:
+                continue
+            if len(fields) != len(names):
+                _fail(
+                    path, line, f"{len(fields)} fields", f"expected {len(names)} as in the heading: {', '.join(names)}"
+                )
+            yield line, dict(zip(names, fields, strict=True))
+    except csv.Error as error:
+        _fail(path, begin, str(error), "correct the line")
+
+
+def _num_known(heading: str, delimiter: str) -> int:
+    known = {name for names in COLUMNS.values() for name in names}
+    return len(known & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
+
+
+def _row(path: Path, line: int, entry: Mapping[str, Any]) -> Row:
+    audio, text = (_needed(path, line, entry, what) for what in ("audio", "text"))
+    speaker = _value(entry, "speaker")
+    offset_s, duration_s = (_seconds(path, line, entry, what) for what in ("offset", "duration"))
+    return Row(line, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s)
+
+
+def _needed(path: Path, line: int, entry: Mapping[str, Any], what: str) -> str:
+    value = _value(entry, what)
+    if isinstance(value, dict):  # of audio, in HuggingFace's datasets
+        value = value.get("path")
+    if value is None:
+        found = ", ".join(entry)
+        _fail(path, line, f"no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}")
+    if not isinstance(value, str) or (what == "audio" and not _is_path(value)):
+        _fail(path, line, f"{what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}")
+    return value
+
+
+def _is_path(value: str) -> bool:
+    return bool(value.strip()) and "\0" not in value
+
+
+def _value(entry: Mapping[str, Any], what: str) -> Any:
+    return next((entry[name] for name in COLUMNS[what] if entry.get(name) is not None), None)
+
+
+def _seconds(path: Path, line: int, entry: Mapping[str, Any], what: str) -> float | None:
+    value = _value(entry, what)
+    if value is None or value == "":
+        return None
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        _fail(path, line, f"{what} is {value!r}", "expected seconds")
+    return seconds
+
+
+def _fail(path: Path, line: int, what: str, expected: str) -> NoReturn:
+    raise AsrtoolError(f"{path}:{line}: {what}", expected)

@@ -1,0 +1,55 @@
+"""A tree of SPEAKER/CHAPTER/*.trans.txt with *.flac, as LibriSpeech has it, read by lhotse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from asrtool.corpus.manifest import Drop
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.corpus import Release
+from local.layouts.finish import write_set
+from local.own_text import text_rule
+from local.published import part, reading
+from local.releases import find_files
+from local.utterances import normalise_all
+
+TRANSCRIPTS = "*-*.trans.txt"
+
+
+def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out` of all parts below `folder`, with ref.stm, whose segments have that label.
+
+    Raises AsrtoolError where lhotse cannot read them, or when too much cannot be used.
+    """
+    release = Release(label, "a tree of SPEAKER/CHAPTER/*.trans.txt", roles=("train",))
+    parts = [part(found.name, "train", manifests) for found, manifests in read_parts(folder, release)]
+    drops: list[Drop] = []
+    spoken = (segment for item in parts for segment in item.supervisions)
+    segments = normalise_all(spoken, text_rule(data), drops)
+    write_set(out, [recording for item in parts for recording in item.recordings], segments, drops, data, label)
+
+
+def is_trans_folder(folder: Path) -> bool:
+    """Whether `folder` holds such a tree, at any depth."""
+    return next(find_files(folder, TRANSCRIPTS), None) is not None
+
+
+def read_parts(
+    folder: Path, release: Release, is_wanted: Callable[[Path], bool] = lambda _: True
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder of each part below `folder`, which is of `release`, with what lhotse's preparer returns for it.
+
+    Raises AsrtoolError for a transcript that is less than two folders deep, and where lhotse stops.
+    """
+    from lhotse.recipes import prepare_librispeech
+
+    for found in dict.fromkeys(path.parents[2] for path in find_files(folder, TRANSCRIPTS)):
+        if not found.is_relative_to(folder):
+            raise AsrtoolError(f"{folder}: its transcripts are of one speaker or chapter", "give the folder above")
+        if is_wanted(found):
+            with reading(release, folder):
+                manifests = prepare_librispeech(found.parent, dataset_parts=found.name)
+            yield found, manifests[found.name]

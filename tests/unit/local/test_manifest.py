@@ -1,0 +1,307 @@
+"""Manifests as NeMo, HuggingFace, Common Voice and LibriSpeech have them, and what is wrong with a line of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import shutil
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+from small_releases import dropped, make_data, read_jsonl, supervisions
+
+from asrtool.cli.main import cli
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from local.collect import collect_corpora
+from local.corpora.own import Corpus as Own
+from local.layouts.detect import find_set, prepare_any
+from local.layouts.manifest import prepare_manifest
+from local.layouts.rows import COLUMNS, Row, read_rows
+from local.split import split_manifests
+
+LENIENT = Data(bad_fraction=1.0)
+
+
+def write_sound(path: Path, duration_s: float = 2.0, rate_hz: int = 8000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(len(str(path))).normal(0, 0.05, int(duration_s * rate_hz))
+    soundfile.write(path, noise, rate_hz)
+    return path
+
+
+def facts(out: Path) -> list[tuple[Any, ...]]:
+    keys = ("id", "recording_id", "start", "duration", "speaker", "text")
+    return [tuple(s[key] for key in keys) for s in supervisions(out)]
+
+
+def write_lines(path: Path, *entries: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries), encoding="utf-8")
+    return path
+
+
+def test_nemo_manifests_have_segments_of_files(tmp_path: Path) -> None:
+    write_sound(tmp_path / "data" / "wavs" / "one.wav", 5.0)
+    write_sound(tmp_path / "other" / "two.flac")
+    manifest = write_lines(
+        tmp_path / "data" / "train_manifest.json",
+        {"audio_filepath": "wavs/one.wav", "offset": 0.5, "duration": 2.0, "text": "Hello", "speaker": "ann lee"},
+        {"audio_filepath": "wavs/one.wav", "offset": 3, "duration": 9.0, "text": "there", "speaker": "ann lee"},
+        {"audio_filepath": str(tmp_path / "other" / "two.flac"), "duration": 2.0, "text": "yes"},
+    )
+    prepare_any(manifest, tmp_path / "m", Data(), "own")
+    assert facts(tmp_path / "m") == [
+        ("two", "two", 0.0, 2.0, "two", "yes"),
+        ("wavs-one-00000500", "wavs-one", 0.5, 2.0, "ann-lee", "hello"),
+        ("wavs-one-00003000", "wavs-one", 3.0, 2.0, "ann-lee", "there"),  # no longer than the file
+    ]
+    sources = [r["sources"][0]["source"] for r in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
+    assert sources == [str(tmp_path / "other" / "two.flac"), str(tmp_path / "data" / "wavs" / "one.wav")]
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
+def test_audiofolders_of_huggingface_with_and_without_splits(name: str, tmp_path: Path) -> None:
+    for split in ("", "train", "validation", "test"):
+        folder = tmp_path / ("splits" if split else "flat") / split
+        write_sound(folder / "data" / "a.wav")
+        entry = {"file_name": "data/a.wav", "transcription": f'of {split or "all"}, "yes"'}
+        if name.endswith("csv"):
+            with (folder / name).open("w", newline="") as file:
+                writer = csv.DictWriter(file, entry)
+                writer.writeheader()
+                writer.writerow(entry)
+        else:
+            write_lines(folder / name, entry)
+    for role, split in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        prepare_any(tmp_path / "splits", tmp_path / role, Data(), "own", role)
+        assert [s["text"] for s in supervisions(tmp_path / role)] == [f"of {split} yes"]
+    prepare_any(tmp_path / "flat", tmp_path / "m", Data(), "own")
+    assert [s["text"] for s in supervisions(tmp_path / "m")] == ["of all yes"]
+
+
+def write_common_voice(folder: Path) -> Path:
+    columns = ["client_id", "path", "sentence", "up_votes"]
+    for set_ in ("train", "dev", "test", "validated", "other"):
+        rows = [(f"speaker{i}", f"cv_{set_}_{i}.mp3", f'Он "{set_}" сказал', "2") for i in range(2)]
+        for _, clip, *_ in rows:
+            write_sound(folder / "clips" / clip, 1.0, 16000)
+        (folder / f"{set_}.tsv").write_text("\n".join("\t".join(row) for row in [columns, *rows]) + "\n", "utf-8")
+    return folder
+
+
+def test_common_voice_is_read_by_role_whole_or_file_by_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Through the stages that a recipe runs, which link what is given."""
+    folder = write_common_voice(tmp_path / "cv" / "ru")
+    data = make_data(("own",), ("own",), ("own",), text_rules="unicode")
+    paths = {"own_train": str(folder), "own_dev": str(folder / "dev.tsv"), "own_test": str(folder)}
+    collect_corpora(tmp_path / "corpus", data, paths, lambda *_: None)
+    Own().prepare(tmp_path / "corpus", tmp_path / "manifests" / "corpora" / "own", data)
+    for role in ("train", "dev", "test"):
+        found = facts(tmp_path / "manifests" / "corpora" / "own" / role)
+        assert [(id_, speaker, text) for id_, _, _, _, speaker, text in found] == [
+            (f"clips-cv_{role}_{i}", f"speaker{i}", f"он {role} сказал") for i in range(2)
+        ]
+    assert "RESULTS WILL LOOK BETTER" not in caplog.text
+    split_manifests(tmp_path / "manifests", data)
+    shutil.copy(folder / "dev.tsv", folder / "train.tsv")
+    (folder / "test.tsv").unlink()
+    with pytest.raises(AsrtoolError, match=r"the manifests .*, for test expected test; name one of the files"):
+        find_set(folder, "test")
+    assert find_set(folder, "train").name == "train.tsv"
+    (folder / "train.tsv").unlink()
+    assert find_set(folder, "train").name == "validated.tsv"
+
+
+def test_one_set_for_two_roles_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manifest = write_lines(tmp_path / "data" / "x.jsonl", {"audio": {"path": "a.wav"}, "text": "yes"})
+    write_sound(tmp_path / "data" / "a.wav")
+    data = make_data(("own",), (), ("own",))
+    paths = {"own_train": str(manifest), "own_test": str(manifest.parent)}
+    collect_corpora(tmp_path / "corpus", data, paths, lambda *_: None)
+    with caplog.at_level(logging.WARNING):
+        Own().prepare(tmp_path / "corpus", tmp_path / "m", data)
+    assert "own_test is both own_train and own_test: RESULTS WILL LOOK BETTER" in caplog.text
+    assert "THE SPEAKERS OF 1 OF 1 SIDES ARE NOT KNOWN" in caplog.text
+
+
+def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
+    for part, reader in (("train-clean-5", "19"), ("dev-clean-2", "84")):
+        chapter = tmp_path / "LibriSpeech" / part / reader / "198"
+        for i in range(2):
+            write_sound(chapter / f"{reader}-198-{i:04d}.flac", 2.0, 16000)
+        lines = [
+            f"{reader}-198-{i:04d} TEXT OF {part.replace('-', ' ').replace('5', '')} {'AB'[i]}\n" for i in range(2)
+        ]
+        (chapter / f"{reader}-198.trans.txt").write_text("".join(lines).replace(" 2 ", " "))
+    prepare_any(tmp_path / "LibriSpeech", tmp_path / "all", Data(), "own")
+    assert [(f[0], f[4]) for f in facts(tmp_path / "all")] == [
+        (f"{reader}-198-{i:04d}", reader) for reader in ("19", "84") for i in range(2)
+    ]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "own_train").symlink_to(tmp_path / "LibriSpeech" / "train-clean-5")
+    prepare_any(tmp_path / "corpus" / "own_train", tmp_path / "part", Data(), "own")
+    assert [f[5] for f in facts(tmp_path / "part")] == ["text of train clean a", "text of train clean b"]
+    with pytest.raises(AsrtoolError, match="its transcripts are of one speaker or chapter; give the folder above"):
+        prepare_any(tmp_path / "LibriSpeech" / "train-clean-5" / "19", tmp_path / "x", Data(), "own")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+def test_tables_with_any_delimiter_and_columns_in_any_order(delimiter: str, tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav")
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(
+        [["Speaker_ID", "duration", "wav_filename", "Transcript"], ["ann", "1.5", "a.wav", f"yes{delimiter}\nno"]]
+    )
+    (tmp_path / "x.csv").write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode())
+    prepare_any(tmp_path, tmp_path / "m", Data(), "own")
+    assert facts(tmp_path / "m") == [("a", "a", 0.0, 1.5, "ann", "yes no")]
+
+
+def test_files_that_are_gone_and_texts_that_are_empty_are_set_aside(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav")
+    write_sound(tmp_path / "b.wav")
+    write_sound(tmp_path / "c.wav")
+    names = ("a", "b", "c", "gone")
+    texts = ("yes", "", "?!", "no")
+    entries = [{"path": f"{name}.wav", "text": text} for name, text in zip(names, texts, strict=True)]
+    manifest = write_lines(tmp_path / "x.jsonl", *entries, {"path": "a.wav", "offset": 7, "text": "late"})
+    prepare_manifest(manifest, tmp_path / "m", LENIENT, "own")
+    assert [f[5] for f in facts(tmp_path / "m")] == ["yes"]
+    assert dropped(tmp_path / "m") == {"gone": "unusable audio", "b": "empty", "c": "empty", "a-00007000": "bad times"}
+    with pytest.raises(AsrtoolError, match=r"gone: unusable audio: .*gone.wav: no such file"):
+        prepare_manifest(manifest, tmp_path / "m", Data(), "own")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.jsonl", '{"path": "a.wav", "text": "x"}\n{"path"\n', r"x.jsonl:2: no JSON: .*; expected an object"),
+        ("x.jsonl", "\n[1]\n", r"x.jsonl:2: '\[1\]'; expected an object of an utterance on each line"),
+        ("x.jsonl", '{"path": "a.wav"}\n', r"x.jsonl:1: no text among path; expected one of text, sentence"),
+        ("x.jsonl", '{"path": 3, "text": "x"}\n', r"x.jsonl:1: audio is 3; expected a path"),
+        ("x.jsonl", '{"path": "a.wav", "text": ["x"]}\n', r"x.jsonl:1: text is \['x'\]; expected a text"),
+        ("x.jsonl", '{"path": "a.wav", "text": "x", "offset": -1}\n', r"x.jsonl:1: offset is -1; expected seconds"),
+        ("x.jsonl", '{"path": "a.wav", "text": "x", "duration": "NaN"}\n', r"duration is 'NaN'; expected seconds"),
+        ("x.jsonl", "\n", r"x.jsonl: no utterance in it; expected one a line"),
+        ("x.jsonl", b'{}\n{"text": "\xe9"}\n', r"x.jsonl:2: byte 0xe9 is not UTF-8; convert it"),
+        ("x.csv", "path,text\na.wav,x\na.wav\n", r"x.csv:3: 1 fields; expected 2 as in the heading: path, text"),
+        ("x.csv", "a.wav,x\n", r"x.csv: no utterance in it"),
+        ("x.csv", "file,words\na.wav,x\n", r"x.csv:2: no text among file, words; expected one of text, sentence"),
+        ("x.csv", 'path,text\n\n"a.wav,x\n', r"x.csv:3: unexpected end of data; correct the line"),
+        ("x.tsv", "path\ttext\na.wav\tx\ty\n", r"x.tsv:2: 3 fields; expected 2"),
+    ],
+)
+def test_what_is_malformed_is_one_line_with_its_place(
+    name: str, content: str | bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(AsrtoolError, match=message) as raised:
+        list(read_rows(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a" / "b.wav")
+    write_sound(tmp_path / "a-b.wav")
+    twice = [{"path": "a/b.wav", "text": "yes", "offset": 1}, {"path": "./a/b.wav", "text": "no", "offset": 1.0}]
+    with pytest.raises(AsrtoolError, match=r"x.jsonl:2: ./a/b.wav from 1 s was there before, in line 1; keep one"):
+        prepare_manifest(write_lines(tmp_path / "x.jsonl", *twice), tmp_path / "m", Data(), "own")
+    alike = [{"path": "a/b.wav", "text": "yes"}, {"path": "a-b.wav", "text": "no"}]
+    with pytest.raises(AsrtoolError, match=r"y.jsonl:2: .*a-b.wav and .*a/b.wav, line 1, would both be recording a-b;"):
+        prepare_manifest(write_lines(tmp_path / "y.jsonl", *alike), tmp_path / "m", Data(), "own")
+
+
+def test_audio_in_columns_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train-00000.parquet").touch()
+    with pytest.raises(
+        AsrtoolError, match=r"audio in parquet files is not read; write it as files with a metadata.csv"
+    ):
+        prepare_any(tmp_path, tmp_path / "m", Data(), "own")
+
+
+def test_a_table_beside_pairs_is_no_manifest(tmp_path: Path) -> None:
+    write_sound(tmp_path / "data" / "a.wav").with_suffix(".txt").write_text("yes")
+    for name in ("notes.csv", "more.csv"):
+        (tmp_path / "data" / name).write_text("x,y\n1,2\n")
+    prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
+    assert [f[5] for f in facts(tmp_path / "m")] == ["yes"]
+
+
+def test_a_manifest_that_is_a_link_finds_audio_beside_both(tmp_path: Path) -> None:
+    """As in the cache of HuggingFace, where files are links to blobs."""
+    write_sound(tmp_path / "snapshot" / "a.wav")
+    write_lines(tmp_path / "blobs" / "123", {"file_name": "a.wav", "text": "yes"})
+    (tmp_path / "snapshot" / "metadata.jsonl").symlink_to("../blobs/123")
+    (tmp_path / "corpus").symlink_to(tmp_path / "snapshot")
+    prepare_any(tmp_path / "corpus", tmp_path / "m", Data(), "own")
+    assert [f[0] for f in facts(tmp_path / "m")] == ["a"]
+
+
+def test_the_command_prepares_a_manifest(tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav")
+    manifest = write_lines(tmp_path / "x.jsonl", {"audio_filepath": "a.wav", "text": "Да"})
+    words = ["prepare", "manifest", str(manifest), str(tmp_path / "m"), "--set", "data.text_rules=unicode"]
+    assert CliRunner().invoke(cli, words, catch_exceptions=False).exit_code == 0
+    assert facts(tmp_path / "m") == [("a", "a", 0.0, 2.0, "a", "да")]
+
+
+CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n"), max_size=12)
+PATHS = st.text(string.ascii_letters + "/._- é今", min_size=1, max_size=12).filter(str.strip)
+TIMES = st.none() | st.floats(0, 1e6)
+ROWS = st.lists(st.tuples(PATHS, CELL, CELL, TIMES, TIMES), min_size=1, max_size=5)
+
+
+def expected(rows: list[tuple[Any, ...]], first_line: int) -> list[Row]:
+    return [Row(i, path, text, speaker.strip(), begin, length) for i, (path, text, speaker, begin, length) in
+            enumerate(rows, start=first_line)]  # fmt: skip
+
+
+@given(rows=ROWS, names=st.tuples(*(st.sampled_from(COLUMNS[what]) for what in COLUMNS)))
+def test_lines_of_json_are_read_as_they_were_written(
+    rows: list[tuple[Any, ...]], names: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("x") / "x.jsonl"
+    write_lines(path, *(dict(zip(names, row, strict=True)) for row in rows))
+    assert list(read_rows(path)) == expected(rows, 1)
+
+
+@given(rows=ROWS, names=st.tuples(*(st.sampled_from(COLUMNS[what]) for what in COLUMNS)), mark=st.sampled_from(",;|"))
+def test_tables_are_read_as_they_were_written(
+    rows: list[tuple[Any, ...]], names: tuple[str, ...], mark: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("x") / "x.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=mark).writerows([names, *(["" if c is None else c for c in row] for row in rows)])
+    assert list(read_rows(path)) == expected(rows, 2)
+
+
+@given(content=st.binary(max_size=60) | st.text('{}[]",:path text\n\t0.5-', max_size=60).map(str.encode),
+       suffix=st.sampled_from([".csv", ".tsv", ".jsonl", ".json"]))  # fmt: skip
+@example(content=b'path,text\n"\0', suffix=".csv")
+@example(content=b"path,text\nx,y\rz\n", suffix=".csv")
+@example(content=b"[" * 3000, suffix=".jsonl")
+@example(content=b'{"path": "a", "text": "b", "offset": 1' + b"0" * 400 + b"}", suffix=".jsonl")
+def test_any_file_is_read_or_refused_in_one_line_that_names_it(
+    content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("x") / f"x{suffix}"
+    path.write_bytes(content)
+    found = ""
+    try:
+        list(read_rows(path))
+    except AsrtoolError as error:
+        found = str(error)
+    assert "\n" not in found
+    assert str(path) in found or not found
