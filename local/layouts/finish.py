@@ -10,6 +10,7 @@ from lhotse import Recording, SupervisionSegment
 
 from asrtool.corpus.manifest import Drop, write_manifests
 from asrtool.corpus.settings import Data
+from local.layouts.copies import copies_among, say_left_out
 from local.references import NO_RULES_GLM, format_reference
 
 DENSE = 30  # characters a second that nobody says: fast speech has 20 to 25
@@ -25,8 +26,12 @@ def write_set(
 ) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    The log says where text is too long for its audio. Raises AsrtoolError when too much cannot be used.
+    Copies at other speeds are left out. The log says so, and where text is too long for its audio. Raises AsrtoolError
+    when too much cannot be used.
     """
+    copies = copies_among([segment.id for segment in segments])
+    say_left_out(out, copies, len(segments))
+    segments = [segment for segment in segments if segment.id not in copies]
     dense = [s for s in segments if s.duration >= 1 and len(s.text or "") > DENSE * s.duration]
     if dense:
         logging.warning(

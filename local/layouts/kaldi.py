@@ -12,12 +12,14 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from lhotse.kaldi import load_kaldi_data_dir
 
 from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from local.layouts.copies import copies_among, say_left_out
 from local.layouts.finish import write_set
 from local.layouts.folder import usual_rate_hz
 from local.layouts.pipe import run_pipes
@@ -26,6 +28,7 @@ from local.own_text import Rule, text_rule
 from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
 
 SIDES = "reco2file_and_channel"
+Value = TypeVar("Value")
 Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
 
 
@@ -37,9 +40,11 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     drops: list[Drop] = []
     sides = _read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
     entries = read_wav_scp(directory, _read_table(directory / "wav.scp"), sides, data.allow_pipes)
-    texts = _read_table(directory / "text", allow_empty=True)
+    said = _read_table(directory / "text", allow_empty=True)
+    texts = _originals(said)
+    say_left_out(directory, said.keys() - texts.keys(), len(said))
     speakers = _read_table(directory / "utt2spk")
-    segments = _read_segments(directory / "segments") if (directory / "segments").is_file() else None
+    segments = _originals(_read_segments(directory / "segments")) if (directory / "segments").is_file() else None
     wanted = {recording for recording, _, _ in segments.values()} if segments is not None else texts.keys()
     drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
     drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
@@ -63,6 +68,11 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     normalised = normalise_all(placed, _kaldi_rule(data), drops)
     whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
     write_set(out, whole, normalised, drops, data, label)
+
+
+def _originals(table: dict[str, Value]) -> dict[str, Value]:
+    copies = copies_among(table)
+    return {id_: value for id_, value in table.items() if id_ not in copies}
 
 
 def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, Entry]:

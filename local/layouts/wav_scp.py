@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
+from local.layouts.copies import copies_among
 from local.layouts.pipe import read_pipe
 from local.utterances import locate
 
@@ -57,14 +58,17 @@ def parse_pipe(command: str) -> tuple[str, int | None] | None:
 def read_wav_scp(
     directory: Path, places: Mapping[str, str], sides: Mapping[str, str], allow_shell: bool = False
 ) -> dict[str, Entry]:
-    """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel.
+    """Id -> entry, of the lines `places` of wav.scp and `sides` of reco2file_and_channel, without copies_among them.
 
     Relative paths are taken as `locate` does. Raises AsrtoolError, naming the line, for a command that read_pipe
     refuses, and where the two files contradict each other.
     """
     entries: dict[str, Entry] = {}
     paths: dict[str, Path] = {}
+    copies = copies_among(places)
     for number, (id_, place) in enumerate(places.items(), start=1):
+        if id_ in copies:
+            continue
         where = f"{directory / 'wav.scp'}, line {number}: {id_}"
         entry = _entry(directory, id_, place, sides.get(id_), allow_shell, where)
         entries[id_] = entry

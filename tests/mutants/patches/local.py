@@ -47,6 +47,13 @@ PATCHES = (
     ),
     # Data of one's own
     Patch(
+        "copies-at-other-speeds-kept",
+        "local/layouts/copies.py",
+        "match[0] != AS_IT_WAS)",
+        "match[0] == AS_IT_WAS)",
+        ("tests/unit/local/test_copies.py",),
+    ),
+    Patch(
         "offsets-of-a-manifest-passed-over",
         "local/layouts/manifest.py",
         "start_s = row.offset_s or 0.0",
