@@ -27,8 +27,10 @@ from asrtool.log import progress
 from local.utterances import locate
 
 BY_SHELL = ("sh", "-c")
-_PART = re.compile(  # of a command: what is quoted, what a backslash makes plain, and one character
-    r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.|(?P<sign>["'|&;<>()$`*?\[{\n])|(?P<first>(?<!\S)[~#])|.""", re.DOTALL
+# Of a command: what is quoted, what a backslash makes plain, and one character.
+_PART = re.compile(
+    r"""'[^']*'|"(?:[^"\\$`]|\\[^$`\n])*"|\\[^\n]|(?P<sign>["'\\|&;<>()$`*?\[{\n])|(?P<first>(?<!\S)[~#])|.""",
+    re.DOTALL,
 )
 
 

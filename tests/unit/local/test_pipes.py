@@ -99,6 +99,8 @@ def test_a_second_run_runs_nothing(kaldi: WriteScp, tmp_path: Path) -> None:
         ("cat x & |", "&"),
         ("LC_ALL=C cat x |", "LC_ALL="),
         ("cat 'x.wav |", "'"),
+        ('cat "x\\$.wav" |', '"'),
+        ("cat x\\|", r"\\"),
     ],
 )
 def test_what_needs_a_shell_is_one_line_that_names_the_option_and_never_run(
@@ -170,7 +172,7 @@ def test_arguments_that_are_quoted_need_no_shell_and_stay_as_they_are(words: lis
     assert found == ("printf", *words)
 
 
-@given(st.text("ab '\"\\$*;|<>(){}[]~#&`?=\n", max_size=12))
+@given(st.text("ab '\"\\$*;|<>(){}[]~#&`?=\n", max_size=12) | st.text("ab'\"\\ ~#$", max_size=9))
 def test_what_is_run_without_a_shell_is_what_a_shell_would_run(text: str) -> None:
     """Against sh itself, which prints its words one by one."""
     command = f"printf %s\\\\n x {text}"
