@@ -1,7 +1,7 @@
 """Speech recognition for conversational telephone speech; `import asrtool` loads what is asked for, when it is.
 
-`load` opens a trained recogniser, `prepare` makes manifests of data, `score_hub5`, `score_wer` and `word_errors` count
-errors. docs/guide/python.md has examples. All else is internal and may change.
+`load` opens a trained recogniser, `prepare` makes manifests of data, `score_hub5`, `score_wer`, `word_errors` and
+`character_errors` count errors. docs/guide/python.md has examples. All else is internal and may change.
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asrtool.api import Recogniser, load, prepare, word_errors
+    from asrtool.api import Recogniser, character_errors, load, prepare, word_errors
     from asrtool.errors import AsrtoolError
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.wer import score_wer
 
-__all__ = ["AsrtoolError", "Recogniser", "load", "prepare", "score_hub5", "score_wer", "word_errors"]
+__all__ = [
+    "AsrtoolError",
+    "Recogniser",
+    "character_errors",
+    "load",
+    "prepare",
+    "score_hub5",
+    "score_wer",
+    "word_errors",
+]
 _PLACES = {
     "AsrtoolError": "asrtool.errors",
     "Recogniser": "asrtool.api",
+    "character_errors": "asrtool.api",
     "load": "asrtool.api",
     "prepare": "asrtool.api",
     "score_hub5": "asrtool.score.hub5",

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from asrtool.score.align import align_words
+from asrtool.score.characters import Characters, edit_distance
 from asrtool.score.result import Counts
 
 if TYPE_CHECKING:
@@ -67,16 +68,22 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
     return Recogniser(path, method, num_jobs)
 
 
-def prepare(data: str | Path, out: str | Path) -> Path:
+def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> Path:
     """Manifests of a Kaldi data directory, a table or JSON lines, or whatever data can be; returns `out`.
 
-    Raises AsrtoolError where too much cannot be used.
+    `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used.
     """
     from asrtool.corpus.settings import Data
     from local.layouts.detect import prepare_any
 
-    prepare_any(Path(data), Path(out), Data(), Path(out).name)
+    prepare_any(Path(data), Path(out), Data(text_rules=text_rules), Path(out).name)
     return Path(out)
+
+
+def character_errors(reference: str, hypothesis: str) -> Characters:
+    """The fewest errors in characters of one text against another, blanks left out. `cer` of them is in percent."""
+    ref, hyp = ("".join(text.split()) for text in (reference, hypothesis))
+    return Characters(len(ref), edit_distance(ref, hyp))
 
 
 def word_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Counts:

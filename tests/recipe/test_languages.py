@@ -55,6 +55,7 @@ def test_a_language_is_learned(language: tuple[str, str, list[str], str], tmp_pa
     work = tmp_path / "work"
     settings = [f"paths.own_train={tmp_path / 'train'}", f"paths.own_dev={tmp_path / 'test'}"]
     settings += [f"paths.own_test={tmp_path / 'test'}", f"data.text_rules={language[1]}", *LEARNED]
+    settings += ["tokenizer.byte_fallback=true"] if language is CHINESE else []
     overrides = [word for setting in settings for word in ("--set", setting)]
     run_asrtool(["run", "--recipe", "recipes/own", "--work", str(work), *overrides], ROOT)
     score = json.loads((work / "score" / "own" / "graph" / "score.json").read_text())["overall"]
@@ -64,6 +65,7 @@ def test_a_language_is_learned(language: tuple[str, str, list[str], str], tmp_pa
     assert len({line.split()[4] for line in lines} & words) >= len(words) - 1
     tokenizer = Tokenizer.load(work / "tokenizer")
     if language is CHINESE:
+        assert "<0xE4>" in tokenizer.pieces
         assert [len(tokenizer.encode(word)) for word in words] == [1] * len(words)
         assert (score["chars"], score["char_err"]) == (score["words"], score["err"])
     rate = f"{100 * score['char_err'] / score['chars']:.1f}"

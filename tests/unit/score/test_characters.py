@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import asrtool
 from asrtool.cli.score import score
 from asrtool.score.align import align_words
 from asrtool.score.characters import Characters, count_characters, edit_distance
@@ -74,6 +75,11 @@ def test_what_a_word_is_forgiven_its_characters_are(
     pairs: list[tuple[str, str, str]], expected: tuple[int, int]
 ) -> None:
     assert count_characters([Pair(*pair) for pair in pairs]) == expected
+
+
+def test_the_function_of_the_package_leaves_out_blanks() -> None:
+    assert asrtool.character_errors(" 今天 天 气 ", "今天气") == (4, 1)
+    assert asrtool.character_errors("", "a b") == (0, 2)
 
 
 def test_parentheses_of_plain_text_are_characters(tmp_path: Path) -> None:
