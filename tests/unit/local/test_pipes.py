@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import read_jsonl, supervisions
 
+from asrtool.cli.main import cli
 from asrtool.cli.prepare import prepare
 from asrtool.config import Config
 from asrtool.corpus.settings import Data
@@ -182,3 +185,22 @@ def test_what_is_run_without_a_shell_is_what_a_shell_would_run(text: str) -> Non
         return
     by_shell = subprocess.run(["sh", "-c", command], capture_output=True, cwd="/", check=True).stdout
     assert subprocess.run(words, capture_output=True, check=True).stdout == by_shell
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_model_does_not_say_that_a_shell_may_run_the_commands_of_a_test_set(
+    given: bool, kaldi: WriteScp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was trained with: it may come from somebody else, and so may the data."""
+
+    def evaluate(_: None, name: str, prepare: Callable[[Path, Data], None], out: Path) -> dict[Any, Any]:
+        prepare(out / name, Data(allow_pipes=True))
+        return {}
+
+    monkeypatch.setattr("asrtool.bundle.evaluate.evaluate", evaluate)
+    monkeypatch.setattr("asrtool.bundle.trained.open_trained", lambda _: contextlib.nullcontext())
+    data = kaldi(a=f"cat {tmp_path}/audio/a.wav | cat |")
+    words = ["decode", str(tmp_path), str(data), str(tmp_path / "out"), *(["--allow-pipes"] if given else [])]
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, AsrtoolError) is not given
+    assert (tmp_path / "out" / "data" / "recordings.jsonl.gz").is_file() is given
