@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import soundfile
 
@@ -94,19 +95,20 @@ def _run(words: Sequence[str], target: Path) -> str:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, check=False)
         except OSError as error:
             return f"{command}: {error.strerror}"
+        lines = done.stderr.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
         if done.returncode:
-            lines = done.stderr.decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
             return f"{command}: exit code {done.returncode}: {last}"
         output.seek(0)
-        return _keep(output, command, target)
+        fault = _keep(output, target)
+        return fault and f"{command}: {fault} {last}"  # of several in a shell, one may have failed
 
 
-def _keep(output: io.BufferedRandom | tempfile._TemporaryFileWrapper[bytes], command: str, target: Path) -> str:
+def _keep(output: IO[bytes], target: Path) -> str:
     try:
         samples, rate_hz = soundfile.read(output, dtype="int16", always_2d=True)
     except soundfile.LibsndfileError as error:
-        return f"{command}: no readable audio: {error.error_string}"
+        return f"no readable audio: {error.error_string}"
     flac = io.BytesIO()  # through memory, because libsndfile reports a full disk as success
     soundfile.write(flac, samples, rate_hz, format="FLAC", subtype="PCM_16")
     with write_beside(target) as temporary:
