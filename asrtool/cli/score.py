@@ -53,11 +53,12 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     Example: asrtool score hub5 --ref ref.stm --hyp hyp.ctm --glm en.glm --out scored
     """
     from asrtool.score.hub5 import score_hub5
-    from asrtool.score.output import format_json, write_result
+    from asrtool.score.output import format_json, warn_of_no_words, write_score
     from asrtool.score.table import format_table
 
     result = score_hub5(ref, hyp, glm)
-    write_result(result, out, hyp.name)
+    warn_of_no_words(result, hyp)
+    write_score(result, out, hyp)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
     if sctk:
         from asrtool.score.sctk import check_sctk
@@ -76,11 +77,12 @@ def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
     \b
     Example: asrtool score wer ref.trn hyp.trn
     """
-    from asrtool.score.output import format_json, write_result
+    from asrtool.score.output import format_json, warn_of_no_words, write_score
     from asrtool.score.table import format_table
     from asrtool.score.wer import score_wer
 
     result = score_wer(ref, hyp)
+    warn_of_no_words(result, hyp)
     if out:
-        write_result(result, out, hyp.name)
+        write_score(result, out, hyp)
     click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)

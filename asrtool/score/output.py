@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
 from asrtool.score.table import format_confusions, format_speakers, format_table
 
+SCORE = "score.json"
+
 
 def format_json(result: Result) -> str:
     """One JSON object: counts overall, by label and by speaker."""
@@ -26,7 +29,7 @@ def format_json(result: Result) -> str:
 def write_result(result: Result, out: Path | str, name: str) -> None:
     """Write the files of `result` into the folder `out`; `name` heads the table of a set that is not Hub5'00."""
     contents = {
-        "score.json": format_json(result),
+        SCORE: format_json(result),
         "table.txt": format_table(result, name),
         segments.FILE: segments.format_segments(result),
         "alignment.pra": format_alignments(result),
@@ -36,6 +39,23 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
     }
     for file, content in contents.items():
         write_text(Path(out, file), content)
+
+
+def write_score(result: Result, out: Path, hyp: Path) -> None:
+    """`write_result` of the hypothesis `hyp` for a person, to a folder `out` that is new, empty or has a score.
+
+    Other files beside a score stay. Raises AsrtoolError for a folder of other files.
+    """
+    if out.is_dir() and any(out.iterdir()) and not (out / SCORE).is_file():
+        raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
+    write_result(result, out, hyp.name)
+
+
+def warn_of_no_words(result: Result, hyp: Path) -> None:
+    """In the log, where the hypothesis `hyp` has none for what was scored: that is rarely what a person meant."""
+    counts, pairs = result.overall, (pair for segment in result.segments for pair in segment.alignment.pairs)
+    if counts.num_words and not any(pair.hyp for pair in pairs):
+        logging.warning("%s: has no words for the %d segments, so all words count as deleted", hyp, counts.segments)
 
 
 def score_all(
@@ -60,6 +80,7 @@ def score_all(
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
                 files = reference / "ref.stm", ctm, reference / "ref.glm"
                 result = score_hub5(*files)
+                warn_of_no_words(result, ctm)
                 if sctk:
                     check_sctk(result, *files)
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")

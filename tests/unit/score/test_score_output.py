@@ -95,6 +95,33 @@ def test_hub5_prints_one_json_object_and_writes_the_same(tmp_path: Path) -> None
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
 
 
+def test_a_folder_of_other_files_gets_no_score_and_beside_a_score_they_stay(tmp_path: Path) -> None:
+    write(tmp_path, STM, CTM, GLM)
+    arguments = ["hub5", "--ref", str(tmp_path / "r.stm"), "--hyp", str(tmp_path / "h.ctm"), "--out"]
+    done = CliRunner().invoke(score, [*arguments, str(tmp_path)])
+    assert isinstance(done.exception, AsrtoolError)
+    assert str(done.exception).endswith(
+        "holds other files, expected a new folder or one with score.json; name another --out"
+    )
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / "out").mkdir()
+    for _ in range(2):
+        CliRunner().invoke(score, [*arguments, str(tmp_path / "out")], catch_exceptions=False)
+        (tmp_path / "out" / "notes").touch()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*FILES, "notes"])
+
+
+def test_where_a_ctm_has_no_words_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, STM, ";; nothing\n", GLM)
+    arguments = ["hub5", "--ref", str(tmp_path / "r.stm"), "--out", str(tmp_path / "out"), "--hyp"]
+    CliRunner().invoke(score, [*arguments, str(tmp_path / "h.ctm")], catch_exceptions=False)
+    assert "h.ctm: has no words for the" in caplog.text
+    caplog.clear()
+    (tmp_path / "h.ctm").write_text(CTM)
+    CliRunner().invoke(score, [*arguments, str(tmp_path / "h.ctm")], catch_exceptions=False)
+    assert not caplog.text
+
+
 def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
     write(tmp_path, STM, CTM, GLM)
     arguments = ["hub5", "--ref", tmp_path / "r.stm", "--hyp", tmp_path / "h.ctm", "--out", tmp_path / "out"]
