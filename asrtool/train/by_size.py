@@ -16,10 +16,10 @@ from asrtool.corpus.index_columns import open_index_columns
 
 LAYERS = ((1.0, 2), (10.0, 3), (100.0, 4), (1000.0, 5))  # fewer hours than these, and as many layers
 MOST_LAYERS = 6
-STEPS_AN_EPOCH = 60  # where batches of such a size are neither too small nor too large
+STEPS_AN_EPOCH = 120  # where batches of such a size are neither too small nor too large
 BATCH_S = (20.0, 200.0)  # seconds of speech
-STEPS = 3000  # of a training, where that takes neither too few epochs nor too many
-EPOCHS = (15, 60)
+STEPS = 2000  # of a training, where that takes neither too few epochs nor too many
+EPOCHS = (15, 40)
 
 
 def with_sizes(config: Config, features: Path) -> Config:
