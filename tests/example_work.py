@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def make_example_work(folder: Path, run_line: list[str]) -> None:
 def write_own(data: Path) -> None:
     """The same utterances in each layout."""
     random = np.random.default_rng(1)
-    recordings, segments = [], []
+    recordings, segments, lines = [], [], []
     tables: dict[str, list[str]] = {"wav.scp": [], "text": [], "utt2spk": []}
     for number in range(18):
         speaker, name, text = f"s{number % 3}", f"u{number:02d}", TEXTS[number % len(TEXTS)]
@@ -96,13 +97,15 @@ def write_own(data: Path) -> None:
         wav.with_suffix(".txt").write_text(f"{text}\n")
         recordings.append(Recording.from_file(wav, name))
         segments.append(SupervisionSegment(name, name, 0.0, 3.0, 0, text, speaker=speaker))
+        lines.append(json.dumps({"audio_filepath": str(wav), "duration": 3.0, "text": text, "speaker": speaker}) + "\n")
         if number < 6:
             for table, value in (("wav.scp", str(wav)), ("text", text), ("utt2spk", speaker)):
                 tables[table].append(f"{name} {value}\n")
+    (data / "train.jsonl").write_text("".join(lines))
     for place in ("test", "eval"):
         (data / place).mkdir()
-        for table, lines in tables.items():
-            (data / place / table).write_text("".join(lines))
+        for table, rows in tables.items():
+            (data / place / table).write_text("".join(rows))
     (data / "lhotse").mkdir()
     RecordingSet.from_recordings(recordings).to_file(data / "lhotse" / "recordings.jsonl.gz")
     SupervisionSet.from_segments(segments).to_file(data / "lhotse" / "supervisions.jsonl.gz")

@@ -32,7 +32,7 @@ from asrtool.lang.tokenizer import TOKENS_FILE, WORD_MARK, Tokenizer
 from asrtool.models.transducer import Predictor
 from asrtool.version import commit, release
 
-CTC_FILE, ENCODER_FILE = "model.onnx", "encoder.onnx"
+WHOLE_FILE, ENCODER_FILE = "model.onnx", "encoder.onnx"
 DECODER_FILE, JOINER_FILE = "decoder.onnx", "joiner.onnx"
 OPSET = 17  # the first that has layer normalisation
 FRAME_SHIFT_MS, FRAME_LENGTH_MS = 10.0, 25.0  # of sherpa-onnx
@@ -133,7 +133,9 @@ def export_for_sherpa(work: Path, out: Path) -> Written:
                 "exported_by": f"asrtool {release()}, {commit()}",
             }
             if is_ctc:
-                _write_encoder(folder / CTC_FILE, whole, {"model_type": "zipformer2_ctc", **about}, str(trained.origin))
+                _write_encoder(
+                    folder / WHOLE_FILE, whole, {"model_type": "zipformer2_ctc", **about}, str(trained.origin)
+                )
             else:
                 _write_transducer(folder, whole, about, str(trained.origin))
     return Written(out, _command(out, is_ctc, features))
@@ -262,7 +264,7 @@ def _difference(path: Path, inputs: Mapping[str, Tensor], expected: np.ndarray, 
 def _command(out: Path, is_ctc: bool, features: Features) -> str:
     """A command line of sherpa-onnx."""
     if is_ctc:
-        models = f"--zipformer-ctc-model={out / CTC_FILE}"
+        models = f"--zipformer-ctc-model={out / WHOLE_FILE}"
     else:
         models = f"--encoder={out / ENCODER_FILE} --decoder={out / DECODER_FILE} --joiner={out / JOINER_FILE}"
     rates = f"--sample-rate={features.sampling_rate_hz} --feat-dim={features.num_features}"

@@ -163,13 +163,22 @@ def folder(directory: Path, out: Path, config: Config) -> None:
 @prepare.command()
 @click.argument("manifest", type=click.Path(path_type=Path, exists=True))
 @click.argument("out", type=FOLDER)
-@click.option("--role", type=click.Choice(["train", "dev", "test"]), default="train", help="Of several in a folder.")
+@click.option(
+    "--role",
+    type=click.Choice(["train", "dev", "test"]),
+    default="train",
+    show_default=True,
+    help="Which of several in a folder.",
+)
 @settings_options
 def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     """A MANIFEST of audio files and texts: a table (csv, tsv) or JSON lines; or a folder with such.
 
     Columns or keys: audio_filepath, file_name, path ...; text, sentence, transcription ...; speaker, client_id ...;
     offset and duration in seconds. Also a tree as LibriSpeech's.
+
+    \b
+    Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
     """
     from local.layouts.detect import prepare_any
 

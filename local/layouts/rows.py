@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from asrtool.errors import AsrtoolError
 from local.releases import MANIFESTS
 
 TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
+AN_OBJECT = "expected an object of an utterance on each line"
 # What a manifest says of an utterance -> how columns or keys of it are called, of several the first one that is there.
 COLUMNS = {
     "audio": (
@@ -64,7 +65,9 @@ def _read(path: Path) -> str:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path") from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        _fail(path, line, f"byte 0x{error.object[error.start]:02x} is not UTF-8", "convert it, for example with iconv")
+        raise AsrtoolError(
+            f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8", "convert it, for example with iconv"
+        ) from error
 
 
 def _read_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -74,9 +77,11 @@ def _read_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]
         try:
             entry = json.loads(content)
         except (ValueError, RecursionError) as error:
-            _fail(path, line, f"no JSON: {error}", "expected an object of an utterance on each line")
+            raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
         if not isinstance(entry, dict):
-            _fail(path, line, f"{content.strip()[:40]!r}", "expected an object of an utterance on each line")
+            raise AsrtoolError(
+                f"{path}:{line}: {content.strip()[:40]!r}", "expected an object of an utterance on each line"
+            )
         yield line, entry
 
 
@@ -99,12 +104,13 @@ def _read_table(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]
             if not fields:
                 continue
             if len(fields) != len(names):
-                _fail(
-                    path, line, f"{len(fields)} fields", f"expected {len(names)} as in the heading: {', '.join(names)}"
+                raise AsrtoolError(
+                    f"{path}:{line}: {len(fields)} fields",
+                    f"expected {len(names)} as in the heading: {', '.join(names)}",
                 )
             yield line, dict(zip(names, fields, strict=True))
     except csv.Error as error:
-        _fail(path, begin, str(error), "correct the line")
+        raise AsrtoolError(f"{path}:{begin}: {error}", "correct the line") from error
 
 
 def _num_known(heading: str, delimiter: str) -> int:
@@ -125,9 +131,13 @@ def _needed(path: Path, line: int, entry: Mapping[str, Any], what: str) -> str:
         value = value.get("path")
     if value is None:
         found = ", ".join(entry)
-        _fail(path, line, f"no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}")
+        raise AsrtoolError(
+            f"{path}:{line}: no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}"
+        )
     if not isinstance(value, str) or (what == "audio" and not _is_path(value)):
-        _fail(path, line, f"{what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}")
+        raise AsrtoolError(
+            f"{path}:{line}: {what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}"
+        )
     return value
 
 
@@ -148,9 +158,5 @@ def _seconds(path: Path, line: int, entry: Mapping[str, Any], what: str) -> floa
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        _fail(path, line, f"{what} is {value!r}", "expected seconds")
+        raise AsrtoolError(f"{path}:{line}: {what} is {value!r}", "expected seconds")
     return seconds
-
-
-def _fail(path: Path, line: int, what: str, expected: str) -> NoReturn:
-    raise AsrtoolError(f"{path}:{line}: {what}", expected)

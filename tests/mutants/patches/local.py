@@ -58,14 +58,14 @@ PATCHES = (
         "local/layouts/manifest.py",
         "start_s = row.offset_s or 0.0",
         "start_s = 0.0",
-        ("tests/unit/local/test_manifest.py",),
+        ("tests/unit/local/test_manifest_layout.py",),
     ),
     Patch(
         "the-test-set-of-a-folder-is-its-training-set",
         "local/layouts/detect.py",
         "for name in NAMES[role] for path in tables",
         'for name in NAMES["train"] for path in tables',
-        ("tests/unit/local/test_manifest.py",),
+        ("tests/unit/local/test_manifest_layout.py",),
     ),
     Patch(
         "wildcards-need-no-shell",
