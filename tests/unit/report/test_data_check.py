@@ -117,7 +117,7 @@ def test_a_folder_of_manifests_is_listened_to_as_it_is(tmp_path: Path) -> None:
     assert run.invoke(cli, ["prepare", "folder", str(folder), str(tmp_path / "m")]).exit_code == 0
     there, prepared = (run.invoke(cli, ["check", str(path)]).stdout for path in (folder, tmp_path / "m"))
     assert there == prepared
-    assert "set features.sampling_rate_hz = 8000" in there
+    assert "features.resample = true, features.sampling_rate_hz = 8000" in there
 
 
 def sounds_like_speech(rng: np.random.Generator) -> np.ndarray:
