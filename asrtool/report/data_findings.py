@@ -148,7 +148,8 @@ def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
         if band_hz < NARROW * rate_hz / 2:
             narrow = [each for each in of_rate if each.bandwidth_hz < NARROW * rate_hz / 2]
             what = f"nothing above {band_hz:.0f} Hz in audio of {rate_hz} Hz"
-            advice = f"recorded at a lower rate: features.resample = true, features.sampling_rate_hz = {_rate_for(band_hz)}"
+            settings = f"features.resample = true, features.sampling_rate_hz = {_rate_for(band_hz)}"
+            advice = f"it was recorded at a lower rate: set {settings}"
             yield Finding(what, len(narrow), len(of_rate), f"{narrow[0].id}: {narrow[0].bandwidth_hz:.0f} Hz", advice)
 
 
