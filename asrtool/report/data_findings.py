@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,13 +63,12 @@ def _of_unreadable(unreadable: Sequence[Unreadable], total: int) -> Iterator[Fin
 
 def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
     dense, sparse = _unusual_rates(measured)
-    heard: Callable[[Measures], bool] = lambda each: each.speech_db > SILENT_DB  # noqa: E731
     for what, advice, says, is_so in (
         (
             "silence instead of speech",
             "leave them out",
             lambda each: f"{each.speech_db:.0f} dB",
-            lambda each: not heard(each),
+            lambda each: not _is_heard(each),
         ),
         (
             "more text than fits the audio",
@@ -91,15 +90,15 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
         ),
         (
             "noise near the level of speech",
-            "expect more errors there; augment.noise makes a model used to it",
+            "expect more errors there; with augment.noise_dir a model gets used to it",
             lambda each: f"{each.speech_db - each.noise_db:.0f} dB above it",
-            lambda each: heard(each) and each.speech_db - each.noise_db < SNR_DB,
+            lambda each: _is_heard(each) and each.speech_db - each.noise_db < SNR_DB,
         ),
         (
             "very quiet",
             "features are normalised, so this is only bad where noise is as loud",
             lambda each: f"{each.speech_db:.0f} dB",
-            lambda each: heard(each) and each.speech_db < QUIET_DB,
+            lambda each: _is_heard(each) and each.speech_db < QUIET_DB,
         ),
         (
             f"shorter than {SHORT_S:g} s",
@@ -111,6 +110,10 @@ def _of_sounds(measured: Sequence[Measures]) -> Iterator[Finding]:
         found = [each for each in measured if is_so(each)]
         if found:
             yield Finding(what, len(found), len(measured), f"{found[0].id}: {says(found[0])}", advice)
+
+
+def _is_heard(each: Measures) -> bool:
+    return each.speech_db > SILENT_DB
 
 
 def _unusual_rates(measured: Sequence[Measures]) -> tuple[set[str], set[str]]:
@@ -141,7 +144,7 @@ def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
         example = f"{others[0].id}: {others[0].sampling_rate_hz} Hz"
         yield Finding(what, len(others), len(measured), example, "set features.resample = true")
     for rate_hz in sorted(rates):
-        of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and each.speech_db > SILENT_DB]
+        of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_heard(each)]
         if not of_rate:
             continue
         band_hz = float(np.median([each.bandwidth_hz for each in of_rate]))
