@@ -12,6 +12,7 @@ from local.corpus import Release
 from local.tars import is_tar, unpack
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
+CUTS = ".jsonl.gz"  # those of lhotse
 
 
 def find_release(release: Release, configured: Sequence[str], unpacked: Path) -> list[Path]:
@@ -46,10 +47,12 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
         return path
     if is_tar(path) and not release.is_one_folder:
         return unpack(path, unpacked)
-    if release.is_one_folder and path.is_file() and path.suffix.lower() in MANIFESTS:
+    if release.is_one_folder and path.is_file() and path.name.lower().endswith((*MANIFESTS, CUTS)):
         return path
     state = "is a file" if path.exists() else "does not exist"
-    expected = f"the folder or manifest ({', '.join(MANIFESTS)})" if release.is_one_folder else "a folder or tar file"
+    expected = (
+        f"the folder or manifest ({', '.join((*MANIFESTS, CUTS))})" if release.is_one_folder else "a folder or tar file"
+    )
     raise AsrtoolError(
         f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
         f"set paths.{release.key} to where the release is",

@@ -11,7 +11,7 @@ from asrtool.url import as_url
 from local.layouts.address import place_of
 from local.layouts.folder import prepare_folder
 from local.layouts.kaldi import prepare_kaldi
-from local.layouts.lhotse import is_lhotse_folder, prepare_lhotse
+from local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
 from local.layouts.manifest import CLIPS, prepare_manifest
 from local.layouts.rows import LINES, TABLES, is_manifest
 from local.layouts.shar import is_shar_folder, prepare_shar
@@ -26,18 +26,18 @@ NAMES = {"train": ("train", "validated"), "dev": ("dev", "validation", "valid"),
 def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "train") -> None:
     """Write the manifest folder `out`, as `source`, or of several sets in it that of `role`, is laid out.
 
-    wav.scp marks a Kaldi data directory, *recordings*.jsonl.gz lhotse manifests, cuts.*.jsonl.gz with recording.*.tar
-    Lhotse Shar, *.trans.txt a tree as LibriSpeech's, and a table or JSON lines a manifest. At an address it is Shar or
-    lhotse manifests. Its ref.stm has that label on each segment.
+    wav.scp marks a Kaldi data directory, cuts.*.jsonl.gz with recording.*.tar Lhotse Shar, *recordings*.jsonl.gz or
+    *cuts*.jsonl.gz lhotse manifests, *.trans.txt a tree as LibriSpeech's, and a table or JSON lines a manifest. At an
+    address it is Shar or lhotse manifests. Its ref.stm has that label on each segment.
     """
     source = find_set(source, role)
-    if is_manifest(source):
+    if is_manifest(source) and not is_cuts(source):
         prepare_manifest(source, out, data, label)
     elif not as_url(source) and (source / "wav.scp").is_file():
         prepare_kaldi(source, out, data, label)
     elif is_shar_folder(source):
         prepare_shar(source, out, data, label)
-    elif as_url(source) or is_lhotse_folder(source):
+    elif as_url(source) or is_lhotse_folder(source) or is_cuts(source):
         prepare_lhotse(source, out, data, label)
     elif is_trans_folder(source):
         prepare_trans(source, out, data, label)
@@ -52,9 +52,12 @@ def find_set(source: Path, role: str) -> Path:
     Raises AsrtoolError where it has manifests and none is that of the role.
     """
     source = place_of(source)
-    while source.is_file() and source.is_symlink() and not is_manifest(source):  # as the stage corpus links it
+    # As the stage corpus links it.
+    while source.is_file() and source.is_symlink() and not is_manifest(source) and not is_cuts(source):
         source = source.parent / os.readlink(source)
-    if as_url(source) or not source.is_dir() or (source / "wav.scp").is_file() or is_lhotse_folder(source):
+    if as_url(source) or not source.is_dir() or (source / "wav.scp").is_file():
+        return source
+    if is_lhotse_folder(source) or is_cuts(source):
         return source
     for folder in (source, *(source / name for name in NAMES[role])):
         if found := next((folder / name for name in METADATA if (folder / name).is_file()), None):

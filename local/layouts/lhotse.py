@@ -1,12 +1,14 @@
-"""A folder with lhotse manifests of a person's own, one of recordings and one of supervisions, to our manifests."""
+"""lhotse manifests of a person's own, of recordings and of supervisions or of cuts, to our manifests."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import fnmatch
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,20 @@ from local.own_text import text_rule
 from local.releases import find_files
 from local.utterances import locate, look_at, normalise_all, one_word
 
+CUTS = "*cuts*.jsonl*"
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each
 
 
 def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
-    """Write the manifest folder `out` from *recordings*.jsonl.gz and *supervisions*.jsonl.gz in `folder`.
+    """Write the manifest folder `out` from *recordings*.jsonl.gz and *supervisions*.jsonl.gz in `folder`, or its cuts.
 
-    `folder` may be an address, and so may the sources of recordings. Its ref.stm has that label on each segment.
-    Raises AsrtoolError when there is not one of each, one is corrupt, or too much cannot be used, and where a server
-    does not answer or refuses.
+    It may be a file of cuts as well. It may be an address, and so may the sources of recordings. Its ref.stm has that
+    label on each segment. Raises AsrtoolError when there is not one of each, one is corrupt, or too much cannot be
+    used, and where a server does not answer or refuses.
     """
+    if not as_url(folder) and not is_lhotse_folder(folder) and is_cuts(folder):
+        _prepare_cuts(folder, out, data, label)
+        return
     drops: list[Drop] = []
     with manifests_of(folder, ("recordings", "supervisions")) as copy:
         recordings: dict[str, Recording] = {}
@@ -45,6 +51,52 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
                 what = f"{folder}: two recordings are {recording.id}"
                 raise AsrtoolError(what, "make the ids unique, also without blanks")
         supervisions = list(read_lines(_the_manifest(copy, "supervisions"), _supervision))
+    _write(folder, out, recordings, supervisions, drops, data, label)
+
+
+def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
+    """As `prepare_lhotse`, from the cuts of the file `source`, or of the one *cuts*.jsonl.gz in that folder.
+
+    An utterance is where its cut says it is in the recording; one that several cuts hold is taken once.
+    """
+    drops: list[Drop] = []
+    recordings: dict[str, Recording] = {}
+    spoken: dict[str, SupervisionSegment] = {}
+    path = source if source.is_file() else _the_manifest(source, "cuts")
+    for entry in read_lines(path, _cut):
+        if entry["type"] != "MonoCut" or "recording" not in entry:
+            drops.append(Drop(entry["id"], "unusable audio", f"a {entry['type']}, expected a MonoCut with a recording"))
+            continue
+        recording = _recording(entry["recording"])
+        recordings.setdefault(recording.id, recording)
+        for segment in map(_supervision, entry.get("supervisions") or []):
+            begin_s = round(entry["start"] + segment.start, 8)
+            spoken.setdefault(segment.id, dataclasses.replace(segment, recording_id=recording.id, start=begin_s))
+    _write(path.parent, out, recordings, list(spoken.values()), drops, data, label)
+
+
+def is_cuts(source: Path) -> bool:
+    """Whether `source` is a file of lhotse's cuts, or a folder with one."""
+    return bool(fnmatch.filter([source.name], CUTS)) if source.is_file() else any(source.glob(CUTS))
+
+
+def _cut(entry: Entry) -> Entry:
+    """Checked as far as it is read. Raises as `_recording`."""
+    if entry["type"] == "MonoCut":
+        _check(entry, "start", (int, float), -math.inf)
+    return {**entry, "id": str(entry["id"])}
+
+
+def _write(
+    folder: Path,
+    out: Path,
+    recordings: Mapping[str, Recording],
+    supervisions: Sequence[SupervisionSegment],
+    drops: list[Drop],
+    data: Data,
+    label: str,
+) -> None:
+    """What was read of `folder`, as far as it can be used."""
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]

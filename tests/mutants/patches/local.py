@@ -4,6 +4,13 @@ from . import Patch
 
 PATCHES = (
     Patch(
+        "utterances-of-cuts-begin-with-the-recording",
+        "local/layouts/lhotse.py",
+        'round(entry["start"] + segment.start, 8)',
+        "segment.start",
+        ("tests/unit/local/test_prepare_own.py",),
+    ),
+    Patch(
         "a-tar-cut-off-is-whole",
         "local/tars.py",
         "            _check_end(tar)\n",

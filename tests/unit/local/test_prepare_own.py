@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
+from asrtool.corpus.manifest import read_drops, read_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.score.stm import read_stm
+from local.layouts.detect import prepare_any
 from local.layouts.folder import prepare_folder
 from local.layouts.kaldi import prepare_kaldi
 from local.layouts.lhotse import prepare_lhotse
@@ -366,3 +368,49 @@ def test_a_folder_that_is_trained_and_tested_on_is_in_the_log(
         (tmp_path / "corpus" / name).symlink_to(folder)
     prepare_all(tmp_path / "corpus", tmp_path / "manifests", OWN)
     assert "own_test is both own_train and own_test: RESULTS WILL LOOK BETTER" in caplog.text
+
+
+def write_cuts(tmp_path: Path) -> Path:
+    """Recordings of four seconds in halves, each with an utterance; a cut that is mixed, and one seen twice."""
+    recordings, cuts = [], []
+    for number in range(2):
+        soundfile.write(tmp_path / f"r{number}.wav", np.full(32000, 0.01), 8000)
+        recordings.append(Recording.from_file(tmp_path / f"r{number}.wav"))
+        for half in range(2):
+            name = f"u{number}{half}"
+            said = SupervisionSegment(name, f"r{number}", 0.5, 1.0, 0, f"word {'ab'[half]}", speaker="s")
+            cuts.append(MonoCut(f"c{name}", 2.0 * half, 2.0, 0, [said], recording=recordings[number]))
+    whole = MonoCut("whole", 0.0, 4.0, 0, [cuts[1].supervisions[0].with_offset(2.0)], recording=recordings[0])
+    path = tmp_path / "data" / "my_cuts.jsonl.gz"
+    path.parent.mkdir()
+    CutSet.from_cuts([*cuts, whole, cuts[0].pad(3.0)]).to_file(path)
+    return path
+
+
+def test_cuts_of_lhotse_are_read_where_they_are_in_their_recordings(tmp_path: Path) -> None:
+    path = write_cuts(tmp_path)
+    for number, source in enumerate((path, path.parent)):
+        prepare_any(source, tmp_path / f"m{number}", LENIENT, "own")
+        _, segments = read_manifests(tmp_path / f"m{number}")
+        assert [(s.id, s.recording_id, s.start, s.duration, s.text) for s in segments] == [
+            ("u00", "r0", 0.5, 1.0, "word a"),
+            ("u01", "r0", 2.5, 1.0, "word b"),
+            ("u10", "r1", 0.5, 1.0, "word a"),
+            ("u11", "r1", 2.5, 1.0, "word b"),
+        ]
+        (drop,) = read_drops(tmp_path / f"m{number}" / "dropped.tsv")
+        assert drop.detail == "a MixedCut, expected a MonoCut with a recording"
+
+
+def test_cuts_are_found_as_the_stage_corpus_links_them_and_named_where_they_are_broken(tmp_path: Path) -> None:
+    path = write_cuts(tmp_path)
+    (tmp_path / "own_train").symlink_to(path)
+    prepare_any(tmp_path / "own_train", tmp_path / "m", LENIENT, "own")
+    assert len(read_manifests(tmp_path / "m")[1]) == 4
+    RecordingSet.from_recordings([]).to_file(path.parent / "recordings.jsonl.gz")
+    with pytest.raises(AsrtoolError, match=r"0 files \*supervisions"):  # those are what is read where they are there
+        prepare_any(path.parent, tmp_path / "n", LENIENT, "own")
+    broken = tmp_path / "cuts.jsonl"
+    broken.write_text('{"id": "a", "type": "MonoCut", "start": "0"}\n')
+    with pytest.raises(AsrtoolError, match=r"cuts.jsonl: corrupt after line 0: .*start is '0', expected a number"):
+        prepare_any(broken, tmp_path / "n", LENIENT, "own")
