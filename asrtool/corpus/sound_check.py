@@ -14,6 +14,7 @@ from lhotse.audio import audio_backend
 from asrtool.corpus.extract import UNREADABLE, why_unreadable
 from asrtool.corpus.manifest import read_sorted
 from asrtool.corpus.processes import num_cores, process_map
+from asrtool.corpus.remote_audio import fetched
 from asrtool.corpus.sound_measures import Measures, bandwidth_hz, clipped_fraction, levels_of
 from asrtool.corpus.tally import Entry
 from asrtool.log import progress
@@ -55,7 +56,7 @@ def _measure(entry: Entry, segments: list[Entry]) -> Iterator[Measures | Unreada
     recording = Recording.from_dict(entry)
     try:
         with audio_backend("LibsndfileBackend"):
-            audio = recording.load_audio()
+            audio = fetched(recording).load_audio()
     except UNREADABLE as error:
         yield Unreadable(recording.id, why_unreadable(error))
         return

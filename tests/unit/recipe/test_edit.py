@@ -17,7 +17,7 @@ from asrtool.recipe.stages import COMMON
 
 A, B, C = (Stage(name, "Why.", makes=(name,), run=()) for name in "abc")
 NEW_B = Stage("b", "Another way.", makes=("b",), run=())
-OWN = Path(__file__).resolve().parents[3] / "recipes" / "own"
+AN4 = Path(__file__).resolve().parents[3] / "recipes" / "an4"
 START = """from asrtool.recipe.edit import drop, insert
 from asrtool.recipe.stage import Line, Stage
 
@@ -70,9 +70,9 @@ def test_a_stage_cannot_be_inserted_twice() -> None:
 
 
 def edit_recipe(folder: Path, stages: str) -> Path:
-    """A recipe at `folder` like that of one's own data, with `stages` in the place of the shared ones."""
-    shutil.copytree(OWN / "conf", folder / "conf")
-    text = (OWN / "recipe.py").read_text()
+    """A recipe at `folder` like that of AN4, with `stages` in the place of the shared ones."""
+    shutil.copytree(AN4 / "conf", folder / "conf")
+    text = (AN4 / "recipe.py").read_text()
     assert text.count("*COMMON") == text.count("\nCONFIG =") == 1
     (folder / "recipe.py").write_text(text.replace("CONFIG =", START).replace("*COMMON", f"*{stages}"))
     return folder
