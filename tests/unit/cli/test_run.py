@@ -51,6 +51,7 @@ def test_a_new_work_directory_has_everything_to_do(recipe: str, tmp_path: Path) 
     assert (states.pop("nnlm"), states.pop("text")) == ("off", "off")
     before = ("aligner", "targets", "hybrid", "realign", "start")
     assert [states.pop(name) for name in (*before, "cutter", "cut")] == ["off"] * 7
+    assert states.pop("check", "to do") == "to do"  # of one's own data alone
     assert list(states.values()) == ["to do"] * 12
     assert list(tmp_path.iterdir()) == []
 
