@@ -127,13 +127,13 @@ def _place(value: Any, where: str) -> Place:
     return place
 
 
-def build_section(name: str, given: Given) -> Any:
-    """The section `name` as `given` has it, a key that is missing being its default.
+def build_section(name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> Any:
+    """The section `name` of `classes` as `given` has it, a key that is missing being its default.
 
     Raises AsrtoolError for an unknown key (naming the nearest) or component and for a wrong type, ValueError for a
     value that the section refuses.
     """
-    return _Section(name, given).build()
+    return _Section(name, given, classes).build()
 
 
 def build_component(key: Key, name: str, given: Given) -> Choice:
@@ -141,9 +141,9 @@ def build_component(key: Key, name: str, given: Given) -> Choice:
     return _Section(key[0], given).component(key, name)
 
 
-def known_keys() -> Iterator[str]:
+def known_keys(classes: Mapping[str, Any] = CLASSES) -> Iterator[str]:
     """Every key of the sections and of the components that come with the toolkit."""
-    for section, section_class in CLASSES.items():
+    for section, section_class in classes.items():
         yield from (f"{section}.{name}" for name in field_types(section_class))
         for kind in kinds_of(section_class).values():
             for name in registry.names(kind):
@@ -153,9 +153,10 @@ def known_keys() -> Iterator[str]:
 class _Section:
     """One section on its way from `given` to its dataclass."""
 
-    def __init__(self, name: str, given: Given) -> None:
+    def __init__(self, name: str, given: Given, classes: Mapping[str, Any] = CLASSES) -> None:
         self.name = name
-        self.section_class = CLASSES[name]
+        self.classes = classes
+        self.section_class = classes[name]
         self.given = given
         self.types = field_types(self.section_class)
         self.kinds = kinds_of(self.section_class)
@@ -260,7 +261,7 @@ class _Section:
 
     def _unknown(self, key: Key, more: Iterable[str] = ()) -> AsrtoolError:
         full = ".".join(key)
-        known = [*known_keys(), *more]
+        known = [*known_keys(self.classes), *more]
         if len(key) == 2 and key[1] in self._known_tables():
             keys = [name for name in known if name.startswith(f"{full}.")]
             what = f"{self._place(key)} is a table, expected one of its keys"

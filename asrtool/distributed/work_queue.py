@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from asrtool.distributed.last_rounds import rounds_left_to_others
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.members import Left
 from asrtool.distributed.sync_group import SyncGroup
@@ -34,8 +35,6 @@ COUNTER = "rounds"
 NUM_DONE = "rounds/done"  # counts the sync groups that left the last rounds to the others
 NONE = -1  # in place of a round
 DONE = -1  # in place of a ticket
-AHEAD = 2  # batches that a learner has to train when it has drawn one: that, and the one before it
-SLOW = 2  # times as long as the mean a step of a slow learner takes, at least
 
 
 @dataclass(frozen=True)
@@ -269,19 +268,17 @@ class WorkQueue:
     def _would_be_last(self) -> bool:
         """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
 
-        Time is counted in tickets of all: a step here takes as many as lie between its last two, a step of the mean one
-        for each group. At least one group goes to the end, whatever these say. None leaves before the last epoch: who
-        has left passes no cut.
+        At least one group goes to the end, whatever the last tickets say. None leaves before the last epoch: who has left
+        passes no cut.
         """
-        if len(self._drawn) < AHEAD:
+        if len(self._drawn) < 2:
             return False
-        before, last = self._drawn
-        per_step, num_groups = last - before, len(self.world.live) // self.rule.group_size
-        if per_step <= SLOW * num_groups:
+        num_groups = len(self.world.live) // self.rule.group_size
+        rounds = rounds_left_to_others(*self._drawn, num_groups)
+        if rounds is None or self.plan.round(rounds.stop):
             return False
-        until = last + per_step + AHEAD * (per_step - num_groups)
-        left = map(self.plan.round, range(last, until))
-        if self.plan.round(until) or len({found.epoch for found in left if found}) > 1:
+        left = map(self.plan.round, rounds)
+        if len({found.epoch for found in left if found}) > 1:
             return False
         return self.world.store.add(NUM_DONE, 1) < num_groups
 

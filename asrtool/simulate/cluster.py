@@ -1,0 +1,197 @@
+"""The learners of a scenario, in seconds and bytes: how long each computes in each of its steps, and their links.
+
+Shapes: L learners, K steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.errors import AsrtoolError
+from asrtool.simulate.network import Link, Links
+from asrtool.simulate.scenario import HINT, Scenario
+from asrtool.simulate.settings import check_ranks
+from asrtool.simulate.trace import read_trace
+
+Floats = NDArray[np.float64]
+PERIOD = 8192  # steps of a learner that are drawn; later ones take as long again, in the same order
+GBIT = 1e9 / 8
+COMPUTE, LOADING, PHASES, LOSSES = range(4)  # what is drawn, each from seeds of its own
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """So many learners; arrays are of steps 0 to PERIOD - 1."""
+
+    scenario: Scenario
+    num_learners: int
+    batch: float  # samples of a step of one
+    links: Links
+    model_bytes: int  # of weights in float32
+    compute_LK: Floats  # seconds, but for those of update_s
+    loading_LK: Floats | None  # seconds to read a batch; None where that takes none
+    update_s: float
+
+    @property
+    def num_batches(self) -> int:
+        """Of an epoch."""
+        return int(-(-self.scenario.job.num_samples // self.batch))
+
+    def node_of(self, learner: int) -> int:
+        """The node of a learner; one that joins has a node of its own."""
+        if learner >= self.num_learners:
+            return self.links.num_nodes(self.num_learners) + learner - self.num_learners
+        return learner // self.links.node_size
+
+    def message_bytes(self, message_type: str) -> int:
+        """Of the weights, or of their gradients, in a message."""
+        return self.model_bytes // 2 if message_type == "bf16" else self.model_bytes
+
+    def host_s(self, num_bytes: float) -> float:
+        """For which an end of an exchange, or a server, reads so many bytes."""
+        rate = self.scenario.network.host_gbyte_per_s * 1e9
+        return num_bytes / rate if rate else 0.0
+
+    def phases(self) -> SlowPhases | None:
+        """New ones, from second 0 on; None where there are none."""
+        slow = self.scenario.slow
+        return SlowPhases(self) if slow.phase_every_h and slow.phase_factor != 1 else None
+
+    def losses(self) -> Iterator[tuple[float, int]]:
+        """Seconds after the start and learner of each loss, in the order of time; it may have no end."""
+        faults = self.scenario.faults
+        named = faults.lost_at()
+        if not faults.mtbf_h:
+            yield from named
+            return
+        rng, at = np.random.default_rng((self.scenario.job.seed, LOSSES)), 0.0
+        while True:
+            at += rng.exponential(3600 * faults.mtbf_h / self.num_learners)
+            while named and named[0][0] < at:
+                yield named.pop(0)
+            yield at, int(rng.integers(self.num_learners))
+
+
+def make_cluster(scenario: Scenario, num_learners: int) -> Cluster:
+    """Raises AsrtoolError where so many learners do not fit the settings."""
+    network, slow = scenario.network, scenario.slow
+    node_size = min(network.learners_per_node or num_learners, num_learners)
+    if num_learners % node_size:
+        raise AsrtoolError(
+            f"{num_learners} learners in nodes of network.learners_per_node = {node_size}",
+            "choose numbers of which one divides the other",
+        )
+    try:
+        check_ranks("slow.learners", list(slow.factors()), num_learners)
+        check_ranks("faults.lost", [learner for _, learner in scenario.faults.lost_at()], num_learners)
+    except ValueError as error:
+        raise AsrtoolError(str(error), HINT) from error
+    batch = scenario.job.global_batch / num_learners or scenario.job.batch
+    links = Links(
+        Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
+        Link(network.inner_gbit_per_s * GBIT * network.efficiency, network.inner_latency_us / 1e6),
+        node_size,
+    )
+    update_s = scenario.compute.update_ms / 1000
+    compute_LK = draw_compute(scenario, num_learners, batch)
+    return Cluster(
+        scenario=scenario,
+        num_learners=num_learners,
+        batch=batch,
+        links=links,
+        model_bytes=round(4e6 * scenario.job.parameters_m),
+        compute_LK=np.maximum(compute_LK - update_s, 0),
+        loading_LK=draw_loading(scenario, num_learners),
+        update_s=update_s,
+    )
+
+
+def mean_step_s(scenario: Scenario, batch: float) -> float:
+    """Of a learner that is not slow, with `batch` samples."""
+    compute = scenario.compute
+    reference = compute.batch or scenario.job.batch
+    mean_s = reference / compute.samples_per_s if compute.samples_per_s else compute.ms / 1000
+    fixed_s = compute.fixed_ms / 1000
+    if fixed_s > mean_s:
+        what = f"compute.fixed_ms is {compute.fixed_ms:g}, and a step takes {1000 * mean_s:g} ms"
+        raise AsrtoolError(what, "choose one that is not above it")
+    return fixed_s + (mean_s - fixed_s) * batch / reference
+
+
+def draw_compute(scenario: Scenario, num_learners: int, batch: float) -> Floats:
+    """(L, PERIOD) seconds of steps. Those of a learner do not depend on how many others there are."""
+    compute, slow, seed = scenario.compute, scenario.slow, scenario.job.seed
+    mean_s = mean_step_s(scenario, batch)
+    trace_s = read_trace(Path(compute.trace)) if compute.trace else None
+    rows = []
+    for learner in range(num_learners):
+        rng = np.random.default_rng((seed, COMPUTE, learner))
+        if trace_s is not None:  # in its order, from anywhere on
+            row = np.take(trace_s, int(rng.integers(len(trace_s))) + np.arange(PERIOD), mode="wrap")
+        else:
+            row = mean_s * draw(rng, compute.distribution, compute.spread)
+        if slow.step_probability:
+            row = row * np.where(rng.random(PERIOD) < slow.step_probability, slow.step_factor, 1)
+        rows.append(row * slow.factors().get(learner, 1.0))
+    return np.array(rows)
+
+
+def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
+    """PERIOD draws of mean 1 and of standard deviation `spread`; that of exponential is 1."""
+    if distribution == "exponential":
+        return rng.exponential(size=PERIOD)
+    if distribution == "constant" or not spread:
+        return np.ones(PERIOD)
+    sigma = np.sqrt(np.log1p(spread**2))
+    return rng.lognormal(-(sigma**2) / 2, sigma, PERIOD)
+
+
+def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:
+    """(L, PERIOD) seconds to read a batch."""
+    loading, seed = scenario.loading, scenario.job.seed
+    if not loading.ms:
+        return None
+    rngs = (np.random.default_rng((seed, LOADING, learner)) for learner in range(num_learners))
+    return np.array([loading.ms / 1000 * draw(rng, "lognormal", loading.spread) for rng in rngs])
+
+
+class SlowPhases:
+    """Learners become slow and well again, each at times of its own, drawn as it comes to them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        slow = cluster.scenario.slow
+        self._every_s, self._length_s, self._factor = 3600 * slow.phase_every_h, slow.phase_s, slow.phase_factor
+        self._seed = cluster.scenario.job.seed
+        self._rngs: list[np.random.Generator] = []
+        self._slow = np.zeros(0, dtype=bool)
+        self._until = np.zeros(0)  # second of the next change
+        self._next = count()
+        self.add(cluster.num_learners)
+
+    def add(self, num_learners: int) -> None:
+        """So many learners more."""
+        for _ in range(num_learners):
+            self._rngs.append(np.random.default_rng((self._seed, PHASES, next(self._next))))
+        self._slow = np.concatenate([self._slow, np.zeros(num_learners, dtype=bool)])
+        first = [rng.exponential(self._every_s) for rng in self._rngs[-num_learners:]]
+        self._until = np.concatenate([self._until, first])
+
+    def factor(self, learner: int, at: float) -> float:
+        """How many times longer a step of `learner` takes that begins at second `at`, which never falls."""
+        while self._until[learner] <= at:
+            self._slow[learner] ^= True
+            mean_s = self._length_s if self._slow[learner] else self._every_s
+            self._until[learner] += self._rngs[learner].exponential(mean_s)
+        return self._factor if self._slow[learner] else 1.0
+
+    def factors(self, at_L: Floats) -> Floats:
+        """The same of all learners."""
+        for learner in np.flatnonzero(self._until <= at_L):
+            self.factor(int(learner), float(at_L[learner]))
+        return np.where(self._slow, self._factor, 1.0)

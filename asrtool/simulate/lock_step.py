@@ -1,0 +1,353 @@
+"""Strategies whose learners make each step together: a recurrence over rounds, over all learners at once.
+
+A round has a batch for each learner. A learner is free, has its batch, has computed the gradients, waits for what its
+strategy wants of the others, and is free again when the optimizer has made its step. The rules below say how long it
+waits, each as the module of its strategy does it. Times are seconds since the start. Shapes: L learners, N nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from asrtool.errors import AsrtoolError
+from asrtool.simulate.cluster import PERIOD, Cluster, Floats
+from asrtool.simulate.outcome import Outcome, Sink, StepRecord
+
+
+class Rule(Protocol):
+    """Of a strategy."""
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        """Seconds for which each learner waits in round `number`, from `computed_L` on.
+
+        Before, it was free, and began when it had its batch.
+        """
+
+    def sent_bytes(self, number: int) -> float:
+        """By each learner in that round, as its record counts them."""
+
+
+def overlapped_sum(cluster: Cluster, num_bytes: float, all_reduce_s: Callable[[float], float]) -> tuple[float, float]:
+    """Seconds for which sums of gradients go on: of all buckets, and of the last one alone.
+
+    Bucket m of M is summed when all learners have computed it and bucket m - 1 is summed. As gradients come at an even
+    pace, the sum of all ends at the later of: the first bucket is there and then M are summed; the last one is there
+    and then one is.
+    """
+    num_buckets = max(1, int(-(-num_bytes // (cluster.scenario.network.bucket_mb * 1e6))))
+    one_s = all_reduce_s(num_bytes / num_buckets)
+    return num_buckets * one_s, one_s
+
+
+def first_bucket(cluster: Cluster, num_bytes: float) -> float:
+    """The fraction of the computation after which the first bucket of gradients is there."""
+    num_buckets = max(1, int(-(-num_bytes // (cluster.scenario.network.bucket_mb * 1e6))))
+    forward = cluster.scenario.compute.forward_fraction
+    return forward + (1 - forward) / num_buckets
+
+
+@dataclass
+class AllReduceRule:
+    """Gradients are averaged while backward computes others (asrtool.distributed.allreduce).
+
+    Of `size` neighbours: all learners, or those of a super-learner, which are in one node.
+    """
+
+    cluster: Cluster
+    num_bytes: float
+    size: int
+    all_s: float = field(init=False)
+    one_s: float = field(init=False)
+    first: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.all_s, self.one_s = overlapped_sum(self.cluster, self.num_bytes, self._seconds)
+        self.first = first_bucket(self.cluster, self.num_bytes)
+
+    def _seconds(self, num_bytes: float) -> float:
+        links = self.cluster.links
+        if self.size == self.cluster.num_learners:
+            return links.allreduce_s(num_bytes, self.size)
+        return links.ring_allreduce_s(num_bytes, self.size, links.num_nodes(self.size))
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        if self.size == 1:
+            return np.zeros(len(free_L))
+        first_L = begin_L + self.first * (computed_L - begin_L)
+        first_N, last_N = (times_L.reshape(-1, self.size).max(axis=1) for times_L in (first_L, computed_L))
+        summed_N = np.maximum(first_N + self.all_s, last_N + self.one_s)
+        waits_L: Floats = np.repeat(summed_N, self.size) - computed_L
+        return waits_L
+
+    def sent_bytes(self, number: int) -> float:
+        return all_reduce_bytes(self.num_bytes, self.size)
+
+
+@dataclass
+class DelayByOneRule:
+    """The mean of the weights is taken from when all are free, while they compute (asrtool.distributed.delay_by_one).
+
+    Of `num_learners`, or of super-learners.
+    """
+
+    num_bytes: float
+    num_learners: int
+    mean_s: float
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        if self.num_learners == 1:
+            return np.zeros(len(free_L))
+        waits_L: Floats = np.maximum(free_L.max() + self.mean_s - computed_L, 0)
+        return waits_L
+
+    def sent_bytes(self, number: int) -> float:
+        return all_reduce_bytes(self.num_bytes, self.num_learners)
+
+
+@dataclass
+class SuperLearnerRule:
+    """h-adpsgd with delay-by-one between nodes: gradients within a node, then the mean of the nodes' weights."""
+
+    inner: AllReduceRule
+    outer: DelayByOneRule
+    gather_s: float  # for the learners of a node to gather their slices
+    gather_bytes: float
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        inner_L = self.inner.waits(number, free_L, begin_L, computed_L)
+        return inner_L + self.outer.waits(number, free_L, begin_L, computed_L + inner_L) + self.gather_s
+
+    def sent_bytes(self, number: int) -> float:
+        return self.inner.sent_bytes(number) + self.outer.sent_bytes(number) + self.gather_bytes
+
+
+@dataclass
+class BlockRule:
+    """All wait for the mean of the weights at the end of each block (asrtool.distributed.bmuf)."""
+
+    num_bytes: float
+    num_learners: int
+    block_steps: int
+    mean_s: float
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        if self.num_learners == 1 or not self._ends_block(number):
+            return np.zeros(len(free_L))
+        waits_L: Floats = computed_L.max() + self.mean_s - computed_L
+        return waits_L
+
+    def sent_bytes(self, number: int) -> float:
+        return all_reduce_bytes(self.num_bytes, self.num_learners) if self._ends_block(number) else 0.0
+
+    def _ends_block(self, number: int) -> bool:
+        return (number + 1) % self.block_steps == 0
+
+
+@dataclass
+class ServerRule:
+    """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer all.
+
+    The way into the node of a server, and the server itself, take one gradient at a time
+    (asrtool.distributed.synchronous_server).
+    """
+
+    num_bytes: float
+    in_s: float  # of a gradient, by what is slower: the link into the node, or the server
+    out_s: float  # of an answer
+    step_s: float  # of the optimizer at the server
+    latency_s: float
+
+    def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
+        num_learners = len(computed_L)
+        left_L = np.arange(num_learners, 0, -1)
+        added = float((np.sort(computed_L) + self.in_s * left_L).max()) + self.latency_s
+        ordered = added + 2 * self.latency_s  # the norms there, the orders back
+        waits_L: Floats = ordered + self.step_s + num_learners * self.out_s + self.latency_s - computed_L
+        return waits_L
+
+    def sent_bytes(self, number: int) -> float:
+        return self.num_bytes
+
+
+def all_reduce_bytes(num_bytes: float, num_learners: int) -> float:
+    """What a learner sends so that all hold the sum, as asrtool.distributed.world counts it."""
+    return 2 * num_bytes * (num_learners - 1) / num_learners
+
+
+def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
+    """That of a strategy in lock-step, with its settings."""
+    num_learners, links = cluster.num_learners, cluster.links
+    num_bytes = cluster.message_bytes(getattr(settings, "message_type", "fp32"))
+    if strategy in ("allreduce", "single"):
+        return AllReduceRule(cluster, num_bytes, num_learners)
+    if strategy == "adpsgd-d1":
+        return DelayByOneRule(num_bytes, num_learners, links.allreduce_s(num_bytes, num_learners))
+    if strategy == "bmuf":
+        return BlockRule(num_bytes, num_learners, settings.block_steps, links.allreduce_s(num_bytes, num_learners))
+    if strategy == "ps-sync":
+        return server_rule(cluster, num_bytes, settings.num_servers)
+    assert strategy == "h-adpsgd", strategy
+    size = super_learner_size(cluster, settings)
+    num_nodes, part = num_learners // size, num_bytes / size
+    # each local rank takes the mean of its slice; all of a node share its link
+    outer_s = links.ring_allreduce_s(part, num_nodes, num_nodes, rings=size)
+    gather_bytes = cluster.model_bytes / size * (size - 1)
+    return SuperLearnerRule(
+        AllReduceRule(cluster, num_bytes, size),
+        DelayByOneRule(part, num_nodes, outer_s),
+        links.allgather_s(cluster.model_bytes, size),
+        gather_bytes,
+    )
+
+
+def super_learner_size(cluster: Cluster, settings: Any) -> int:
+    """Learners of a super-learner. Raises AsrtoolError where that does not divide their number."""
+    size: int = settings.node_size or cluster.links.node_size
+    if cluster.num_learners % size:
+        what = f"{cluster.num_learners} learners in super-learners of distributed.h-adpsgd.node_size = {size}"
+        raise AsrtoolError(what, "choose one that divides the number of learners")
+    return size
+
+
+def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerRule:
+    """Servers lie beside the first learners; those of one node share its link."""
+    part, links = num_bytes / num_servers, cluster.links
+    alone = links.num_nodes(cluster.num_learners) == 1
+    link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
+    link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
+    return ServerRule(num_bytes, max(link_s, host_s), link_s, host_s, link.latency_s)
+
+
+def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, sink: Sink | None = None) -> Outcome:
+    """The whole training. After a loss all start again from the last checkpoint."""
+    outcome = Outcome.empty(strategy, cluster.num_learners)
+    training = LockStep(cluster, make_rule(cluster, strategy, settings), outcome, sink)
+    training.start()
+    faults = cluster.scenario.faults
+    for at, _ in chain(cluster.losses(), [(math.inf, 0)]):
+        training.run(at)
+        if training.number == training.num_rounds:
+            break
+        training.start_again(at + cluster.scenario.distributed.timeout_s + faults.restart_s)
+    training.end()
+    return outcome
+
+
+class LockStep:
+    """Runs rounds, and adds what they take to `outcome`."""
+
+    def __init__(self, cluster: Cluster, rule: Rule, outcome: Outcome, sink: Sink | None) -> None:
+        self.cluster = cluster
+        self.rule = rule
+        self.outcome = outcome
+        self.sink = sink
+        self.rounds_of_epoch = -(-cluster.num_batches // cluster.num_learners)
+        self.num_rounds = self.rounds_of_epoch * cluster.scenario.job.num_epochs
+        self.phases = cluster.phases()
+        self.learners_L = np.arange(cluster.num_learners)
+        self.number = 0  # of the next round
+        self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
+        self.free_L = np.zeros(cluster.num_learners)
+        self.loaded_L = self.free_L  # when the next batch is there
+
+    def start(self) -> None:
+        """Until the first step."""
+        self._go_on(self.cluster.scenario.saving.start_s)
+        self.loaded_L = self._load(self.free_L, 0)
+
+    def run(self, until: float) -> None:
+        """To the end, or to the end of the round in which second `until` lies."""
+        while self.number < self.num_rounds and self.free_L.max() < until:
+            self._round()
+
+    def start_again(self, at: float) -> None:
+        """At the last checkpoint."""
+        outcome, ended = self.outcome, float(self.free_L.max())
+        outcome.num_losses += 1
+        outcome.num_repeated += self._first_ticket(self.number) - self._first_ticket(self.saved)
+        outcome.lost_s += max(0.0, ended - self.saved_at)
+        self.number = self.saved
+        self._go_on(max(at, ended))
+        self.loaded_L = self._load(self.free_L, self.number)
+        self.saved_at = float(self.free_L[0])
+
+    def end(self) -> None:
+        """All wait for the last one; the last round has ended with a checkpoint and an evaluation."""
+        self._go_on(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
+        self.outcome.seconds = float(self.free_L[0])
+        self.outcome.num_batches = self._first_ticket(self.num_rounds)
+        self.outcome.batch = self.cluster.batch
+
+    def _round(self) -> None:
+        number, free_L, outcome = self.number, self.free_L, self.outcome
+        compute_L = self.cluster.compute_LK[:, number % PERIOD]
+        begin_L = np.maximum(free_L, self.loaded_L)
+        if self.phases:
+            compute_L = compute_L * self.phases.factors(begin_L)
+        num_left = self.cluster.num_batches - number % self.rounds_of_epoch * self.cluster.num_learners
+        if num_left < self.cluster.num_learners:  # the last round of an epoch has no batch for some
+            compute_L = np.where(self.learners_L < num_left, compute_L, 0.0)
+        computed_L = begin_L + compute_L
+        wait_L = self.rule.waits(number, free_L, begin_L, computed_L)
+        self.free_L = computed_L + wait_L + self.cluster.update_s
+        self.loaded_L = self._load(begin_L, number + 1)
+        outcome.compute_s += compute_L + self.cluster.update_s
+        outcome.wait_s += wait_L
+        outcome.data_s += begin_L - free_L
+        outcome.steps += self.learners_L < num_left
+        latest = int(computed_L.argmax())
+        outcome.blamed_s[latest] += np.minimum(wait_L, computed_L[latest] - computed_L).sum()
+        self.sent_bytes = int(self.rule.sent_bytes(number))
+        outcome.bytes += self.sent_bytes
+        if self.sink:
+            self._record(begin_L, compute_L, wait_L, begin_L - free_L, num_left)
+        self.number += 1
+        self._save()
+
+    def _load(self, begin_L: Floats, number: int) -> Floats:
+        """When the batches of round `number` are there: read from when those of the one before were taken."""
+        loading_LK = self.cluster.loading_LK
+        return begin_L if loading_LK is None else begin_L + loading_LK[:, number % PERIOD]
+
+    def _save(self) -> None:
+        """Checkpoint and evaluation, where they are due: all wait for one another, and go on together."""
+        saving, number = self.cluster.scenario.saving, self.number
+        epoch_ends = number % self.rounds_of_epoch == 0
+        if epoch_ends or (saving.every_steps and number % saving.every_steps == 0):
+            seconds = saving.checkpoint_s + epoch_ends * saving.evaluation_s / self.cluster.num_learners
+            self._go_on(float(self.free_L.max()) + seconds)
+            self.saved, self.saved_at = number, float(self.free_L[0])
+
+    def _go_on(self, at: float) -> None:
+        """All together."""
+        self.outcome.between_s += at - self.free_L
+        self.free_L = np.full(len(self.free_L), at)
+
+    def _first_ticket(self, number: int) -> int:
+        """Batches before round `number`."""
+        epoch, place = divmod(number, self.rounds_of_epoch)
+        return epoch * self.cluster.num_batches + place * self.cluster.num_learners
+
+    def _record(self, begin_L: Floats, compute_L: Floats, wait_L: Floats, data_L: Floats, num_left: int) -> None:
+        assert self.sink
+        first, update_s = self._first_ticket(self.number), self.cluster.update_s
+        for learner in range(min(num_left, len(begin_L))):
+            times = [float(times_L[learner]) for times_L in (begin_L, compute_L + update_s, wait_L, data_L)]
+            begin, compute_s, wait_s, data_s = times
+            self.sink.add(
+                StepRecord(
+                    learner,
+                    first + learner,
+                    begin,
+                    compute_s,
+                    wait_s=wait_s,
+                    data_s=data_s,
+                    num_bytes=self.sent_bytes,
+                )
+            )

@@ -1,0 +1,95 @@
+"""What a simulated training has taken: sums over the steps of each learner, and who waited for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+PARTS = ("compute_s", "comm_s", "wait_s", "data_s", "between_s")
+COUNTS = ("steps", "bytes", "staleness", "exchanges", "skipped")
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A step of a learner, as its line in learners/R.jsonl has it; `ticket` is its batch, counted over all epochs."""
+
+    learner: int
+    ticket: int
+    begin: float  # seconds, behind the wait for data
+    compute_s: float
+    comm_s: float = 0.0
+    wait_s: float = 0.0
+    data_s: float = 0.0
+    staleness: int = 0
+    num_bytes: int = 0
+    partners: tuple[int, ...] = ()
+    skipped: int = 0
+
+
+class Sink(Protocol):
+    """Takes the steps of all learners, those of each in the order of time."""
+
+    def add(self, step: StepRecord) -> None:
+        """One of them."""
+
+
+@dataclass
+class Outcome:
+    """Arrays have an entry for each learner, also for those that joined.
+
+    The parts of a learner's time add up to `seconds`: its steps, and `between_s`, when it starts, saves, evaluates,
+    stands still after a loss, and waits at the end.
+    """
+
+    strategy: str
+    num_learners: int  # that began
+    seconds: float = 0.0  # from the start of the command to its end
+    num_batches: int = 0  # of the whole training, each once
+    batch: float = 0.0  # samples of each
+    num_losses: int = 0  # of learners
+    num_repeated: int = 0  # batches trained once more after a loss
+    num_joined: int = 0
+    lost_s: float = 0.0  # of training, that was done once more
+    compute_s: Floats = field(default_factory=lambda: np.zeros(0))
+    comm_s: Floats = field(default_factory=lambda: np.zeros(0))
+    wait_s: Floats = field(default_factory=lambda: np.zeros(0))  # for other learners, and for messages
+    data_s: Floats = field(default_factory=lambda: np.zeros(0))
+    between_s: Floats = field(default_factory=lambda: np.zeros(0))
+    blamed_s: Floats = field(default_factory=lambda: np.zeros(0))  # that others waited for this learner, summed
+    steps: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    bytes: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    staleness: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # summed
+    exchanges: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    skipped: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @classmethod
+    def empty(cls, strategy: str, num_learners: int) -> Outcome:
+        """Of learners that have done nothing yet."""
+        outcome = cls(strategy, num_learners)
+        outcome.grow(num_learners)
+        return outcome
+
+    def grow(self, num_learners: int) -> None:
+        """So many learners more."""
+        for name in (*PARTS, *COUNTS, "blamed_s"):
+            value = getattr(self, name)
+            setattr(self, name, np.concatenate([value, np.zeros(num_learners, dtype=value.dtype)]))
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all learners, over the whole training."""
+        return self.num_batches * self.batch / self.seconds
+
+    def fraction(self, part: str) -> float:
+        """Of the time of all learners."""
+        return float(getattr(self, part).sum()) / (self.seconds * len(self.steps))
+
+    def blame(self) -> tuple[int, float]:
+        """The learner that others waited for most, and the fraction of the time of all learners that they did."""
+        learner = int(self.blamed_s.argmax())
+        return learner, float(self.blamed_s[learner]) / (self.seconds * len(self.steps))
