@@ -268,13 +268,14 @@ class WorkQueue:
     def _would_be_last(self) -> bool:
         """Whether the others would end all rounds sooner than this sync group the one that it would draw now.
 
-        At least one group goes to the end, whatever the last tickets say. None leaves before the last epoch: who has left
-        passes no cut.
+        At least one group goes to the end, whatever the last tickets say. None leaves before the last epoch: who has
+        left passes no cut.
         """
         if len(self._drawn) < 2:
             return False
         num_groups = len(self.world.live) // self.rule.group_size
-        rounds = rounds_left_to_others(*self._drawn, num_groups)
+        before, last = self._drawn
+        rounds = rounds_left_to_others(before, last, num_groups)
         if rounds is None or self.plan.round(rounds.stop):
             return False
         left = map(self.plan.round, rounds)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ COMPUTE, LOADING, PHASES, LOSSES = range(4)  # what is drawn, each from seeds of
 
 @dataclass(frozen=True)
 class Cluster:
-    """So many learners; arrays are of steps 0 to PERIOD - 1."""
+    """So many learners; arrays are of steps 0 to PERIOD - 1, also of those that join."""
 
     scenario: Scenario
     num_learners: int
@@ -42,6 +41,11 @@ class Cluster:
     def num_batches(self) -> int:
         """Of an epoch."""
         return int(-(-self.scenario.job.num_samples // self.batch))
+
+    @property
+    def num_drawn(self) -> int:
+        """Learners, with those that join."""
+        return len(self.compute_LK)
 
     def node_of(self, learner: int) -> int:
         """The node of a learner; one that joins has a node of its own."""
@@ -99,7 +103,8 @@ def make_cluster(scenario: Scenario, num_learners: int) -> Cluster:
         node_size,
     )
     update_s = scenario.compute.update_ms / 1000
-    compute_LK = draw_compute(scenario, num_learners, batch)
+    num_drawn = num_learners + len(scenario.faults.join_h)
+    compute_LK = draw_compute(scenario, num_drawn, batch)
     return Cluster(
         scenario=scenario,
         num_learners=num_learners,
@@ -107,7 +112,7 @@ def make_cluster(scenario: Scenario, num_learners: int) -> Cluster:
         links=links,
         model_bytes=round(4e6 * scenario.job.parameters_m),
         compute_LK=np.maximum(compute_LK - update_s, 0),
-        loading_LK=draw_loading(scenario, num_learners),
+        loading_LK=draw_loading(scenario, num_drawn),
         update_s=update_s,
     )
 
@@ -167,20 +172,10 @@ class SlowPhases:
     def __init__(self, cluster: Cluster) -> None:
         slow = cluster.scenario.slow
         self._every_s, self._length_s, self._factor = 3600 * slow.phase_every_h, slow.phase_s, slow.phase_factor
-        self._seed = cluster.scenario.job.seed
-        self._rngs: list[np.random.Generator] = []
-        self._slow = np.zeros(0, dtype=bool)
-        self._until = np.zeros(0)  # second of the next change
-        self._next = count()
-        self.add(cluster.num_learners)
-
-    def add(self, num_learners: int) -> None:
-        """So many learners more."""
-        for _ in range(num_learners):
-            self._rngs.append(np.random.default_rng((self._seed, PHASES, next(self._next))))
-        self._slow = np.concatenate([self._slow, np.zeros(num_learners, dtype=bool)])
-        first = [rng.exponential(self._every_s) for rng in self._rngs[-num_learners:]]
-        self._until = np.concatenate([self._until, first])
+        seeds = [(cluster.scenario.job.seed, PHASES, learner) for learner in range(cluster.num_drawn)]
+        self._rngs = [np.random.default_rng(seed) for seed in seeds]
+        self._slow = np.zeros(cluster.num_drawn, dtype=bool)
+        self._until = np.array([rng.exponential(self._every_s) for rng in self._rngs])  # second of the next change
 
     def factor(self, learner: int, at: float) -> float:
         """How many times longer a step of `learner` takes that begins at second `at`, which never falls."""
@@ -191,7 +186,7 @@ class SlowPhases:
         return self._factor if self._slow[learner] else 1.0
 
     def factors(self, at_L: Floats) -> Floats:
-        """The same of all learners."""
-        for learner in np.flatnonzero(self._until <= at_L):
+        """The same of the first learners."""
+        for learner in np.flatnonzero(self._until[: len(at_L)] <= at_L):
             self.factor(int(learner), float(at_L[learner]))
-        return np.where(self._slow, self._factor, 1.0)
+        return np.where(self._slow[: len(at_L)], self._factor, 1.0)

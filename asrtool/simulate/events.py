@@ -12,8 +12,8 @@ A step of learner i has these events, by strategy:
   begins an exchange, Send, which its partner follows with Answer, and it, during a later step, with Receive. Update and
   Take may be one after the other or have answers between them. A Send without an Answer is an exchange refused: nothing
   comes of it;
-- h-adpsgd on a ring: the same for each learner, whose exchanges are of its slice of the weights. Before the first Update
-  of a step there is a Begin of all learners of the node, and before the next Begin a Take of all;
+- h-adpsgd on a ring: the same for each learner, whose exchanges are of its slice of the weights. Before the first
+  Update of a step there is a Begin of all learners of the node, and before the next Begin a Take of all;
 - ps-async: Begin, then a Push to each server, which steps on it and answers at once;
 - hogwild: Begin, then Update.
 
@@ -92,7 +92,10 @@ class Push(NamedTuple):
 
 
 class End(NamedTuple):
-    """A learner's step ends, which began at `begin_s`; all as in its records, apart from its staleness."""
+    """A learner's step ends, which began at `begin_s`; all as in its records.
+
+    `staleness` is what the cluster model has counted; who follows the events may find it from them.
+    """
 
     at_s: float
     learner: int
@@ -104,6 +107,7 @@ class End(NamedTuple):
     num_bytes: int = 0
     partners: tuple[int, ...] = ()
     num_skipped: int = 0
+    staleness: int = 0
 
 
 Event = Begin | Round | Update | Take | Send | Answer | Receive | Push | End

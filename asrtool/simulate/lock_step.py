@@ -17,7 +17,10 @@ import numpy as np
 
 from asrtool.errors import AsrtoolError
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
-from asrtool.simulate.outcome import Outcome, Sink, StepRecord
+from asrtool.simulate.events import Begin, End, Event, Round
+from asrtool.simulate.outcome import Outcome
+
+Emit = Callable[[Event], None]
 
 
 class Rule(Protocol):
@@ -75,6 +78,10 @@ class AllReduceRule:
         if self.size == self.cluster.num_learners:
             return links.allreduce_s(num_bytes, self.size)
         return links.ring_allreduce_s(num_bytes, self.size, links.num_nodes(self.size))
+
+    def span_s(self, compute_s: Any) -> Any:
+        """From when all begin together to their sums, where the longest computation takes `compute_s`, or arrays."""
+        return np.maximum(self.first * compute_s + self.all_s, compute_s + self.one_s)
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         if self.size == 1:
@@ -224,10 +231,10 @@ def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerR
     return ServerRule(num_bytes, max(link_s, host_s), link_s, host_s, link.latency_s)
 
 
-def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, sink: Sink | None = None) -> Outcome:
+def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
     """The whole training. After a loss all start again from the last checkpoint."""
     outcome = Outcome.empty(strategy, cluster.num_learners)
-    training = LockStep(cluster, make_rule(cluster, strategy, settings), outcome, sink)
+    training = LockStep(cluster, make_rule(cluster, strategy, settings), outcome, emit)
     training.start()
     faults = cluster.scenario.faults
     for at, _ in chain(cluster.losses(), [(math.inf, 0)]):
@@ -242,11 +249,11 @@ def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, sink: Sin
 class LockStep:
     """Runs rounds, and adds what they take to `outcome`."""
 
-    def __init__(self, cluster: Cluster, rule: Rule, outcome: Outcome, sink: Sink | None) -> None:
+    def __init__(self, cluster: Cluster, rule: Rule, outcome: Outcome, emit: Emit | None) -> None:
         self.cluster = cluster
         self.rule = rule
         self.outcome = outcome
-        self.sink = sink
+        self.emit = emit
         self.rounds_of_epoch = -(-cluster.num_batches // cluster.num_learners)
         self.num_rounds = self.rounds_of_epoch * cluster.scenario.job.num_epochs
         self.phases = cluster.phases()
@@ -286,7 +293,7 @@ class LockStep:
 
     def _round(self) -> None:
         number, free_L, outcome = self.number, self.free_L, self.outcome
-        compute_L = self.cluster.compute_LK[:, number % PERIOD]
+        compute_L = self.cluster.compute_LK[: self.cluster.num_learners, number % PERIOD]
         begin_L = np.maximum(free_L, self.loaded_L)
         if self.phases:
             compute_L = compute_L * self.phases.factors(begin_L)
@@ -305,15 +312,15 @@ class LockStep:
         outcome.blamed_s[latest] += np.minimum(wait_L, computed_L[latest] - computed_L).sum()
         self.sent_bytes = int(self.rule.sent_bytes(number))
         outcome.bytes += self.sent_bytes
-        if self.sink:
-            self._record(begin_L, compute_L, wait_L, begin_L - free_L, num_left)
+        if self.emit:
+            self._tell(begin_L, compute_L, wait_L, begin_L - free_L, num_left)
         self.number += 1
         self._save()
 
     def _load(self, begin_L: Floats, number: int) -> Floats:
         """When the batches of round `number` are there: read from when those of the one before were taken."""
         loading_LK = self.cluster.loading_LK
-        return begin_L if loading_LK is None else begin_L + loading_LK[:, number % PERIOD]
+        return begin_L if loading_LK is None else begin_L + loading_LK[: len(begin_L), number % PERIOD]
 
     def _save(self) -> None:
         """Checkpoint and evaluation, where they are due: all wait for one another, and go on together."""
@@ -334,20 +341,16 @@ class LockStep:
         epoch, place = divmod(number, self.rounds_of_epoch)
         return epoch * self.cluster.num_batches + place * self.cluster.num_learners
 
-    def _record(self, begin_L: Floats, compute_L: Floats, wait_L: Floats, data_L: Floats, num_left: int) -> None:
-        assert self.sink
-        first, update_s = self._first_ticket(self.number), self.cluster.update_s
-        for learner in range(min(num_left, len(begin_L))):
-            times = [float(times_L[learner]) for times_L in (begin_L, compute_L + update_s, wait_L, data_L)]
-            begin, compute_s, wait_s, data_s = times
-            self.sink.add(
-                StepRecord(
-                    learner,
-                    first + learner,
-                    begin,
-                    compute_s,
-                    wait_s=wait_s,
-                    data_s=data_s,
-                    num_bytes=self.sent_bytes,
-                )
-            )
+    def _tell(self, begin_L: Floats, compute_L: Floats, wait_L: Floats, data_L: Floats, num_left: int) -> None:
+        """The events of a round."""
+        assert self.emit
+        epoch, place = divmod(self.number, self.rounds_of_epoch)
+        first, at_s = place * len(begin_L), float(self.free_L.max())
+        for learner, begin_s in enumerate(begin_L.tolist()):
+            position = first + learner if learner < num_left else None
+            self.emit(Begin(begin_s, learner, self.number, epoch, position))
+        self.emit(Round(at_s))
+        times_L = zip(self.free_L, begin_L, compute_L + self.cluster.update_s, wait_L, data_L, strict=True)
+        for learner, values in enumerate(times_L):
+            free_s, begin_s, compute_s, wait_s, data_s = map(float, values)
+            self.emit(End(free_s, learner, begin_s, compute_s, 0.0, wait_s, data_s, self.sent_bytes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,30 +11,6 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 PARTS = ("compute_s", "comm_s", "wait_s", "data_s", "between_s")
 COUNTS = ("steps", "bytes", "staleness", "exchanges", "skipped")
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """A step of a learner, as its line in learners/R.jsonl has it; `ticket` is its batch, counted over all epochs."""
-
-    learner: int
-    ticket: int
-    begin: float  # seconds, behind the wait for data
-    compute_s: float
-    comm_s: float = 0.0
-    wait_s: float = 0.0
-    data_s: float = 0.0
-    staleness: int = 0
-    num_bytes: int = 0
-    partners: tuple[int, ...] = ()
-    skipped: int = 0
-
-
-class Sink(Protocol):
-    """Takes the steps of all learners, those of each in the order of time."""
-
-    def add(self, step: StepRecord) -> None:
-        """One of them."""
 
 
 @dataclass

@@ -86,10 +86,10 @@ def format_scenario(scenario: Scenario) -> str:
 
 
 def _lines(name: str, section: Any) -> Iterator[str]:
-    about = type(section).__doc__.partition("\n")[0]
+    about = (type(section).__doc__ or "").partition("\n")[0]
     yield f"[{name}]  # {about}"
     comments, table = meanings(type(section)), to_table(section)
-    for key in field_types(section):
+    for key in field_types(type(section)):
         yield f"{key} = {format_value(table[key])}  # {comments[key]}"
     yield ""
     for key, inner in table.items():

@@ -88,7 +88,9 @@ class Network:
     mix_ms: float = 0.0  # of a step, by which a learner begins an exchange and takes what the last one brought
 
     def __post_init__(self) -> None:
-        at_least(0, "network", self, "learners_per_node", "latency_us", "inner_latency_us", "host_gbyte_per_s", "mix_ms")
+        at_least(
+            0, "network", self, "learners_per_node", "latency_us", "inner_latency_us", "host_gbyte_per_s", "mix_ms"
+        )
         positive("network", self, "gbit_per_s", "inner_gbit_per_s", "bucket_mb", "efficiency")
         between("network.efficiency", self.efficiency, 0, 1)
 

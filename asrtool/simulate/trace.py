@@ -19,7 +19,9 @@ def read_trace(path: Path) -> NDArray[np.float64]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise AsrtoolError(f"compute.trace: {path} cannot be read", "name a file with milliseconds, one a line") from error
+        raise AsrtoolError(
+            f"compute.trace: {path} cannot be read", "name a file with milliseconds, one a line"
+        ) from error
     seconds = []
     for number, line in enumerate(lines, 1):
         try:

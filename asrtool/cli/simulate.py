@@ -1,0 +1,122 @@
+"""`asrtool simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from asrtool.cli.command import Command
+from asrtool.errors import AsrtoolError
+
+FORMATS = (".svg", ".png", ".pdf")
+
+
+@click.command(
+    cls=Command,
+    groups={
+        "What is simulated": ("scenarios", "work", "strategies", "learners", "overrides"),
+        "What is written": ("as_json", "plot", "out", "settings"),
+    },
+)
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Settings: a scenario that comes with the toolkit, or a TOML file; later ones win.  [default: none]",
+)
+@click.option(
+    "--from",
+    "work",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take times of steps, data and checkpoints from a training: OUT of asrtool train, or a work directory."
+    "  [default: none]",
+)
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    metavar="NAME",
+    help="distributed.strategy: one to compare; several times for several.  [default: that setting, which has all]",
+)
+@click.option(
+    "--learners",
+    metavar="N,...",
+    help="distributed.num_learners: how many, each number by itself.  [default: that setting]",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One setting, as section.key=value; --settings lists them.  [default: none]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT.svg",
+    help="Draw hours and where they go; also as .png or .pdf.  [default: none]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write DIR/STRATEGY-N, records as of asrtool train, for asrtool plot.  [default: none]",
+)
+@click.option("--settings", is_flag=True, help="Print all settings as a TOML file to begin with, and simulate nothing.")
+def simulate(
+    scenarios: tuple[str, ...],
+    work: Path | None,
+    strategies: tuple[str, ...],
+    learners: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    plot: Path | None,
+    out: Path | None,
+    settings: bool,
+) -> None:
+    """Predict how long a training takes on a cluster, by each strategy, and what slow learners or links cost.
+
+    Nothing is trained: learners compute, exchange and wait in virtual time. A scenario is a file of settings; those of
+    the toolkit are listed in docs/guide/simulate.md.
+
+    \b
+    Examples:
+      asrtool simulate --scenario swb2000-v100 --learners 16,64 --strategy allreduce --strategy adpsgd-random
+      asrtool simulate --set compute.ms=250 --set network.gbit_per_s=10 --set slow.learners=3:5 --plot hours.svg
+      asrtool simulate --from exp/train --learners 4 --json
+      asrtool simulate --settings
+      asrtool simulate --learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated
+    """
+    import json
+
+    from asrtool.report.simulated import draw_rows
+    from asrtool.simulate.answer import describe
+    from asrtool.simulate.calibrate import settings_of
+    from asrtool.simulate.compare import compare, rows_to_plot
+    from asrtool.simulate.records import write_records
+    from asrtool.simulate.scenario import find, format_scenario, load_scenario
+
+    if plot and plot.suffix not in FORMATS:
+        raise AsrtoolError(
+            f"--plot {plot}: expected a name that ends with {', '.join(FORMATS)}", "for example hours.svg"
+        )
+    given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
+    given += [f"distributed.num_learners={learners}"] if learners else []
+    measured = settings_of(work) if work else []
+    scenario = load_scenario([find(name) for name in scenarios], [*measured, *overrides, *given])
+    if settings:
+        click.echo(format_scenario(scenario), nl=False)
+        return
+    rows = compare(scenario)
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in rows]))
+    else:
+        click.echo(describe(rows))
+    if plot:
+        draw_rows(rows_to_plot(rows), plot)
+    for path in write_records(scenario, out) if out else ():
+        click.echo(path, err=True)
