@@ -6,8 +6,23 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 SCORER = ["asrtool/score/_hub5.cpp", *sorted(str(path) for path in Path("asrtool/score/cpp").glob("*.h"))]
+EVENTS = ["asrtool/simulate/_events.cpp"]
 PACKAGES = find_packages(include=["asrtool", "asrtool.*", "local", "local.*", "utils", "utils.*"])
-DIGEST = sha256(b"".join(Path(path).read_bytes() for path in SCORER)).hexdigest()
+
+
+def compiled(name: str, sources: list[str]) -> Extension:
+    """A module that does fast what the Python modules beside it do, without a C++ compiler, by themselves."""
+    digest = sha256(b"".join(Path(path).read_bytes() for path in sources)).hexdigest()
+    return Extension(
+        name,
+        sources[:1],
+        depends=sources[1:],
+        language="c++",
+        define_macros=[("SOURCE_DIGEST", f'"{digest}"')],
+        extra_compile_args=["-std=c++17", "-g0"],
+        optional=True,
+    )
+
 
 setup(
     name="asrtool",
@@ -33,19 +48,9 @@ setup(
     package_data={
         "asrtool.recipes": ["*/recipe.py", "*/conf/*.toml", "*/conf/*/*.toml"],
         "asrtool.score": ["_hub5.cpp", "cpp/*.h"],  # asrtool/recipe/source.py digests them
+        "asrtool.simulate": ["_events.cpp", "scenarios/*.toml"],
     },
-    # Scores fast; without a C++ compiler the Python modules beside it do the same.
-    ext_modules=[
-        Extension(
-            "asrtool.score._hub5",
-            SCORER[:1],
-            depends=SCORER[1:],
-            language="c++",
-            define_macros=[("SOURCE_DIGEST", f'"{DIGEST}"')],
-            extra_compile_args=["-std=c++17", "-g0"],
-            optional=True,
-        )
-    ],
+    ext_modules=[compiled("asrtool.score._hub5", SCORER), compiled("asrtool.simulate._events", EVENTS)],
     entry_points={"console_scripts": ["asrtool=asrtool.cli.main:main"]},
     install_requires=[
         "click>=8.1",

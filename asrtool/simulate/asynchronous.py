@@ -19,13 +19,14 @@ import functools
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
 from asrtool.distributed.last_rounds import rounds_left_to_others
-from asrtool.simulate.cluster import PERIOD, Cluster
+from asrtool.simulate.cluster import PERIOD, Cluster, Floats
+from asrtool.simulate.compiled import fits, run_compiled
 from asrtool.simulate.events import Answer, Begin, End, Push, Receive, Send, Take, Update
 from asrtool.simulate.lock_step import Emit
 from asrtool.simulate.outcome import Outcome
@@ -61,9 +62,13 @@ class Unit:
 
 
 def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
-    """The whole training."""
+    """The whole training; by the compiled events where these are all there is and nobody wants to see them."""
     units = make_units(cluster, strategy, settings)
     outcome = Outcome.empty(strategy, cluster.num_learners)
+    if fits(units) and not emit:
+        free_U = run_compiled(units, outcome)
+        end_together(units, outcome, free_U)
+        return outcome
     training = Asynchronous(units, outcome, emit)
     faults = cluster.scenario.faults
     known_s, losses = cluster.scenario.distributed.timeout_s, cluster.losses()
@@ -79,8 +84,19 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
             training.lose(at, learner // units.size, known_s)
         else:
             training.start_again(at, known_s + faults.restart_s)
-    training.end()
+    end_together(units, outcome, [unit.free_s for unit in training.all])
     return outcome
+
+
+def end_together(units: Units, outcome: Outcome, free_U: Sequence[float] | Floats) -> None:
+    """All wait for the last unit, and save and evaluate together; `free_U` is when each was through."""
+    saving, job = units.cluster.scenario.saving, units.cluster.scenario.job
+    evaluation_s = saving.evaluation_s / len(outcome.steps)
+    outcome.seconds = float(max(free_U)) + saving.checkpoint_s + evaluation_s + saving.end_s
+    for number, free_s in enumerate(free_U):
+        outcome.between_s[list(units.members(number))] += outcome.seconds - free_s
+    outcome.num_batches = units.cluster.num_batches * job.num_epochs
+    outcome.batch = units.cluster.batch
 
 
 class Asynchronous:
@@ -100,7 +116,7 @@ class Asynchronous:
         self.out_s: dict[int, float] = defaultdict(float)  # node -> when its link is free, each way
         self.in_s: dict[int, float] = defaultdict(float)
         self.busy_s: dict[int, float] = defaultdict(float)  # who answers -> when it is through
-        self.rounds_of_epoch = -(-self.cluster.num_batches // units.size)
+        self.rounds_of_epoch = units.rounds_of_epoch
         self.num_rounds = self.rounds_of_epoch * self.scenario.job.num_epochs
         self.next_round = 0
         self.left: list[int] = []  # rounds that lost units had drawn
@@ -109,7 +125,7 @@ class Asynchronous:
         self.cut_s = [0.0]
         self.num_trained = 0
         self.version = 0
-        self.partners = functools.cache(self._partners)
+        self.partners = functools.cache(functools.partial(units.partners, seed=self.scenario.job.seed))
 
     def at(self, seconds: float, what: Callable[..., None], *units: int) -> None:
         """Do `what` then."""
@@ -349,19 +365,13 @@ class Asynchronous:
         place = self.partners(len(self.live), (self.all[number].num_steps - 1) % PERIOD + 1)[self.live.index(number)]
         return None if place is None else self.live[place]
 
-    def _partners(self, num_units: int, step: int) -> list[int | None]:
-        partner = self.units.partner
-        assert partner
-        seed = self.scenario.job.seed
-        return [partner(num_units, step, seed, place) for place in range(num_units)]
-
     # The work queue
 
     def _draw(self, unit: Unit) -> int:
         """The next round for a unit: one that a lost unit has left, else that of the counter."""
         if self.left:
             return self.left.pop(0)
-        if self._would_be_last(unit) or self.next_round >= self.num_rounds:
+        if self.next_round >= self.num_rounds or self._would_be_last(unit):
             return NONE
         number, self.next_round = self.next_round, self.next_round + 1
         unit.drawn = (*unit.drawn[-1:], number)
@@ -440,17 +450,6 @@ class Asynchronous:
             links.clear()
         self.all = [Unit(free_s=unit.free_s, num_steps=unit.num_steps, version=self.version) for unit in self.all]
         self.begin(max(seconds + after_s, *(unit.free_s for unit in self.all)))
-
-    def end(self) -> None:
-        """All wait for the last one, and save and evaluate together."""
-        saving, outcome = self.scenario.saving, self.outcome
-        last_s = max(unit.free_s for unit in self.all)
-        seconds = last_s + saving.checkpoint_s + saving.evaluation_s / len(outcome.steps) + saving.end_s
-        for number, unit in enumerate(self.all):
-            self._add_between(number, seconds - unit.free_s)
-        outcome.seconds = seconds
-        outcome.num_batches = self.cluster.num_batches * self.scenario.job.num_epochs
-        outcome.batch = self.cluster.batch
 
     def _add_between(self, number: int, seconds: float) -> None:
         for learner in self.units.members(number):

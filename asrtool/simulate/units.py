@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asrtool import registry
-from asrtool.distributed.topology import Partner, check_ring, on_ring, passive_partner
+from asrtool.distributed.topology import Ring, check_ring, passive_partner
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.simulate.lock_step import AllReduceRule, super_learner_size
 
@@ -26,7 +26,7 @@ class Units:
     size: int  # learners of a unit
     num_units: int  # that begin
     exchange: str  # GOSSIP, PAIRS, SERVERS or NOTHING
-    partner: Partner | None  # of gossip and pairs
+    ring: Ring | None  # of gossip
     num_servers: int
     survives: bool
     joinable: bool
@@ -44,6 +44,19 @@ class Units:
         longest_s = float((self.cluster.compute_LK[members.start : members.stop, column] * factors).max())
         return self.rule.span_s(longest_s) if self.rule else longest_s
 
+    @property
+    def rounds_of_epoch(self) -> int:
+        """Of the work queue, a batch for each learner of a unit."""
+        return -(-self.cluster.num_batches // self.size)
+
+    def partners(self, num_units: int, step: int, seed: int) -> list[int | None]:
+        """Of each of so many units, by its place among them, after its step of this number, counted from 1."""
+        if self.ring:
+            order = self.ring(num_units, step, seed)
+            right = dict(zip(order, [*order[1:], order[0]], strict=True))
+            return [right[place] for place in range(num_units)]
+        return [passive_partner(num_units, step, seed, place) for place in range(num_units)]
+
     def node(self, unit: int) -> int:
         """In which it is; one that joins has a node of its own."""
         first = unit * self.size
@@ -60,7 +73,7 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
     """Raises AsrtoolError where a person's own ring is none, and where learners do not fill super-learners."""
     size = super_learner_size(cluster, settings) if strategy == "h-adpsgd" else 1
     num_units = cluster.num_learners // size
-    exchange, partner = _exchange(cluster, strategy, settings, num_units)
+    exchange, ring = _exchange(cluster, strategy, settings, num_units)
     num_bytes = cluster.message_bytes(getattr(settings, "message_type", "fp32"))
     gather_s, inner_bytes, span_UK, rule = 0.0, 0.0, cluster.compute_LK, None
     joinable = bool(getattr(settings, "joinable", False))
@@ -78,7 +91,7 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
         size=size,
         num_units=num_units,
         exchange=exchange,
-        partner=partner,
+        ring=ring,
         num_servers=getattr(settings, "num_servers", 0),
         survives=bool(getattr(settings, "survives", False)),
         joinable=joinable,
@@ -92,16 +105,16 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
     )
 
 
-def _exchange(cluster: Cluster, strategy: str, settings: Any, num_units: int) -> tuple[str, Partner | None]:
+def _exchange(cluster: Cluster, strategy: str, settings: Any, num_units: int) -> tuple[str, Ring | None]:
     if strategy in ("none", "hogwild"):
         return NOTHING, None
     if strategy == "ps-async":
         return SERVERS, None
     if strategy == "adpsgd-pairs":
-        return PAIRS, passive_partner
+        return PAIRS, None
     if strategy == "h-adpsgd":
-        return GOSSIP, on_ring(registry.load("ring", settings.outer.removeprefix("adpsgd-")))
+        return GOSSIP, registry.load("ring", settings.outer.removeprefix("adpsgd-"))
     name = RINGS.get(strategy) or settings.ring
     ring = registry.load("ring", name)
     check_ring(name, ring, num_units, cluster.scenario.job.seed)
-    return GOSSIP, on_ring(ring)
+    return GOSSIP, ring

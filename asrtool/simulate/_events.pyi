@@ -1,0 +1,12 @@
+from asrtool.simulate.compiled import Numbers
+
+SOURCE_DIGEST: str
+
+def run(
+    settings: tuple[float, ...],
+    spans: Numbers,
+    loads: Numbers | None,
+    partners: Numbers | None,
+    nodes: Numbers,
+    sums: Numbers,
+) -> None: ...
