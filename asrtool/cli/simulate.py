@@ -15,7 +15,7 @@ FORMATS = (".svg", ".png", ".pdf")
 @click.command(
     cls=Command,
     groups={
-        "What is simulated": ("scenarios", "work", "strategies", "learners", "overrides"),
+        "What is simulated": ("scenarios", "works", "strategies", "learners", "overrides"),
         "What is written": ("as_json", "plot", "out", "settings"),
     },
 )
@@ -28,7 +28,8 @@ FORMATS = (".svg", ".png", ".pdf")
 )
 @click.option(
     "--from",
-    "work",
+    "works",
+    multiple=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Take times of steps, data and checkpoints from a training: OUT of asrtool train, or a work directory."
@@ -69,7 +70,7 @@ FORMATS = (".svg", ".png", ".pdf")
 @click.option("--settings", is_flag=True, help="Print all settings as a TOML file to begin with, and simulate nothing.")
 def simulate(
     scenarios: tuple[str, ...],
-    work: Path | None,
+    works: tuple[Path, ...],
     strategies: tuple[str, ...],
     learners: str | None,
     overrides: tuple[str, ...],
@@ -106,7 +107,7 @@ def simulate(
         )
     given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
     given += [f"distributed.num_learners={learners}"] if learners else []
-    measured = settings_of(work) if work else []
+    measured = settings_of(works)
     scenario = load_scenario([find(name) for name in scenarios], [*measured, *overrides, *given])
     if settings:
         click.echo(format_scenario(scenario), nl=False)

@@ -56,6 +56,7 @@ class Unit:
     num_changes: int = 0  # to its weights by others since its last step
     version: int = 0  # of the weights that it computes on, in steps of the first server, or of all (hogwild)
     partners: list[int] = field(default_factory=list)  # with whom exchanges were done since its last step
+    answered_bytes: int = 0  # sent to others in answers since its last step, by each of its learners
     is_skipped: bool = False  # whether it sent nothing after its last step, since an answer had not come
     is_lost: bool = False
     is_idle: bool = False
@@ -242,7 +243,8 @@ class Asynchronous:
             if self.emit:
                 others = tuple(partner * units.size + learner % units.size for partner in partners)
                 times = (end_s, learner, unit.begin_s, compute_s, units.comm_s, wait_s, unit.data_s)
-                self.emit(End(*times, num_bytes, others, int(was_skipped), staleness))
+                self.emit(End(*times, num_bytes + unit.answered_bytes, others, int(was_skipped), staleness))
+        unit.answered_bytes = 0
         unit.free_s = end_s
         self._begin_step(number)
 
@@ -313,6 +315,9 @@ class Asynchronous:
         self.at(self.busy_s[number], self._answer, asking, number)
 
     def _answer(self, seconds: float, asking: int, number: int) -> None:
+        num_bytes = int(self.units.message_bytes / max(1, self.units.num_servers) / self.units.size)
+        self.all[number].answered_bytes += num_bytes
+        self.outcome.bytes[list(self.units.members(number))] += num_bytes
         if self.units.exchange == SERVERS:
             if number == 0:
                 unit = self.all[asking]
@@ -320,7 +325,6 @@ class Asynchronous:
                 unit.version = self.version
             if self.emit:
                 self.emit(Push(seconds, asking, number))
-            self.outcome.bytes[number] += int(self.units.message_bytes / self.units.num_servers)
         else:
             self.all[number].num_changes += 1
             self._emit_exchange(Answer, seconds, number, asking)

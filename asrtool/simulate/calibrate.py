@@ -1,9 +1,129 @@
-"""Settings of a scenario from the records of a training."""
+"""Settings of a scenario from the records of trainings: how long steps took, and what communication cost.
+
+What cannot be seen in records keeps its setting: the time of messages that computation hides, how long a start takes.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asrtool.errors import AsrtoolError
+from asrtool.report.training import TrainingRun, read_training
+from asrtool.simulate.cluster import GBIT
+from asrtool.simulate.trace import LONG
+
+DATA_BOUND = 0.02  # of the time spent waiting for data, from which on reading takes longer than a step
+ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1")
 
 
-def settings_of(work: Path) -> list[str]:
-    raise NotImplementedError
+@dataclass(frozen=True)
+class Measured:
+    """A training, and the folder of its records."""
+
+    folder: Path
+    run: TrainingRun
+    summary: dict[str, Any]
+    compute_ms: float | None  # emulated
+
+    @property
+    def typical(self) -> int:
+        """The learner whose steps are the median of all."""
+        medians = {
+            rank: float(np.median(steps["compute_s"])) for rank, steps in self.run.learners.items() if len(steps)
+        }
+        return sorted(medians, key=medians.__getitem__)[(len(medians) - 1) // 2]
+
+    @property
+    def steps(self) -> NDArray[np.void]:
+        """Of that learner."""
+        return self.run.learners[self.typical]
+
+
+def settings_of(works: Iterable[Path]) -> list[str]:
+    """``section.key=value`` of what the trainings in `works` show; what later ones know as well wins.
+
+    Raises AsrtoolError where one has no records, or is not finished.
+    """
+    settings: dict[str, str] = {}
+    for work in works:
+        measured = read_measured(work)
+        settings |= of_job(measured) | of_steps(measured) | of_messages(measured) | of_pauses(measured)
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def read_measured(work: Path) -> Measured:
+    """Of OUT of asrtool train, or of the training in a work directory."""
+    folder = work / "train" if (work / "train" / "learners").is_dir() else work
+    if not (folder / "learners").is_dir():
+        raise AsrtoolError(f"--from {work}: no training there", "name OUT of asrtool train, or a work directory")
+    run = read_training(folder)
+    if not run.finished:
+        raise AsrtoolError(f"--from {folder}: the training there is not finished", "let it end, or name another one")
+    summary = json.loads((folder / "train.json").read_bytes())
+    inputs = json.loads((folder / "inputs.json").read_bytes())["settings"]
+    return Measured(folder, run, summary, inputs["emulation"]["compute_ms"])
+
+
+def of_job(measured: Measured) -> dict[str, str]:
+    """What was trained. A sample is an utterance."""
+    run, summary = measured.run, measured.summary
+    num_epochs = max(1, summary["num_epochs"])
+    num_samples = max(1, round(summary["num_samples"] / num_epochs))
+    return {
+        "job.num_epochs": str(num_epochs),
+        "job.num_samples": str(num_samples),
+        "job.batch": str(max(1, int(num_samples * num_epochs / run.num_steps))),
+        "job.parameters_m": repr(summary["num_parameters"] / 1e6),
+        "distributed.num_learners": str(len(run.learners)),
+    }
+
+
+def of_steps(measured: Measured) -> dict[str, str]:
+    """How long they took, by the trace of the typical learner; what needs a core is known where compute is emulated."""
+    steps = measured.steps
+    found = {"compute.trace": str(measured.folder / "learners" / f"{measured.typical}.jsonl")}
+    if measured.compute_ms is not None:
+        cpu_ms = 1000 * float(np.mean(steps["compute_s"])) - measured.compute_ms
+        found |= {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
+        found["compute.forward_fraction"] = "1"  # it sleeps before its backward pass
+    data_s = float(steps["data_s"].mean())
+    if data_s > DATA_BOUND * float(steps["compute_s"].mean()):
+        taken_s = steps["begin"][1:] - steps["begin"][:-1]
+        found["loading.ms"] = repr(1000 * float(np.median(taken_s)))
+    return found
+
+
+def of_messages(measured: Measured) -> dict[str, str]:
+    """What an exchange takes of the computing thread, and the rate of messages where learners waited for them."""
+    run, steps = measured.run, measured.steps
+    if len(run.learners) == 1:
+        return {}
+    found = {"network.mix_ms": repr(1000 * float(steps["comm_s"].mean()))}
+    # who comes last waits for the message alone
+    waits = np.min([steps["wait_s"][steps["bytes"] > 0].mean() for steps in run.learners.values()])
+    if run.strategy in ALL_WAIT and waits > 0:
+        sent = float(steps["bytes"][steps["bytes"] > 0].mean())
+        rate = sent * len(run.learners) / waits / GBIT  # of all messages in the machine together
+        found |= {"network.node_gbit_per_s": repr(float(rate)), "network.efficiency": "1"}
+    elif run.strategy.startswith("ps-") and waits > 0:
+        sent = 4 * measured.summary["num_parameters"]
+        found["network.host_gbyte_per_s"] = repr(float(sent / waits / 1e9))
+    return found
+
+
+def of_pauses(measured: Measured) -> dict[str, str]:
+    """Where a learner stood still between two steps for much longer than it does between others."""
+    steps = measured.steps
+    ends = steps["begin"] + steps["compute_s"] + steps["comm_s"] + steps["wait_s"]
+    pauses = steps["begin"][1:] - steps["data_s"][1:] - ends[:-1]
+    long = pauses[pauses > max(LONG * float(np.median(pauses)), 0.01 * float(np.median(steps["compute_s"])))]
+    num_checkpoints = max(1, len(measured.summary["checkpoints"]))
+    return {"saving.checkpoint_s": repr(float(long.sum()) / num_checkpoints)} if len(long) else {}

@@ -5,6 +5,7 @@ Shapes: L learners, K steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
+from asrtool.simulate.cores import shared_cpu_s
 from asrtool.simulate.network import Link, Links
 from asrtool.simulate.scenario import HINT, Scenario
 from asrtool.simulate.settings import check_ranks
@@ -82,8 +84,10 @@ class Cluster:
             yield at, int(rng.integers(self.num_learners))
 
 
-def make_cluster(scenario: Scenario, num_learners: int) -> Cluster:
-    """Raises AsrtoolError where so many learners do not fit the settings."""
+def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Cluster:
+    """So many learners, which begin their steps `together` or at any time.
+
+    Raises AsrtoolError where so many learners do not fit the settings."""
     network, slow = scenario.network, scenario.slow
     node_size = min(network.learners_per_node or num_learners, num_learners)
     if num_learners % node_size:
@@ -101,10 +105,11 @@ def make_cluster(scenario: Scenario, num_learners: int) -> Cluster:
         Link(network.gbit_per_s * GBIT * network.efficiency, network.latency_us / 1e6),
         Link(network.inner_gbit_per_s * GBIT * network.efficiency, network.inner_latency_us / 1e6),
         node_size,
+        network.node_gbit_per_s * GBIT * network.efficiency or math.inf,
     )
     update_s = scenario.compute.update_ms / 1000
     num_drawn = num_learners + len(scenario.faults.join_h)
-    compute_LK = draw_compute(scenario, num_drawn, batch)
+    compute_LK = draw_compute(scenario, num_drawn, batch) + wait_for_core_s(scenario, node_size, batch, together)
     return Cluster(
         scenario=scenario,
         num_learners=num_learners,
@@ -155,6 +160,16 @@ def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
         return np.ones(PERIOD)
     sigma = np.sqrt(np.log1p(spread**2))
     return rng.lognormal(-(sigma**2) / 2, sigma, PERIOD)
+
+
+def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool) -> float:
+    """Seconds by which a step is longer since the learners of a node share its cores."""
+    cpu_s, cores = scenario.compute.cpu_ms / 1000, scenario.network.cores_per_node
+    if not (cpu_s and cores):
+        return 0.0
+    step_s = float(read_trace(Path(scenario.compute.trace)).mean()) if scenario.compute.trace else 0.0
+    other_s = max(0.0, (step_s or mean_step_s(scenario, batch)) - cpu_s)
+    return shared_cpu_s(cpu_s, other_s, node_size, cores, together) - cpu_s
 
 
 def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:

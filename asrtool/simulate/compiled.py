@@ -104,10 +104,9 @@ def _add(units: Units, outcome: Outcome, sums_U: Numbers) -> None:
             outcome.blamed_s[first : first + size] += np.bincount(slowest_K, lack_UK[unit], size)
     outcome.data_s += of_learner["data_s"]
     outcome.between_s += of_learner["saved_s"] + cluster.scenario.saving.start_s
-    sent_L = of_learner["messages"] * units.message_bytes / size
-    outcome.bytes += (steps_L * units.inner_bytes + sent_L).astype(np.int64)
-    if units.exchange == SERVERS:
-        outcome.bytes += (of_learner["answers"] * units.message_bytes / units.num_servers).astype(np.int64)
+    num_parts = max(1, units.num_servers)
+    messages_L = of_learner["messages"] + of_learner["answers"] / num_parts
+    outcome.bytes += (steps_L * units.inner_bytes + messages_L * units.message_bytes / size).astype(np.int64)
     for name in ("staleness", "exchanges", "skipped"):
         getattr(outcome, name)[:] += of_learner[name].astype(np.int64)
 

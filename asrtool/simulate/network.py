@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -24,10 +25,15 @@ class Links:
     outer: Link
     inner: Link
     node_size: int
+    node_bytes_per_s: float = math.inf  # of all messages within a node together
 
     def num_nodes(self, num_learners: int) -> int:
         """Of so many learners."""
         return -(-num_learners // self.node_size)
+
+    def inner_rate(self, num_learners: int) -> float:
+        """Bytes a second of one of so many learners of a node that all send at the same time."""
+        return min(self.inner.bytes_per_s, self.node_bytes_per_s / num_learners)
 
     def ring_allreduce_s(self, num_bytes: float, num_learners: int, num_nodes: int, rings: int = 1) -> float:
         """All learners, in a ring of neighbours, hold the sum of `num_bytes` (Patarasu and Yuan 2009).
@@ -39,7 +45,7 @@ class Links:
         if num_learners == 1:
             return 0.0
         rates = [self.outer.bytes_per_s / rings] if num_nodes > 1 else []
-        rates += [self.inner.bytes_per_s] if num_learners > num_nodes else []
+        rates += [self.inner_rate(-(-num_learners // num_nodes))] if num_learners > num_nodes else []
         num_outer = num_nodes if num_nodes > 1 else 0
         latency_s = num_outer * self.outer.latency_s + (num_learners - num_outer) * self.inner.latency_s
         return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)

@@ -59,11 +59,12 @@ class Compute:
     spread: float = 0.0  # standard deviation of a step / mean, of lognormal
     trace: str = ""  # file with ms of a step in each line, or DIR of a training, for ms and distribution; empty is none
     forward_fraction: float = 0.3333  # of the step before the first gradient is there
+    cpu_ms: float = 0.0  # part of the step that needs one of network.cores_per_node
     update_ms: float = 0.0  # part of the step behind the last gradient, which no message overlaps: the optimizer
 
     def __post_init__(self) -> None:
         positive("compute", self, "ms")
-        at_least(0, "compute", self, "samples_per_s", "batch", "fixed_ms", "spread", "update_ms")
+        at_least(0, "compute", self, "samples_per_s", "batch", "fixed_ms", "spread", "update_ms", "cpu_ms")
         one_of("compute.distribution", self.distribution, DISTRIBUTIONS)
         between("compute.forward_fraction", self.forward_fraction, 0, 1)
         if self.spread and self.distribution != "lognormal":
@@ -82,6 +83,8 @@ class Network:
     latency_us: float = 10.0  # of a message between nodes
     inner_gbit_per_s: float = 400.0  # of a learner within its node, each way
     inner_latency_us: float = 5.0  # of a message within a node
+    node_gbit_per_s: float = 0.0  # of all messages within a node together; 0 is no limit
+    cores_per_node: int = 0  # that learners of a node share, by compute.cpu_ms; 0 is one for each
     efficiency: float = 0.9  # fraction of both rates that messages get
     bucket_mb: float = 25.0  # gradients that are averaged at once while backward computes others
     host_gbyte_per_s: float = 0.0  # at which an end of an exchange, or a server, reads a message; 0 takes no time
