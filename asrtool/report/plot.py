@@ -56,7 +56,9 @@ def training_facts(run: TrainingRun) -> list[str]:
         f"`{run.strategy}`, {num_learners} learner{'s' if num_learners > 1 else ''}: {run.num_steps} steps"
         f" in {run.seconds:.0f} s{'' if run.finished else ', not finished'}."
     ]
-    if run.emulated:
+    if run.simulated:
+        facts.append("Simulated: nothing was trained, times are of a cluster model, and there is no loss to show.")
+    elif run.emulated:
         facts.append("Computation was emulated, so there is no loss to show.")
     if run.num_overflows:
         facts.append(f"Learner 0 skipped {run.num_overflows} steps, in which fp16 overflowed.")

@@ -27,7 +27,8 @@ class TrainingRun:
     """A training, finished or under way. Samples are utterances, losses nats a token, seconds those of training."""
 
     strategy: str
-    emulated: bool  # whether computation was emulated, so that the losses mean nothing
+    emulated: bool  # whether computation was emulated or simulated, so that there are no losses
+    simulated: bool  # whether there was no training at all, but one in virtual time (asrtool.simulate)
     finished: bool
     seconds: float
     learners: dict[int, NDArray[np.void]]  # rank -> its steps, of type STEP, in the order of time
@@ -67,6 +68,7 @@ def read_training(train: Path) -> TrainingRun:
     step.
     """
     inputs = _read_json(train / "inputs.json")["settings"]
+    is_simulated = bool(inputs["emulation"].get("simulated"))
     learners, partners = {}, {}
     for rank, path in _find_learners(train / "learners").items():
         learners[rank], partners[rank] = _read_steps(path)
@@ -83,7 +85,8 @@ def read_training(train: Path) -> TrainingRun:
         clock.append((float(every["samples"].max()), seconds))
     return TrainingRun(
         strategy=inputs["distributed"]["strategy"],
-        emulated=inputs["emulation"]["compute_ms"] is not None,
+        emulated=inputs["emulation"]["compute_ms"] is not None or is_simulated,
+        simulated=is_simulated,
         finished=finished,
         seconds=seconds,
         learners=learners,

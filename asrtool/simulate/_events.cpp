@@ -1,7 +1,7 @@
-// What asynchronous.py does where no learner is lost, joins or is slow for a time, compiled: the same events in the
-// same order, so that the sums are the same to rounding.
+// What asynchronous.py and lock_step.py do where no learner is lost, joins or is slow for a time, compiled: the same
+// events in the same order, so that the sums are the same to rounding.
 //
-// asynchronous.py says what the events stand for; names here are those of its methods.
+// Those modules say what events and rules stand for; names here are those of their methods.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -283,6 +283,158 @@ class Training {
     int64_t order_ = 0, next_round_ = 0, num_done_ = 0, version_ = 0;
 };
 
+enum Rule { kAverage, kDelayByOne, kSuperLearner, kBlock, kServer };
+
+// As lock_step.py gives it, in this order.
+struct LockStepSettings {
+    int rule;
+    Py_ssize_t num_learners, period, size;  // learners that average their gradients together
+    double all_s, one_s, first, mean_s, gather_s;
+    long long block_steps;
+    double in_s, out_s, step_s, latency_s;
+    double update_s, start_s, checkpoint_s, evaluation_s;
+    long long num_rounds, rounds_of_epoch, every_steps, num_batches;
+};
+
+// The sums of a learner; lock_step.py reads them in this order.
+struct LearnerSums {
+    double free_s, compute_s, wait_s, data_s, between_s, blamed_s, num_steps;
+};
+
+class LockStep {
+   public:
+    LockStep(const LockStepSettings& settings, const double* computes, const double* loads, LearnerSums* sums)
+        : settings_(settings),
+          computes_(computes),
+          loads_(loads),
+          sums_(sums),
+          free_(settings.num_learners),
+          begin_(settings.num_learners),
+          computed_(settings.num_learners),
+          wait_(settings.num_learners),
+          loaded_(settings.num_learners),
+          sorted_(settings.num_learners) {}
+
+    void run() {
+        go_on(settings_.start_s);
+        for (Py_ssize_t learner = 0; learner < settings_.num_learners; ++learner)
+            loaded_[learner] = free_[learner] + loading_s(learner, 0);
+        for (long long number = 0; number < settings_.num_rounds; ++number) round(number);
+        for (Py_ssize_t learner = 0; learner < settings_.num_learners; ++learner)
+            sums_[learner].free_s = free_[learner];
+    }
+
+   private:
+    double loading_s(Py_ssize_t learner, long long number) const {
+        return loads_ ? loads_[learner * settings_.period + number % settings_.period] : 0;
+    }
+
+    void round(long long number) {
+        const Py_ssize_t num_learners = settings_.num_learners;
+        const long long left = settings_.num_batches - number % settings_.rounds_of_epoch * num_learners;
+        for (Py_ssize_t learner = 0; learner < num_learners; ++learner) {
+            begin_[learner] = std::max(free_[learner], loaded_[learner]);
+            const double compute_s =
+                learner < left ? computes_[learner * settings_.period + number % settings_.period] : 0;
+            computed_[learner] = begin_[learner] + compute_s;
+            sums_[learner].compute_s += compute_s + settings_.update_s;
+            sums_[learner].data_s += begin_[learner] - free_[learner];
+            sums_[learner].num_steps += learner < left;
+        }
+        const auto latest = std::max_element(computed_.begin(), computed_.end());
+        double& blamed_s = sums_[latest - computed_.begin()].blamed_s;
+        find_waits(number);
+        for (Py_ssize_t learner = 0; learner < num_learners; ++learner) {
+            sums_[learner].wait_s += wait_[learner];
+            blamed_s += std::min(wait_[learner], *latest - computed_[learner]);
+            free_[learner] = computed_[learner] + wait_[learner] + settings_.update_s;
+            loaded_[learner] = begin_[learner] + loading_s(learner, number + 1);
+        }
+        save(number + 1);
+    }
+
+    void find_waits(long long number) {
+        std::fill(wait_.begin(), wait_.end(), 0);
+        switch (settings_.rule) {
+            case kAverage:
+                average();
+                break;
+            case kDelayByOne:
+                delay_by_one();
+                break;
+            case kSuperLearner:
+                average();
+                delay_by_one();
+                for (double& wait_s : wait_) wait_s += settings_.gather_s;
+                break;
+            case kBlock:
+                if (settings_.num_learners > 1 && (number + 1) % settings_.block_steps == 0) {
+                    const double until = *std::max_element(computed_.begin(), computed_.end()) + settings_.mean_s;
+                    wait_until(until);
+                }
+                break;
+            case kServer:
+                serve();
+                break;
+        }
+    }
+
+    void wait_until(double seconds) {
+        for (size_t learner = 0; learner < wait_.size(); ++learner) wait_[learner] = seconds - computed_[learner];
+    }
+
+    void average() {
+        if (settings_.size == 1) return;
+        for (Py_ssize_t start = 0; start < settings_.num_learners; start += settings_.size) {
+            double first = 0, last = 0;
+            for (Py_ssize_t learner = start; learner < start + settings_.size; ++learner) {
+                first = std::max(first, begin_[learner] + settings_.first * (computed_[learner] - begin_[learner]));
+                last = std::max(last, computed_[learner]);
+            }
+            const double summed = std::max(first + settings_.all_s, last + settings_.one_s);
+            for (Py_ssize_t learner = start; learner < start + settings_.size; ++learner)
+                wait_[learner] = summed - computed_[learner];
+        }
+    }
+
+    void delay_by_one() {
+        if (settings_.mean_s == 0) return;
+        const double until = *std::max_element(free_.begin(), free_.end()) + settings_.mean_s;
+        for (size_t learner = 0; learner < wait_.size(); ++learner)
+            wait_[learner] += std::max(until - (computed_[learner] + wait_[learner]), 0.0);
+    }
+
+    void serve() {
+        sorted_ = computed_;
+        std::sort(sorted_.begin(), sorted_.end());
+        double added = 0;
+        for (size_t place = 0; place < sorted_.size(); ++place)
+            added = std::max(added, sorted_[place] + settings_.in_s * static_cast<double>(sorted_.size() - place));
+        wait_until(added + 4 * settings_.latency_s + settings_.step_s +
+                   static_cast<double>(sorted_.size()) * settings_.out_s);
+    }
+
+    void save(long long number) {
+        const bool epoch_ends = number % settings_.rounds_of_epoch == 0;
+        if (!epoch_ends && !(settings_.every_steps && number % settings_.every_steps == 0)) return;
+        go_on(*std::max_element(free_.begin(), free_.end()) + settings_.checkpoint_s +
+              epoch_ends * settings_.evaluation_s);
+    }
+
+    void go_on(double seconds) {
+        for (size_t learner = 0; learner < free_.size(); ++learner) {
+            sums_[learner].between_s += seconds - free_[learner];
+            free_[learner] = seconds;
+        }
+    }
+
+    const LockStepSettings settings_;
+    const double* const computes_;
+    const double* const loads_;
+    LearnerSums* const sums_;
+    vector<double> free_, begin_, computed_, wait_, loaded_, sorted_;
+};
+
 // A buffer of Python while it is used; None is an empty one.
 class Buffer {
    public:
@@ -327,7 +479,30 @@ PyObject* run(PyObject*, PyObject* arguments) {
     }
 }
 
-PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyObject* run_lock_step(PyObject*, PyObject* arguments) {
+    LockStepSettings settings;
+    PyObject *computes, *loads, *sums;
+    if (!PyArg_ParseTuple(
+            arguments, "(innndddddLddddddddLLLL)OOO", &settings.rule, &settings.num_learners, &settings.period,
+            &settings.size, &settings.all_s, &settings.one_s, &settings.first, &settings.mean_s, &settings.gather_s,
+            &settings.block_steps, &settings.in_s, &settings.out_s, &settings.step_s, &settings.latency_s,
+            &settings.update_s, &settings.start_s, &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
+            &settings.rounds_of_epoch, &settings.every_steps, &settings.num_batches, &computes, &loads, &sums))
+        return nullptr;
+    try {
+        const Buffer of_computes(computes, PyBUF_SIMPLE), of_loads(loads, PyBUF_SIMPLE), of_sums(sums, PyBUF_WRITABLE);
+        LockStep training(settings, of_computes.values<double>(), of_loads.values<double>(),
+                          of_sums.values<LearnerSums>());
+        training.run();
+        Py_RETURN_NONE;
+    } catch (const std::exception&) {
+        return PyErr_Occurred() ? nullptr : PyErr_NoMemory();
+    }
+}
+
+PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr},
+                         {"run_lock_step", run_lock_step, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "asrtool.simulate._events", nullptr, 0, methods, nullptr, nullptr, nullptr, nullptr};
 

@@ -27,8 +27,7 @@ from typing import Any
 from asrtool.distributed.last_rounds import rounds_left_to_others
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.simulate.compiled import fits, run_compiled
-from asrtool.simulate.events import Answer, Begin, End, Push, Receive, Send, Take, Update
-from asrtool.simulate.lock_step import Emit
+from asrtool.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
 from asrtool.simulate.outcome import Outcome
 from asrtool.simulate.units import GOSSIP, NOTHING, PAIRS, SERVERS, Units, make_units
 
@@ -66,7 +65,7 @@ def simulate_asynchronous(cluster: Cluster, strategy: str, settings: Any, emit: 
     """The whole training; by the compiled events where these are all there is and nobody wants to see them."""
     units = make_units(cluster, strategy, settings)
     outcome = Outcome.empty(strategy, cluster.num_learners)
-    if fits(units) and not emit:
+    if fits(cluster.scenario) and not emit:
         free_U = run_compiled(units, outcome)
         end_together(units, outcome, free_U)
         return outcome

@@ -1,4 +1,4 @@
-"""The compiled events, where they could be compiled and are all there is: `_events.cpp` does what asynchronous.py does.
+"""The compiled events, where they could be compiled: `_events.cpp` does what asynchronous.py and lock_step.py do.
 
 Shapes: U units, K steps.
 """
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asrtool.distributed.last_rounds import AHEAD, SLOW
-from asrtool.simulate.cluster import PERIOD, Floats
+from asrtool.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.simulate.outcome import Outcome
+from asrtool.simulate.rules import AllReduceRule, BlockRule, DelayByOneRule, Rule, ServerRule, SuperLearnerRule
+from asrtool.simulate.scenario import Scenario
 from asrtool.simulate.units import GOSSIP, NOTHING, PAIRS, SERVERS, Units
 
 try:
@@ -22,6 +24,9 @@ except ImportError:  # no C++ compiler where asrtool was installed
 
 Numbers = NDArray[Any]
 EXCHANGES = (NOTHING, GOSSIP, PAIRS, SERVERS)
+LEARNER_SUMS = np.dtype(
+    [(name, "f8") for name in ("free_s", "compute_s", "wait_s", "data_s", "between_s", "blamed_s", "steps")]
+)
 SUMS = np.dtype(
     [
         (name, "f8")
@@ -33,9 +38,8 @@ SUMS = np.dtype(
 )  # fmt: skip
 
 
-def fits(units: Units) -> bool:
-    """Whether the compiled part knows all that happens in this training."""
-    scenario = units.cluster.scenario
+def fits(scenario: Scenario) -> bool:
+    """Whether the compiled part knows all that happens in a training."""
     faults, slow = scenario.faults, scenario.slow
     is_plain = not (faults.lost or faults.mtbf_h or faults.join_h or slow.phase_every_h)
     return compiled is not None and is_plain
@@ -109,6 +113,46 @@ def _add(units: Units, outcome: Outcome, sums_U: Numbers) -> None:
     outcome.bytes += (steps_L * units.inner_bytes + messages_L * units.message_bytes / size).astype(np.int64)
     for name in ("staleness", "exchanges", "skipped"):
         getattr(outcome, name)[:] += of_learner[name].astype(np.int64)
+
+
+def run_lock_step(cluster: Cluster, rule: Rule, outcome: Outcome) -> Floats:
+    """The rounds of the whole training, their sums added to `outcome`; (L) when each learner was through."""
+    num_learners, saving = cluster.num_learners, cluster.scenario.saving
+    rounds_of_epoch = -(-cluster.num_batches // num_learners)
+    num_rounds = rounds_of_epoch * cluster.scenario.job.num_epochs
+    sums_L = np.zeros(num_learners, LEARNER_SUMS)
+    loading_LK = cluster.loading_LK
+    loads = None if loading_LK is None else np.ascontiguousarray(loading_LK[:num_learners])
+    settings = (
+        *_rule(rule, num_learners), cluster.update_s, saving.start_s, saving.checkpoint_s,
+        saving.evaluation_s / num_learners, num_rounds, rounds_of_epoch, saving.every_steps, cluster.num_batches,
+    )  # fmt: skip
+    compiled.run_lock_step(settings, np.ascontiguousarray(cluster.compute_LK[:num_learners]), loads, sums_L)
+    for name in ("compute_s", "wait_s", "data_s", "between_s", "blamed_s"):
+        getattr(outcome, name)[:] += sums_L[name]
+    outcome.steps += sums_L["steps"].astype(np.int64)
+    block_steps = rule.block_steps if isinstance(rule, BlockRule) else 1
+    outcome.bytes += num_rounds // block_steps * int(rule.sent_bytes(block_steps - 1))
+    free_L: Floats = sums_L["free_s"]
+    return free_L
+
+
+def _rule(rule: Rule, num_learners: int) -> tuple[float, ...]:
+    """The numbers of a rule, those of others 0."""
+    kind, size, sums, mean_s, gather_s, block_steps, server = 0, 1, (0.0, 0.0, 0.0), 0.0, 0.0, 1, (0.0,) * 4
+    if isinstance(rule, SuperLearnerRule):
+        kind, gather_s = 2, rule.gather_s
+    inner = rule.inner if isinstance(rule, SuperLearnerRule) else rule
+    outer = rule.outer if isinstance(rule, SuperLearnerRule) else rule
+    if isinstance(inner, AllReduceRule):
+        size, sums = inner.size, (inner.all_s, inner.one_s, inner.first)
+    if isinstance(outer, DelayByOneRule):
+        kind, mean_s = kind or 1, outer.mean_s
+    if isinstance(rule, BlockRule):
+        kind, mean_s, block_steps = 3, rule.mean_s, rule.block_steps
+    if isinstance(rule, ServerRule):
+        kind, server = 4, (rule.in_s, rule.out_s, rule.step_s, rule.latency_s)
+    return kind, num_learners, PERIOD, size, *sums, mean_s, gather_s, block_steps, *server
 
 
 def _times(steps: Floats) -> Floats:

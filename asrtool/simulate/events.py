@@ -22,6 +22,7 @@ Each step ends with an End, which has what the records of learners say; it chang
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -111,3 +112,4 @@ class End(NamedTuple):
 
 
 Event = Begin | Round | Update | Take | Send | Answer | Receive | Push | End
+Emit = Callable[[Event], None]  # gets them one after the other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -195,10 +194,13 @@ class Published:
 
 def _pair(name: str, text: str, form: str, example: str) -> tuple[int, float]:
     learner, _, value = text.partition(":")
-    with contextlib.suppress(ValueError):
-        if int(learner) >= 0 and float(value) >= 0:
-            return int(learner), float(value)
-    raise ValueError(f"{name} has {text!r}, expected {form}, for example {example}")
+    try:
+        pair = int(learner), float(value)
+    except ValueError:
+        pair = -1, 0.0
+    if pair[0] < 0 or pair[1] < 0:
+        raise ValueError(f"{name} has {text!r}, expected {form}, for example {example}")
+    return pair
 
 
 def check_ranks(name: str, ranks: Sequence[int], num_learners: int) -> None:

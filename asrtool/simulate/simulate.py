@@ -6,7 +6,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 from asrtool.simulate.asynchronous import simulate_asynchronous
 from asrtool.simulate.cluster import make_cluster
-from asrtool.simulate.lock_step import Emit, simulate_lock_step
+from asrtool.simulate.events import Emit
+from asrtool.simulate.lock_step import simulate_lock_step
 from asrtool.simulate.outcome import Outcome
 from asrtool.simulate.scenario import Scenario
 

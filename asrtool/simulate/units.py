@@ -12,7 +12,7 @@ from typing import Any
 from asrtool import registry
 from asrtool.distributed.topology import Ring, check_ring, passive_partner
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
-from asrtool.simulate.lock_step import AllReduceRule, super_learner_size
+from asrtool.simulate.rules import AllReduceRule, super_learner_size
 
 GOSSIP, PAIRS, SERVERS, NOTHING = "gossip", "pairs", "servers", "nothing"
 RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}

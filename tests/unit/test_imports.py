@@ -25,11 +25,12 @@ BOTTOM = {*SETTINGS, "errors", "errors_page", "log", "files", "optional", "paren
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
-    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate", "bundle", "transcribe"},
+    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate", "bundle", "transcribe", "simulate"},
     "api": {"score", "bundle", "transcribe", "corpus", "decode"},  # what a Python program imports
     "bundle": {*DATA, "decode"},
     "transcribe": {*DATA, "decode", "bundle"},
     "estimate": {*DATA, "train", "decode", "report", "recipe"},
+    "simulate": {*DATA, "train", "report"},
     "train": DATA,
     "decode": DATA,
     "report": {*DATA, "train", "decode"},
