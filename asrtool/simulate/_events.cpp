@@ -292,7 +292,7 @@ struct LockStepSettings {
     double all_s, one_s, first, mean_s, gather_s;
     long long block_steps;
     double in_s, out_s, step_s, latency_s;
-    double update_s, start_s, checkpoint_s, evaluation_s;
+    double update_s, comm_s, start_s, checkpoint_s, evaluation_s;
     long long num_rounds, rounds_of_epoch, every_steps, num_batches;
 };
 
@@ -347,7 +347,7 @@ class LockStep {
         for (Py_ssize_t learner = 0; learner < num_learners; ++learner) {
             sums_[learner].wait_s += wait_[learner];
             blamed_s += std::min(wait_[learner], *latest - computed_[learner]);
-            free_[learner] = computed_[learner] + wait_[learner] + settings_.update_s;
+            free_[learner] = computed_[learner] + wait_[learner] + settings_.update_s + settings_.comm_s;
             loaded_[learner] = begin_[learner] + loading_s(learner, number + 1);
         }
         save(number + 1);
@@ -482,12 +482,13 @@ PyObject* run(PyObject*, PyObject* arguments) {
 PyObject* run_lock_step(PyObject*, PyObject* arguments) {
     LockStepSettings settings;
     PyObject *computes, *loads, *sums;
-    if (!PyArg_ParseTuple(
-            arguments, "(innndddddLddddddddLLLL)OOO", &settings.rule, &settings.num_learners, &settings.period,
-            &settings.size, &settings.all_s, &settings.one_s, &settings.first, &settings.mean_s, &settings.gather_s,
-            &settings.block_steps, &settings.in_s, &settings.out_s, &settings.step_s, &settings.latency_s,
-            &settings.update_s, &settings.start_s, &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
-            &settings.rounds_of_epoch, &settings.every_steps, &settings.num_batches, &computes, &loads, &sums))
+    if (!PyArg_ParseTuple(arguments, "(innndddddLdddddddddLLLL)OOO", &settings.rule, &settings.num_learners,
+                          &settings.period, &settings.size, &settings.all_s, &settings.one_s, &settings.first,
+                          &settings.mean_s, &settings.gather_s, &settings.block_steps, &settings.in_s, &settings.out_s,
+                          &settings.step_s, &settings.latency_s, &settings.update_s, &settings.comm_s,
+                          &settings.start_s, &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
+                          &settings.rounds_of_epoch, &settings.every_steps, &settings.num_batches, &computes, &loads,
+                          &sums))
         return nullptr;
     try {
         const Buffer of_computes(computes, PyBUF_SIMPLE), of_loads(loads, PyBUF_SIMPLE), of_sums(sums, PyBUF_WRITABLE);

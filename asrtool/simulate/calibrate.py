@@ -108,7 +108,8 @@ def of_messages(measured: Measured) -> dict[str, str]:
         return {}
     found = {"network.mix_ms": repr(1000 * float(steps["comm_s"].mean()))}
     # who comes last waits for the message alone
-    waits = np.min([steps["wait_s"][steps["bytes"] > 0].mean() for steps in run.learners.values()])
+    sending = [steps[steps["bytes"] > 0] for steps in run.learners.values()]
+    waits = min((float(of_one["wait_s"].mean()) for of_one in sending if len(of_one)), default=0.0)
     if run.strategy in ALL_WAIT and waits > 0:
         sent = float(steps["bytes"][steps["bytes"] > 0].mean())
         rate = sent * len(run.learners) / waits / GBIT  # of all messages in the machine together

@@ -49,11 +49,10 @@ class Cluster:
         """Learners, with those that join."""
         return len(self.compute_LK)
 
-    def node_of(self, learner: int) -> int:
-        """The node of a learner; one that joins has a node of its own."""
-        if learner >= self.num_learners:
-            return self.links.num_nodes(self.num_learners) + learner - self.num_learners
-        return learner // self.links.node_size
+    @property
+    def mix_s(self) -> float:
+        """Of a step, what exchanges take of the thread that computes."""
+        return self.scenario.network.mix_ms / 1000
 
     def message_bytes(self, message_type: str) -> int:
         """Of the weights, or of their gradients, in a message."""

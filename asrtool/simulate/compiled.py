@@ -124,12 +124,13 @@ def run_lock_step(cluster: Cluster, rule: Rule, outcome: Outcome) -> Floats:
     loading_LK = cluster.loading_LK
     loads = None if loading_LK is None else np.ascontiguousarray(loading_LK[:num_learners])
     settings = (
-        *_rule(rule, num_learners), cluster.update_s, saving.start_s, saving.checkpoint_s,
+        *_rule(rule, num_learners), cluster.update_s, rule.comm_s, saving.start_s, saving.checkpoint_s,
         saving.evaluation_s / num_learners, num_rounds, rounds_of_epoch, saving.every_steps, cluster.num_batches,
     )  # fmt: skip
     compiled.run_lock_step(settings, np.ascontiguousarray(cluster.compute_LK[:num_learners]), loads, sums_L)
     for name in ("compute_s", "wait_s", "data_s", "between_s", "blamed_s"):
         getattr(outcome, name)[:] += sums_L[name]
+    outcome.comm_s += num_rounds * rule.comm_s
     outcome.steps += sums_L["steps"].astype(np.int64)
     block_steps = rule.block_steps if isinstance(rule, BlockRule) else 1
     outcome.bytes += num_rounds // block_steps * int(rule.sent_bytes(block_steps - 1))

@@ -99,9 +99,10 @@ class LockStep:
             compute_L = np.where(self.learners_L < num_left, compute_L, 0.0)
         computed_L = begin_L + compute_L
         wait_L = self.rule.waits(number, free_L, begin_L, computed_L)
-        self.free_L = computed_L + wait_L + self.cluster.update_s
+        self.free_L = computed_L + wait_L + self.cluster.update_s + self.rule.comm_s
         self.loaded_L = self._load(begin_L, number + 1)
         outcome.compute_s += compute_L + self.cluster.update_s
+        outcome.comm_s += self.rule.comm_s
         outcome.wait_s += wait_L
         outcome.data_s += begin_L - free_L
         outcome.steps += self.learners_L < num_left
@@ -150,4 +151,4 @@ class LockStep:
         times_L = zip(self.free_L, begin_L, compute_L + self.cluster.update_s, wait_L, data_L, strict=True)
         for learner, values in enumerate(times_L):
             free_s, begin_s, compute_s, wait_s, data_s = map(float, values)
-            self.emit(End(free_s, learner, begin_s, compute_s, 0.0, wait_s, data_s, self.sent_bytes))
+            self.emit(End(free_s, learner, begin_s, compute_s, self.rule.comm_s, wait_s, data_s, self.sent_bytes))

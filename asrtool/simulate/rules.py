@@ -18,6 +18,8 @@ from asrtool.simulate.cluster import Cluster, Floats
 class Rule(Protocol):
     """Of a strategy."""
 
+    comm_s: float  # what it takes of the thread that computes in a step, on average
+
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         """Seconds for which each learner waits in round `number`, from `computed_L` on.
 
@@ -57,6 +59,7 @@ class AllReduceRule:
     cluster: Cluster
     num_bytes: float
     size: int
+    comm_s: float = 0.0
     all_s: float = field(init=False)
     one_s: float = field(init=False)
     first: float = field(init=False)
@@ -98,6 +101,7 @@ class DelayByOneRule:
     num_bytes: float
     num_learners: int
     mean_s: float
+    comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         if not self.mean_s:  # alone
@@ -117,6 +121,7 @@ class SuperLearnerRule:
     outer: DelayByOneRule
     gather_s: float  # for the learners of a node to gather their slices
     gather_bytes: float
+    comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         inner_L = self.inner.waits(number, free_L, begin_L, computed_L)
@@ -134,6 +139,7 @@ class BlockRule:
     num_learners: int
     block_steps: int
     mean_s: float
+    comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         if self.num_learners == 1 or not self._ends_block(number):
@@ -161,6 +167,7 @@ class ServerRule:
     out_s: float  # of an answer
     step_s: float  # of the optimizer at the server
     latency_s: float
+    comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
         num_learners = len(computed_L)
@@ -186,9 +193,11 @@ def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
     if strategy in ("allreduce", "single"):
         return AllReduceRule(cluster, num_bytes, num_learners)
     if strategy == "adpsgd-d1":
-        return DelayByOneRule(num_bytes, num_learners, links.allreduce_s(num_bytes, num_learners))
+        return DelayByOneRule(num_bytes, num_learners, links.allreduce_s(num_bytes, num_learners), cluster.mix_s)
     if strategy == "bmuf":
-        return BlockRule(num_bytes, num_learners, settings.block_steps, links.allreduce_s(num_bytes, num_learners))
+        return BlockRule(
+            num_bytes, num_learners, settings.block_steps, links.allreduce_s(num_bytes, num_learners), cluster.mix_s
+        )
     if strategy == "ps-sync":
         return server_rule(cluster, num_bytes, settings.num_servers)
     assert strategy == "h-adpsgd", strategy
@@ -199,9 +208,10 @@ def make_rule(cluster: Cluster, strategy: str, settings: Any) -> Rule:
     gather_bytes = cluster.model_bytes / size * (size - 1)
     return SuperLearnerRule(
         AllReduceRule(cluster, num_bytes, size),
-        DelayByOneRule(part, num_nodes, outer_s),
+        DelayByOneRule(part, num_nodes, outer_s, cluster.mix_s),
         links.allgather_s(cluster.model_bytes, size),
         gather_bytes,
+        cluster.mix_s,
     )
 
 
@@ -220,4 +230,4 @@ def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerR
     alone = links.num_nodes(cluster.num_learners) == 1
     link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
     link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
-    return ServerRule(num_bytes, max(link_s, host_s), link_s, host_s, link.latency_s)
+    return ServerRule(num_bytes, max(link_s, host_s), link_s, host_s, link.latency_s, cluster.mix_s)

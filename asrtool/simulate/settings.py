@@ -87,7 +87,7 @@ class Network:
     efficiency: float = 0.9  # fraction of both rates that messages get
     bucket_mb: float = 25.0  # gradients that are averaged at once while backward computes others
     host_gbyte_per_s: float = 0.0  # at which an end of an exchange, or a server, reads a message; 0 takes no time
-    mix_ms: float = 0.0  # of a step, by which a learner begins an exchange and takes what the last one brought
+    mix_ms: float = 0.0  # of a step, for copies of weights by which a learner sends and takes; none of allreduce
 
     def __post_init__(self) -> None:
         at_least(

@@ -98,7 +98,7 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
         message_bytes=num_bytes,
         inner_bytes=inner_bytes,
         tail_s=cluster.update_s * (exchange != SERVERS) + gather_s,
-        comm_s=cluster.scenario.network.mix_ms / 1000 * (exchange in (GOSSIP, PAIRS)),
+        comm_s=cluster.mix_s * (exchange != NOTHING),
         span_UK=span_UK,
         loading_UK=loading_UK,
         rule=rule,
