@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-train clean
+.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean
 
 setup: $(STAMP)
 
@@ -82,6 +82,11 @@ bench-decode: demo
 BENCH_STAMP := .venv/.installed-bench
 bench-dist: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/dist.py $(BENCH)
+
+# Throughput of every strategy as predicted by asrtool simulate, and as measured: three quarters of an hour on an idle machine. Some:
+# make bench-sim BENCH="--only allreduce adpsgd-random --learners 4"
+bench-sim: demo
+	$(BIN)/python benchmarks/sim.py recipes/swbd/exp $(BENCH)
 
 # The largest batch at which each strategy still converges, on three hours of the mini corpus; hours, which may be stopped and continued.
 LIMITS_WORK := recipes/swbd/exp-limits

@@ -86,5 +86,6 @@ def _cause(row: Row) -> str:
         told += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
     if outcome.num_losses:
         what = f"repeats {outcome.num_repeated:,} batches" if outcome.num_repeated else "goes on with the others"
-        told += f" After {outcome.num_losses} losses {name} {what}."
+        losses = f"{outcome.num_losses} losses" if outcome.num_losses > 1 else "a loss"
+        told += f" After {losses} {name} {what}."
     return told.strip()

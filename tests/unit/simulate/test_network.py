@@ -57,3 +57,12 @@ def test_cores_are_waited_for_as_in_the_machine_repairmans_queue() -> None:
     at_work, waiting = 1 / (1 + one + two), (one + 2 * two) / (1 + one + two)
     throughput = (1 - at_work) / cpu
     assert shared_cpu_s(cpu, other, 2, 1, together=False) == pytest.approx(waiting / throughput)
+
+
+def test_of_two_cores_each_serves_one_of_three_learners() -> None:
+    cpu, other = 0.05, 0.1
+    ratio = cpu / other
+    weights = [1, 3 * ratio, 3 * ratio**2, 1.5 * ratio**3]  # of 0, 1, 2, 3 learners that want a core
+    at_work = sum((3 - waiting) * weight for waiting, weight in enumerate(weights)) / other
+    waiting = sum(waiting * weight for waiting, weight in enumerate(weights))
+    assert shared_cpu_s(cpu, other, 3, 2, together=False) == pytest.approx(waiting / at_work)
