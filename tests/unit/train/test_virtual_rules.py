@@ -22,8 +22,8 @@ from asrtool.simulate.gossip import Gossip
 from asrtool.simulate.in_lock_step import in_lock_step
 from asrtool.simulate.replica import Replica, SharedModel
 from asrtool.simulate.rule import Mean, Rule
-from asrtool.simulate.virtual_rules import rule_of
 from asrtool.simulate.together import DelayByOne
+from asrtool.simulate.virtual_rules import rule_of
 from asrtool.train.pieces import Computed
 
 NUM_STEPS = 8
