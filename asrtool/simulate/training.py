@@ -53,10 +53,10 @@ class Result:
 
     def __str__(self) -> str:
         losses = ", ".join(f"{loss:.4f}" for loss in self.dev_losses)
+        learners = f"{self.num_learners} learner{'s' * (self.num_learners > 1)}"
         return (
-            f"{self.strategy}, {self.num_learners} learners: {self.seconds / 3600:.3g} h of virtual time; loss on dev"
-            f" {losses}; {self.num_steps} steps in {self.computed_s:.0f} s here, {self.num_steps / self.computed_s:.1f}"
-            " a second"
+            f"{self.strategy}, {learners}: {self.seconds / 3600:.3g} h of virtual time; loss on dev {losses};"
+            f" {self.num_steps} steps in {self.computed_s:.0f} s here, {self.num_steps / self.computed_s:.1f} a second"
         )
 
     def to_dict(self) -> dict[str, Any]:
