@@ -1,12 +1,13 @@
 """The largest batch at which each strategy still reaches the loss of one learner.
 
-    .venv/bin/python benchmarks/convergence.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8,...]
+    .venv/bin/python benchmarks/convergence.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--learners 1 4 16 64]
 
-FEATURES and TOKENIZER are those of a recipe. A cell is a strategy and a global batch, 1x to 32x; each is trained with
-several rates and seeds, and its loss is that on dev after the last epoch, with the rate of the lowest mean over seeds.
-Learners are virtual: one process computes the equations of all in lock-step (lock_step.py), which costs a fraction of
-as many processes. A finished training is a line of RESULTS.jsonl; the same command continues behind the last one.
-`--table` trains nothing.
+FEATURES and TOKENIZER are those of a recipe. A cell is a strategy, a number of learners and a global batch, 1x to 32x;
+each is trained with several rates and seeds, and its loss is that on dev after the last epoch, with the rate of the
+lowest mean over seeds. One learner is `single`. Where a learner's part of the batch would be less than an utterance,
+there is no cell. Learners are virtual, in lock-step (asrtool.simulate.virtual), which costs a fraction of as many
+processes. A finished training is a line of RESULTS.jsonl; the same command continues behind the last one. `--table`
+trains nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lock_step import STRATEGIES, Learners
 
 from asrtool.config import Config
 from asrtool.config_file import load_config
+from asrtool.simulate.in_lock_step import in_lock_step
+from asrtool.simulate.virtual import Diverged, Evaluated, VirtualLearners
+from asrtool.train.inputs import Inputs
+from asrtool.train.job import Job
 from asrtool.train.train import build_components
 
+STRATEGIES = ("allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "bmuf")
+LEAST_BATCH_S = 6.5  # of a learner: it has to hold the longest utterance
+DIVERGED = 3.0  # times the lowest loss on dev: it is not reached again in time
 CLOSE = 1.05  # of the loss of one learner
 SETTINGS = (
     "specaugment.num_time_masks=0",
@@ -40,6 +47,7 @@ SETTINGS = (
     "train.schedule=halving",
     "train.halving.warmup_fraction=0.25",
     "train.halving.hold_fraction=0.25",
+    "distributed.bmuf.block_steps=4",
 )
 Trained = dict[str, Any]  # a line of the results
 
@@ -54,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--reference-batch-s", type=float, default=26.0, help="of all learners together, at 1x")
     parser.add_argument("--rates", default="0.05,0.1,0.2,0.4", help="learning rates, the same for every batch")
-    parser.add_argument("--learners", type=int, default=4)
+    parser.add_argument("--learners", type=int, nargs="+", default=[4])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64)
@@ -75,25 +83,53 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
     """What is to be trained; a seed after the other, so that what is finished is a whole table as early as can be."""
     names, scales = options.strategies.split(","), list(map(int, options.scales.split(",")))
     seeds, rates = map(int, options.seeds.split(",")), list(map(float, options.rates.split(",")))
-    for seed, scale, rate, name in itertools.product(seeds, scales, rates, names):
-        if name != "single" or scale == 1:
-            yield question(options) | {"seed": seed, "scale": scale, "rate": rate, "strategy": name}
+    for seed, scale, rate in itertools.product(seeds, scales, rates):
+        cell = question(options) | {"seed": seed, "scale": scale, "rate": rate}
+        if scale == 1 or 1 in options.learners:
+            yield cell | {"strategy": "single"}
+        for num_learners, name in itertools.product(options.learners, names):
+            if num_learners > 1 and options.reference_batch_s * scale / num_learners >= LEAST_BATCH_S:
+                yield cell | {"strategy": name, "learners": num_learners}
 
 
 def question(options: argparse.Namespace) -> Trained:
     """What all trainings of a table have in common."""
-    names = ("reference_batch_s", "learners", "epochs", "layers", "hidden")
+    names = ("reference_batch_s", "epochs", "layers", "hidden")
     return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
 
 
 def train(cell: Trained, options: argparse.Namespace) -> Trained:
-    num_learners = 1 if cell["strategy"] == "single" else cell["learners"]
+    num_learners = cell.get("learners", 1)
     begin = time.process_time()
     config = config_of(cell, num_learners)
+    job = Job(
+        out=options.results.parent,
+        inputs=Inputs({}),
+        optimisation=config.train,
+        distributed=config.distributed,
+        build=lambda num: build_components(options.features, options.tokenizer, config, num),
+    )
     torch.manual_seed(cell["seed"])
-    components = build_components(options.features, options.tokenizer, config)
-    losses = list(Learners(cell["strategy"], num_learners, components, config.train).losses())
+    losses = list(losses_of(VirtualLearners(job, job.build(num_learners), num_learners)))
     return cell | {"losses": losses, "cpu_s": round(time.process_time() - begin, 1)}
+
+
+def losses_of(learners: VirtualLearners) -> Iterator[float]:
+    """The loss on dev of the mean weights after each epoch; ends where it is no number, or far above the lowest."""
+    distributed, settings = learners.job.distributed, learners.job.optimisation
+    rule, num_learners = learners.rule.assignment_rule, len(learners.epochs)
+    events = in_lock_step(distributed.strategy, rule, learners.assigned.plan, num_learners, settings.seed)
+    lowest = math.inf
+    try:
+        for found in learners.follow(events):
+            if isinstance(found, Evaluated):
+                loss = found.losses.means()["loss"]
+                lowest = min(lowest, loss)
+                if not loss < DIVERGED * lowest:
+                    return
+                yield loss
+    except Diverged:
+        return
 
 
 def config_of(cell: Trained, num_learners: int) -> Config:
@@ -104,6 +140,8 @@ def config_of(cell: Trained, num_learners: int) -> Config:
         f"train.num_epochs={cell['epochs']}",
         f"train.peak_lr={cell['rate']}",
         f"train.batch_s={cell['reference_batch_s'] * cell['scale'] / num_learners}",
+        f"distributed.strategy={cell['strategy']}",
+        f"distributed.num_learners={num_learners}",
     )
     return load_config([], (*SETTINGS, *own))
 
@@ -133,11 +171,13 @@ def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> Non
     A cell is compared with one learner of the same seeds.
     """
     of_cell: dict[tuple[str, int], list[Trained]] = defaultdict(list)
-    for trained in finished:
+    for trained in sorted(finished, key=lambda trained: trained.get("learners", 0)):
+        name = trained["strategy"]
         if question(options).items() <= trained.items():
-            of_cell[trained["strategy"], trained["scale"]].append(trained)
+            row = name if name == "single" else f"{name}, {trained['learners']}"
+            of_cell[row, trained["scale"]].append(trained)
     scales = sorted({scale for _, scale in of_cell})
-    print("| strategy |", " | ".join(f"{scale}x" for scale in scales), f"| within {CLOSE - 1:.0%} up to |")
+    print("| strategy, learners |", " | ".join(f"{scale}x" for scale in scales), f"| within {CLOSE - 1:.0%} up to |")
     print("|---" * (len(scales) + 2) + "|")
     for name in dict.fromkeys(name for name, _ in of_cell):
         bests = {scale: best_of(of_cell[name, scale]) for scale in scales if (name, scale) in of_cell}

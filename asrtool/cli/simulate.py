@@ -16,6 +16,7 @@ FORMATS = (".svg", ".png", ".pdf")
     cls=Command,
     groups={
         "What is simulated": ("scenarios", "works", "strategies", "learners", "overrides"),
+        "Training": ("train", "replayed"),
         "What is written": ("as_json", "plot", "out", "settings"),
     },
 )
@@ -54,6 +55,20 @@ FORMATS = (".svg", ".png", ".pdf")
     metavar="KEY=VALUE",
     help="One setting, as section.key=value; --settings lists them.  [default: none]",
 )
+@click.option(
+    "--train",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="WORK",
+    help="Train the model of a work directory in virtual time, by real gradients, and write it to --out."
+    "  [default: none]",
+)
+@click.option(
+    "--replay",
+    "replayed",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --train, do step by step what the OUT of asrtool train --events did.  [default: none]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option(
     "--plot",
@@ -74,6 +89,8 @@ def simulate(
     strategies: tuple[str, ...],
     learners: str | None,
     overrides: tuple[str, ...],
+    train: Path | None,
+    replayed: Path | None,
     as_json: bool,
     plot: Path | None,
     out: Path | None,
@@ -81,8 +98,9 @@ def simulate(
 ) -> None:
     """Predict how long a training takes on a cluster, by each strategy, and what slow learners or links cost.
 
-    Nothing is trained: learners compute, exchange and wait in virtual time. A scenario is a file of settings; those of
-    the toolkit are listed in docs/guide/simulate.md.
+    Learners compute, exchange and wait in virtual time. Nothing is trained, unless --train names a work directory:
+    then virtual learners do, in this process, and --set changes settings of that training as well. A scenario is a file
+    of settings; those of the toolkit are listed in docs/guide/simulate.md.
 
     \b
     Examples:
@@ -91,6 +109,7 @@ def simulate(
       asrtool simulate --from exp/train --learners 4 --json
       asrtool simulate --settings
       asrtool simulate --learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated
+      asrtool simulate --train exp --learners 16 --strategy adpsgd-random --set slow.learners=0:10 --out virtual
     """
     import json
 
@@ -99,7 +118,8 @@ def simulate(
     from asrtool.simulate.calibrate import settings_of
     from asrtool.simulate.compare import compare, rows_to_plot
     from asrtool.simulate.records import write_records
-    from asrtool.simulate.scenario import find, format_scenario, load_scenario
+    from asrtool.simulate.scenario import find, format_scenario, is_of_scenario, load_scenario
+    from asrtool.simulate.training import train_cases
 
     if plot and plot.suffix not in FORMATS:
         raise AsrtoolError(
@@ -108,9 +128,18 @@ def simulate(
     given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
     given += [f"distributed.num_learners={learners}"] if learners else []
     measured = settings_of(works)
-    scenario = load_scenario([find(name) for name in scenarios], [*measured, *overrides, *given])
+    of_training = [text for text in overrides if train and not is_of_scenario(text)]
+    given = [*measured, *(text for text in overrides if text not in of_training), *given]
+    scenario = load_scenario([find(name) for name in scenarios], given)
     if settings:
         click.echo(format_scenario(scenario), nl=False)
+        return
+    if train:
+        if not out:
+            raise AsrtoolError(f"--train {train} without --out", "name a folder for what is trained: --out DIR")
+        results = train_cases(train, of_training, scenario, bool(strategies), replayed, out)
+        for result in results:
+            click.echo(json.dumps(result.to_dict()) if as_json else result)
         return
     rows = compare(scenario)
     if as_json:

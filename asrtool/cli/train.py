@@ -21,7 +21,7 @@ MAX_FACTOR = 10_000
     groups={
         "What other stages made": ("targets", "cut", "init", "aligner", "hybrid"),
         "Several learners": (*LEARNERS, "join"),
-        "Speed": ("profile", "compute_ms", "slow"),
+        "Speed": ("profile", "events", "compute_ms", "slow"),
     },
 )
 @click.argument("features", type=click.Path(path_type=Path))
@@ -41,6 +41,9 @@ MAX_FACTOR = 10_000
     help="Emulated compute: wait X milliseconds a step instead.  [default: none]",
 )
 @click.option("--profile", is_flag=True, help="Write to OUT/profile where the time of ten steps goes.")
+@click.option(
+    "--events", is_flag=True, help="Write to OUT/events in which order weights change: asrtool simulate --replay."
+)
 @targets_option
 @click.option("--aligner", is_flag=True, help="Train what aligns, as model.frame-ce.aligner.")
 @click.option("--hybrid", is_flag=True, help="Train the hybrid model of frame-ce that lf-mmi begins with.")
@@ -60,6 +63,7 @@ def train(
     slow: tuple[str, ...],
     compute_ms: float | None,
     profile: bool,
+    events: bool,
     targets: Path | None,
     aligner: bool,
     hybrid: bool,
@@ -95,7 +99,7 @@ def train(
     injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
-    start_training(features, tokenizer, out, config, injection, code, join, profile, targets)
+    start_training(features, tokenizer, out, config, injection, code, join, profile, targets, events)
 
 
 def _slowness(text: str) -> tuple[int, float]:

@@ -33,5 +33,6 @@ def adpsgd_random(context: StrategyContext) -> Strategy:
 
 def _on_ring(context: StrategyContext, ring: Ring) -> Strategy:
     flat = FlatWeights(context.model)
-    gossip = Gossip(flat.weights_P, context.world, on_ring(ring), context.settings.message_type, context.seed)
+    message_type = context.settings.message_type
+    gossip = Gossip(flat.weights_P, context.world, on_ring(ring), message_type, context.seed, context.note)
     return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

@@ -16,6 +16,7 @@ import torch
 import zmq
 from torch import Tensor
 
+from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.flat import as_bytes
 from asrtool.distributed.message import Message, is_there, map_message
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
@@ -24,7 +25,7 @@ from asrtool.distributed.view import View
 STOP = b"stop"  # other orders are the number of a neighbour
 NUM_STEPS = struct.Struct("<q")
 LOOK = b"look"  # in place of a cut: the weights are asked for, and no exchange
-CUT = struct.Struct("<q?")  # the last cut of the learner that asks, and whether the path of its snapshot follows it
+ASKED = struct.Struct("<q?q")  # of who asks: its last cut, whether the path of its snapshot follows, its rank
 DONE, REFUSED, UNSEEN = b"done", b"refused", b"unseen"  # of an answer; the last where the path leads nowhere
 LOOK_MS = 500  # an exchange with a learner that is lost is abandoned so soon after the loss is known
 
@@ -81,6 +82,8 @@ class Exchanger:
             self.answers.bind(self.address.local)
         self.addresses: dict[int, Address] = {}
         self.num_steps = 0  # of this learner, for one that joins
+        self.rank = 0  # of this learner
+        self.note: Note = no_note  # of exchanges, and with whom
         self.is_live: Callable[[int], bool] = lambda _: True  # whether a learner is not lost
         self.requests: dict[int, zmq.Socket[bytes]] = {}
         self.poller = zmq.Poller()
@@ -160,8 +163,10 @@ class Exchanger:
         self.asked = neighbour
         is_seen = self._is_here(neighbour) and neighbour not in self.blind and bool(self.message.path)
         message_P = self.message.values_P
-        cut = self.view.ask(message_P)
-        self.requests[neighbour].send(CUT.pack(cut, is_seen), zmq.SNDMORE)
+        with self.view.lock:
+            cut = self.view.ask(message_P)
+            self.note("send", neighbour)
+        self.requests[neighbour].send(ASKED.pack(cut, is_seen, self.rank), zmq.SNDMORE)
         if is_seen:
             self.requests[neighbour].send_string(self.message.path)
         else:
@@ -197,7 +202,10 @@ class Exchanger:
             self._end_without_answer()
             return
         is_sent = socket.getsockopt(zmq.RCVMORE)
-        self.view.pull(self._values(socket.recv(copy=False)) if is_sent else self.message.values_P)
+        pull_P = self._values(socket.recv(copy=False)) if is_sent else self.message.values_P
+        with self.view.lock:
+            self.view.pull(pull_P)
+            self.note("receive", self.asked)
         self.partners.append(self.asked)
         self.idle.set()
 
@@ -213,19 +221,26 @@ class Exchanger:
         if what == LOOK:
             self._show(learner)
             return
-        cut, is_seen = CUT.unpack(what)
+        cut, is_seen, rank = ASKED.unpack(what)
         asked = self.answers.recv(copy=False)
         message_P = self._see(learner, asked.bytes.decode()) if is_seen else self._values(asked)
         self.answers.send(learner, zmq.SNDMORE)
         if message_P is None:
             self.answers.send(UNSEEN)
-        elif not self.view.answer(message_P, self.weight, cut):
+        elif not self._pull_towards(message_P, cut, rank):
             self.answers.send(REFUSED)
         else:
             self.num_bytes += message_P.nbytes
             self.answers.send(DONE, 0 if is_seen else zmq.SNDMORE)
             if not is_seen:
                 self.answers.send(asked, copy=False)
+
+    def _pull_towards(self, message_P: Tensor, cut: int, rank: int) -> bool:
+        with self.view.lock:
+            answers = self.view.answer(message_P, self.weight, cut)
+            if answers:
+                self.note("answer", rank)
+        return answers
 
     def _see(self, learner: bytes, path: str) -> Tensor | None:
         """The message that the one who asks has in memory."""

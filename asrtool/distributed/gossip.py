@@ -16,6 +16,7 @@ from torch import Tensor
 
 from asrtool.distributed import transfer
 from asrtool.distributed.clock import clock_of
+from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.exchange import Address, Exchanger, fetch
 from asrtool.distributed.members import Ended
 from asrtool.distributed.replica import MixingRule
@@ -35,8 +36,18 @@ class Gossip(MixingRule):
     asynchronous = True
     weight = EDGE_WEIGHT  # of an exchange
 
-    def __init__(self, weights_P: Tensor, world: World, partner: Partner, message_type: str, seed: int) -> None:
+    def __init__(
+        self,
+        weights_P: Tensor,
+        world: World,
+        partner: Partner,
+        message_type: str,
+        seed: int,
+        note: Note = no_note,
+    ) -> None:
+        """What happens to the view gets a `note`, with the ranks among all learners."""
         self.weights_P = weights_P
+        self.note = note
         self.clock = clock_of(weights_P)
         self.world = world
         self.partner = partner
@@ -57,12 +68,14 @@ class Gossip(MixingRule):
             self.exchanger = Exchanger(self.view, self.weight, own_address(self.world, hosts))
             self.exchanger.addresses = known or dict(enumerate(self.world.gather(self.exchanger.address)))
             self.exchanger.is_live = lambda learner: learner in self.world.live
+            self.exchanger.rank = self.world.rank
+            self.exchanger.note = lambda what, learner: self.note(what, self.world.rank_of(learner))
             if self.world.members:  # for those that join
                 self.world.store.set(_key(self.world.rank), json.dumps(vars(self.exchanger.address)))
         self.swap = (
             GpuSwap(self.view, self.weights_P, self.exchanger, stream)
             if stream
-            else HostSwap(self.view, self.exchanger)
+            else HostSwap(self.view, self.exchanger, self.note)
         )
 
     def _find_all(self) -> dict[int, Address]:

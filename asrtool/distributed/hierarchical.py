@@ -186,4 +186,4 @@ def outer_mixing(context: StrategyContext, flat: FlatWeights, slice_P: Tensor, o
         num_weights = min(max(flat.num_weights - first, 0), len(slice_P))
         return DelayByOne(slice_P, num_weights, others, settings.message_type)
     ring = registry.load("ring", settings.outer.removeprefix("adpsgd-"))
-    return Gossip(slice_P, others, on_ring(ring), settings.message_type, context.seed)
+    return Gossip(slice_P, others, on_ring(ring), settings.message_type, context.seed, context.note)

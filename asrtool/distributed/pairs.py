@@ -41,5 +41,6 @@ class Pairs(Gossip):
 
 def adpsgd_pairs(context: StrategyContext) -> Strategy:
     flat = FlatWeights(context.model)
-    gossip = Pairs(flat.weights_P, context.world, passive_partner, context.settings.message_type, context.seed)
+    message_type = context.settings.message_type
+    gossip = Pairs(flat.weights_P, context.world, passive_partner, message_type, context.seed, context.note)
     return LocalReplica(context, flat, gossip, AssignmentRule(), context.task)

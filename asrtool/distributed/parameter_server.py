@@ -20,6 +20,7 @@ import time
 
 import torch
 
+from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.flat import as_bytes
 from asrtool.distributed.served import Served, check_number
 from asrtool.distributed.server import Server, Slice
@@ -54,6 +55,7 @@ class AsynchronousServer(Server):
         own = message_type == torch.float32
         self.received_P = kept.gradients_P if own else torch.zeros_like(kept.gradients_P, dtype=message_type)
         self.lock = threading.Lock()  # of all that follows, and of the slice
+        self.note: Note = no_note  # of steps
         self.passed = [0] * num_learners  # the last cut that each has come to
         self.open: dict[int, RecordedSlice] = {}  # by cut, until all have come to it
 
@@ -82,6 +84,7 @@ class AsynchronousServer(Server):
             self.slice.gradients_P.copy_(self.received_P)
         with self.lock:
             self._step(rank, rate)
+            self.note("push", rank)
         self._answer([rank], self.message_P)
 
     def _step(self, rank: int, rate: float) -> None:
@@ -112,6 +115,8 @@ class ParameterServer(Served):
     def __init__(self, context: StrategyContext) -> None:
         super().__init__(context, AsynchronousServer)
         self.assignment_rule = AssignmentRule()
+        if self.server:
+            self.server.note = context.note
         self.update = Update(self.flat.parameters, self.optimizer, context.clip_norm, self._push, context.loss_scale)
 
     def step(self) -> tuple[float, StepCost]:

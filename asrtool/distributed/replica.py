@@ -102,6 +102,7 @@ class LocalReplica(Strategy):
         self.optimizer, self.update = optimizer_and_update(context)
         self.flat = flat
         self.mixing = mixing
+        self.note = context.note
         self.asynchronous = mixing.asynchronous
         self.mean_P = flat.weights_P  # of all learners, from a synchronisation to the next step
         self.updates_S = torch.zeros_like(self.flat.sample(flat.weights_P))
@@ -129,6 +130,7 @@ class LocalReplica(Strategy):
         before_S = self.flat.sample(self.flat.weights_P)
         with self.mixing.changing():
             norm = self.update.step()
+            self.note("update")
         self.flat.fetch_buffers()
         self.updates_S += self.flat.sample(self.flat.weights_P) - before_S
         return norm

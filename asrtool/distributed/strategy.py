@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from asrtool.distributed.ema import Ema
+from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.update import NamedParameters, Update, trained_parameters
@@ -70,6 +71,7 @@ class StrategyContext:
     seed: int
     world: World
     loss_scale: LossScale | None = None  # of half precision
+    note: Note = no_note  # of what happens to weights
 
 
 class Strategy(ABC):

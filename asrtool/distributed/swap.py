@@ -16,6 +16,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
+from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.exchange import Exchanger
 from asrtool.distributed.timeout import PIECE_S, TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.transfer import SideStream
@@ -27,9 +28,10 @@ END = -1  # of orders, in the place of a neighbour
 class HostSwap:
     """Weights on the host, which are those of the view."""
 
-    def __init__(self, view: View, exchanger: Exchanger | None) -> None:
+    def __init__(self, view: View, exchanger: Exchanger | None, note: Note = no_note) -> None:
         self.view = view
         self.exchanger = exchanger
+        self.note = note
 
     def changing(self) -> contextlib.AbstractContextManager[object]:
         """Held while an optimizer changes the weights: nobody exchanges with what is half changed."""
@@ -37,7 +39,10 @@ class HostSwap:
 
     def swap(self) -> int:
         """Publish what this learner changed, and take what exchanges pulled; returns the number of exchanges."""
-        return self.view.update()
+        with self.view.lock:
+            num_pulls = self.view.update()
+            self.note("take")
+        return num_pulls
 
     def begin(self, neighbour: int | None) -> bool:
         """Begin an exchange with `neighbour`, if any; False, and none begun, where the last one is still under way."""

@@ -50,7 +50,7 @@ class View:
         self.pulls_P = torch.zeros_like(weights_P)  # d; without meaning where there is none
         self.num_pulls = 0  # in it
         self.message_type = message_type
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # may be held around what takes it, to note what was done
         self.cut = 0  # the last one recorded
         self._asked_at: int | None = None  # the cut behind which the exchange under way was begun here
         self._open: list[Recorded] = []  # recorded while it was under way

@@ -8,10 +8,10 @@ A step of learner i has these events, by strategy:
 
 - in lock-step (single, allreduce, ps-sync, adpsgd-d1, bmuf, h-adpsgd by adpsgd-d1): Begin of each learner, then one
   Round of all;
-- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, no-communication): Begin, Update, Take; then, where it
-  begins an exchange, Send, which its partner follows with Answer, and it, during a later step, with Receive. Update and
-  Take may be one after the other or have answers between them. A Send without an Answer is an exchange refused: nothing
-  comes of it;
+- gossip (adpsgd, adpsgd-fixed, adpsgd-random, adpsgd-pairs, none): Begin, Update, Take; then, where it begins an
+  exchange, Send, which its partner follows with Answer, and it, during a later step, with Receive. Update and Take may
+  be one after the other or have answers between them. A Send without an Answer is an exchange refused: nothing comes of
+  it;
 - h-adpsgd on a ring: the same for each learner, whose exchanges are of its slice of the weights. Before the first
   Update of a step there is a Begin of all learners of the node, and before the next Begin a Take of all;
 - ps-async: Begin, then a Push to each server, which steps on it and answers at once;

@@ -80,6 +80,11 @@ def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> 
         raise AsrtoolError(str(error), HINT) from error
 
 
+def is_of_scenario(override: str) -> bool:
+    """Whether the section of ``section.key=value`` is one of a scenario."""
+    return override.partition(".")[0] in CLASSES
+
+
 def format_scenario(scenario: Scenario) -> str:
     """All settings as a TOML file, with what each means: to be changed, and read again."""
     return "\n".join(line for name in CLASSES for line in _lines(name, getattr(scenario, name)))

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from asrtool.distributed.ema import Ema
+from asrtool.distributed.event_log import EventLog, Note, no_note
+from asrtool.distributed.exchange import this_machine
 from asrtool.distributed.loss_scale import LossScale
 from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
@@ -54,9 +56,17 @@ def make_task(job: Job, model: AcousticModel, precision: Precision, world: World
 
 
 def make_strategy(
-    job: Job, task: Task | EmulatedCompute, model: AcousticModel, precision: Precision, world: World
+    job: Job,
+    task: Task | EmulatedCompute,
+    model: AcousticModel,
+    precision: Precision,
+    world: World,
+    note: Note = no_note,
 ) -> Strategy:
-    """The strategy of `job`. Raises AsrtoolError where these learners cannot train by it, or a person's own is none."""
+    """The strategy of `job`, with a `note` of what happens to weights.
+
+    Raises AsrtoolError where these learners cannot train by the strategy, or a person's own is none.
+    """
     settings, chosen = job.optimisation, job.distributed.strategy
     context = StrategyContext(
         task=task,
@@ -67,6 +77,7 @@ def make_strategy(
         seed=settings.seed,
         world=world,
         loss_scale=LossScale() if precision.name == "fp16" else None,
+        note=note,
     )
     strategy: Strategy = chosen.load()(context)
     what = f"distributed.strategy = {chosen.name}"
@@ -77,6 +88,16 @@ def make_strategy(
     if settings.ema_decay:
         strategy.ema = Ema(model, settings.ema_decay)
     return strategy
+
+
+def make_event_log(job: Job, state: State, precision: Precision, world: World) -> EventLog | None:
+    """Where one is wanted. AsrtoolError with weights on a GPU, whose changes there no host sees in order."""
+    if not job.logs_events:
+        return None
+    if precision.device.type != "cpu":
+        what = f"--events with weights on {precision.device}: in which order they change there is not known"
+        raise AsrtoolError(what, "set CUDA_VISIBLE_DEVICES= to train on the CPU, or leave out --events")
+    return EventLog(job.out, world.rank, state.step, this_machine())
 
 
 def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:

@@ -45,5 +45,6 @@ class Job:
     injection: InjectionOptions = field(default_factory=InjectionOptions)
     code: str = ""  # digest of the code that trains
     profiles: bool = False  # whether torch's profiler watches some steps
+    logs_events: bool = False  # whether in `out` there is to be in which order weights changed
     num_stages: int = 1  # devices of a learner
     num_micro_batches: int = 1  # of a batch, where there are several stages

@@ -18,6 +18,7 @@ from typing import Any
 
 from asrtool.corpus.batches import load_ahead
 from asrtool.distributed.clock import GpuClock, HostClock, clock_of
+from asrtool.distributed.event_log import EventLog, Note, no_note
 from asrtool.distributed.leftovers import Leftovers
 from asrtool.distributed.settings import Distributed
 from asrtool.distributed.strategy import Strategy
@@ -27,7 +28,7 @@ from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
-from asrtool.train.beginning import fix_arithmetic, make_strategy, make_task, resume
+from asrtool.train.beginning import fix_arithmetic, make_event_log, make_strategy, make_task, resume
 from asrtool.train.checkpoint import State
 from asrtool.train.checkpointer import Checkpointer
 from asrtool.train.cuts import Cuts, Reached
@@ -86,6 +87,8 @@ class Training:
     straggler: StragglerInjection
     stop: Stop
     records: Records
+    event_log: EventLog | None
+    note: Note  # of it
     reports: Reports
     checkpointer: Checkpointer
     snapshots: Snapshots | None  # where learners wait for nobody
@@ -127,7 +130,9 @@ class Training:
         self.task = make_task(job, self.model, self.precision, world)
         may_run_out = self.precision.device.type == "cuda"
         self.pieces = Pieces(self.task, components.max_frames, components.frame_ms, probes=may_run_out)
-        self.strategy = make_strategy(job, self.task, self.model, self.precision, world)
+        self.event_log = make_event_log(job, self.state, self.precision, world)
+        self.note = self.event_log.note if self.event_log else no_note
+        self.strategy = make_strategy(job, self.task, self.model, self.precision, world, self.note)
         if found:
             resume(self.strategy, self.state, world, found)
         self.rule = self.strategy.assignment_rule
@@ -206,8 +211,9 @@ class Training:
         learner was asked to stop; Ended where this one was to join others and they have ended.
         """
         with contextlib.ExitStack() as stack:
-            for opened in (self.stop, self.records, self.reports):
-                if not (self.world.joins and opened is self.stop):  # one that joined leaves alone: by its supervisor
+            for opened in (self.stop, self.records, self.reports, self.event_log):
+                # One that joined leaves alone: by its supervisor.
+                if opened and not (self.world.joins and opened is self.stop):
                     stack.enter_context(opened)
             for closed in (self.train_set, self.strategy, self.checkpointer, self.snapshots):
                 if closed:
@@ -291,6 +297,7 @@ class Training:
     def _step(self, assignment: Assignment, batch: TrainingBatch | None) -> Step:
         """Train on `batch`; without one, take part in what the others train."""
         after = self.plan.place(assignment.round.epoch, assignment.round.slots.stop)
+        self.note("begin", assignment.number, *(assignment.batch or (assignment.round.epoch, None)))
         began, begin, marked = time.time(), time.perf_counter(), self.clock.mark()
         if batch is not None and assignment.batch:
             prepare_batch(batch, self.settings.seed, self.plan.number(assignment.batch), self.augment)

@@ -117,10 +117,18 @@ def _keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> list[d
 class Reports:
     """What learner 0 writes of its own steps, and logs; all learners keep the time. Opened when entered.
 
-    `state` says where to continue, and gets the seconds; `total_samples` are those of the whole training.
+    `state` says where to continue, and gets the seconds of `time`; `total_samples` are those of the whole training.
     """
 
-    def __init__(self, settings: Optimisation, total_samples: int, out: Path, state: State, is_first: bool) -> None:
+    def __init__(
+        self,
+        settings: Optimisation,
+        total_samples: int,
+        out: Path,
+        state: State,
+        is_first: bool,
+        time: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._settings = settings
         self._total_samples = total_samples
         self._out = out
@@ -131,12 +139,13 @@ class Reports:
         self._interval = Interval()
         self._scale: LossScale | None = None
         self._curves: Curves | None = None  # of the first learner
+        self._time = time
         self._clock = 0.0
 
     def __enter__(self) -> Reports:
         if self._is_first:
             self._curves = Curves(self._out, self._state)
-        self._clock = time.perf_counter()
+        self._clock = self._time()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -209,7 +218,7 @@ class Reports:
 
     def lap_s(self) -> float:
         """Seconds since the last call, which are added to those of the training."""
-        before, self._clock = self._clock, time.perf_counter()
+        before, self._clock = self._clock, self._time()
         self._state.seconds += self._clock - before
         return self._clock - before
 

@@ -6,16 +6,25 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from asrtool.distributed.strategy import Strategy
+from asrtool.distributed.update import Update
 from asrtool.errors import AsrtoolError
 from asrtool.train.batch import TrainingBatch, seed_torch
 from asrtool.train.loss import EmulatedCompute, Task
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class Trains(Protocol):
+    """What a step needs of a strategy."""
+
+    task: nn.Module
+    update: Update
+    optimizer: torch.optim.Optimizer
 
 
 @dataclasses.dataclass
@@ -42,7 +51,7 @@ class Pieces:
         self.largest = 0  # frames of a piece that has fitted
 
     def backward(
-        self, strategy: Strategy, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
+        self, strategy: Trains, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
     ) -> Computed:
         """Leave the gradients of the loss of `batch` over `divisor`. Without a batch, take part in those of others.
 
@@ -65,7 +74,7 @@ class Pieces:
                 self._shrink(strategy, batch, frames, error)
 
     def _probe(
-        self, strategy: Strategy, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
+        self, strategy: Trains, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
     ) -> Computed:
         """All gradients of this learner first, then those of the others."""
         with _alone(strategy):
@@ -76,7 +85,7 @@ class Pieces:
 
     def _add(
         self,
-        strategy: Strategy,
+        strategy: Trains,
         pieces: Sequence[TrainingBatch | None],
         divisor: float,
         before_others: Callable[[], None],
@@ -95,7 +104,7 @@ class Pieces:
                 figures[name] = figures.get(name, 0.0) + value
         return Computed(totals[0] if len(totals) == 1 else torch.stack(totals).sum(), figures)
 
-    def _shrink(self, strategy: Strategy, batch: TrainingBatch, frames: int, error: RuntimeError) -> None:
+    def _shrink(self, strategy: Trains, batch: TrainingBatch, frames: int, error: RuntimeError) -> None:
         longest, was_probe = int(batch.input_lens_N.max()), self.probes and frames > self.largest
         if not was_probe or frames <= longest:
             what = f"{frames * self.frame_ms / 1000:g} s of speech, padding included, do not fit memory"
@@ -125,7 +134,7 @@ def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
     yield batch.rows(begin, len(batch.input_lens_N))
 
 
-def _alone(strategy: Strategy) -> contextlib.AbstractContextManager[None]:
+def _alone(strategy: Trains) -> contextlib.AbstractContextManager[None]:
     """Inside, gradients add up here, and learners do not average them."""
     no_sync = getattr(strategy.task, "no_sync", contextlib.nullcontext)
     context: contextlib.AbstractContextManager[None] = no_sync()

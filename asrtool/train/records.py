@@ -113,29 +113,9 @@ class Records:
 
     def write(self, number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> None:
         """The line of a step that trained `batch` of so many utterances; AsrtoolError when the disk is full."""
-        epoch, position = number.epoch + 1, number.position
-        self._lines.write(
-            {
-                "epoch": epoch,
-                "batch": position,
-                "step": step.number,
-                "samples": step.num_samples,
-                "loss": step.loss / max(batch.normaliser, 1) if math.isfinite(step.loss) else None,
-                "begin": round(step.begin, 6),
-                "compute_s": round(step.compute_s, 6),
-                "comm_s": round(step.cost.comm_s, 6),
-                "wait_s": round(step.cost.wait_s, 6),
-                "data_s": round(batch.wait_s, 6),
-                "staleness": step.cost.staleness,
-                "bytes": step.cost.num_bytes,
-                "partners": list(step.cost.partners),
-                "skipped": step.cost.num_skipped,
-                "utterances": num_samples,
-                "frames": batch.frames,
-                "padded_frames": batch.padded_frames,
-            }
-        )
-        self._assigned.remove(epoch, position)
+        line = record_of(number, step, batch, num_samples)
+        self._lines.write(line)
+        self._assigned.remove(line["epoch"], line["batch"])
 
     def end_lost(self, losses: Mapping[int, Loss]) -> None:
         """Drop what lost learners wrote after they were taken for lost, by the first of the others."""
@@ -159,3 +139,26 @@ class Records:
 
     def _length(self, rank: int) -> int:
         return self._lengths[rank] if rank < len(self._lengths) else 0
+
+
+def record_of(number: BatchNumber, step: Step, batch: TrainingBatch, num_samples: int) -> dict[str, Any]:
+    """The line of a step that trained `batch` of so many utterances."""
+    return {
+        "epoch": number.epoch + 1,
+        "batch": number.position,
+        "step": step.number,
+        "samples": step.num_samples,
+        "loss": step.loss / max(batch.normaliser, 1) if math.isfinite(step.loss) else None,
+        "begin": round(step.begin, 6),
+        "compute_s": round(step.compute_s, 6),
+        "comm_s": round(step.cost.comm_s, 6),
+        "wait_s": round(step.cost.wait_s, 6),
+        "data_s": round(batch.wait_s, 6),
+        "staleness": step.cost.staleness,
+        "bytes": step.cost.num_bytes,
+        "partners": list(step.cost.partners),
+        "skipped": step.cost.num_skipped,
+        "utterances": num_samples,
+        "frames": batch.frames,
+        "padded_frames": batch.padded_frames,
+    }

@@ -39,16 +39,17 @@ def start_training(
     joins: bool = False,
     profiles: bool = False,
     targets: Path | None = None,
+    logs_events: bool = False,
 ) -> None:
     """Train on `features`/train, evaluate with `features`/dev, write to `out`; resume from what is there.
 
     `code` is the digest of the code that trains, which train.json records. As one learner more where it `joins` a
-    training that runs there; `profiles` has torch's profiler watch some steps. `targets` is what `asrtool targets`
-    wrote, for an objective that is trained on it; otherwise it is not looked at. Raises AsrtoolError as
-    `asrtool.train.run.start` and `join` do.
+    training that runs there. `profiles` has torch's profiler watch some steps, `logs_events` has written in which order
+    weights change. `targets` is what `asrtool targets` wrote, for an objective that is trained on it; otherwise it is
+    not looked at. Raises AsrtoolError as `asrtool.train.run.start` and `join` do.
     """
     job = acoustic_job(features, tokenizer, out, config, injection, code, targets)
-    job = dataclasses.replace(job, profiles=profiles)
+    job = dataclasses.replace(job, profiles=profiles, logs_events=logs_events)
     join(job) if joins else start(job)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from asrtool.report.training import read_training
 from asrtool.simulate.calibrate import settings_of
 from asrtool.simulate.records import MAX_STEPS, shorten
 from asrtool.simulate.scenario import load_scenario
-from asrtool.train.records import Records
+from asrtool.train.records import record_of
 
 SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
 
@@ -80,7 +79,7 @@ def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Pat
 def test_a_record_has_the_keys_of_one_of_a_training(tmp_path: Path) -> None:
     simulate(*SMALL, "--learners", "2", "--strategy", "allreduce", "--out", str(tmp_path))
     line = (tmp_path / "allreduce-2" / "learners" / "0.jsonl").read_text(encoding="utf-8").partition("\n")[0]
-    tree = ast.parse(textwrap.dedent(inspect.getsource(Records.write)))
+    tree = ast.parse(inspect.getsource(record_of))
     (written,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
     assert list(json.loads(line)) == [ast.literal_eval(key) for key in written.keys if key]
 

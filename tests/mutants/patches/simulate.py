@@ -1,0 +1,72 @@
+"""Slips in what computes without a cluster."""
+
+from . import Patch
+
+GOSSIP = "asrtool/simulate/gossip.py"
+CENTRAL = "asrtool/simulate/central.py"
+REPLICA = "asrtool/simulate/replica.py"
+TOGETHER = "asrtool/simulate/together.py"
+VIRTUAL = "tests/unit/train/test_virtual.py"
+RULES = "tests/unit/train/test_virtual_rules.py"
+REPLAYED = f"{VIRTUAL}::test_an_asynchronous_training_is_replayed_step_by_step"
+EQUATIONS = f"{RULES}::test_virtual_learners_in_lock_step_compute_the_equations"
+FORKS = f"{RULES}::test_steps_of_a_new_epoch_are_not_in_the_mean_before_it"
+
+PATCHES = (
+    Patch(
+        "answers-are-replayed-in-another-order",
+        "asrtool/simulate/replay.py",
+        "key=lambda item: item[0][0])",
+        'key=lambda item: item[0][0] + 20_000_000 * (item[0][1] == "take"))',
+        (f"{REPLAYED}[adpsgd-random]",),
+    ),
+    Patch(
+        "a-virtual-server-does-not-fork",
+        CENTRAL,
+        "for epoch, forks in self.forks.items() if client.epoch < epoch]",
+        "for epoch, forks in self.forks.items() if client.epoch < 0]",
+        (f"{FORKS}[ps-async-0.0]",),
+    ),
+    Patch(
+        "virtual-hogwild-records-nothing-behind-its-copy",
+        CENTRAL,
+        "            record_P += replica.weights_P - before_P\n",
+        "            record_P += 0\n",
+        (f"{FORKS}[hogwild-0.01]",),
+    ),
+    Patch(
+        "virtual-gradients-are-summed",
+        REPLICA,
+        "                    parameter.grad /= len(group)",
+        "                    parameter.grad /= 1",
+        (f"{EQUATIONS}[allreduce]",),
+    ),
+    Patch(
+        "virtual-delay-by-one-from-its-own-weights",
+        TOGETHER,
+        "        replica.weights_P[:num_weights].copy_(self.mean_P[:num_weights])\n",
+        "",
+        (f"{EQUATIONS}[adpsgd-d1]",),
+    ),
+    Patch(
+        "virtual-statistics-are-those-of-the-last-learner",
+        REPLICA,
+        "            self.buffers_B.copy_(torch.stack(self.statistics).mean(0))\n",
+        "",
+        (f"{RULES}::test_statistics_of_virtual_learners_by_the_equations[h-adpsgd]",),
+    ),
+    Patch(
+        "a-pull-counts-at-one-end-of-an-epoch",
+        GOSSIP,
+        "            mean.add_pull(enters.message_P, -1, enters.offset)",
+        "            pass",
+        (f"{RULES}::test_the_mean_at_an_epoch_has_the_updates_before_it_alone",),
+    ),
+    Patch(
+        "a-round-behind-the-end-of-an-epoch-is-trained",
+        "asrtool/simulate/placed.py",
+        "        if position is not None and position >= self.sizes[epoch]:\n            position = None\n",
+        "",
+        ("tests/unit/simulate/test_placed.py",),
+    ),
+)

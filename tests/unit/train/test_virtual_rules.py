@@ -1,0 +1,248 @@
+"""The rules of virtual learners by the equations that strategies are tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equations
+import numpy as np
+import pytest
+import torch
+from equations import NUM_INPUTS, RATE, SEED
+
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.work_queue import BatchNumber, Round
+from asrtool.settings import Choice
+from asrtool.simulate.assigned import Trained
+from asrtool.simulate.central import Served
+from asrtool.simulate.events import Answer, Begin, Event, Push, Receive, Send, Take, Update
+from asrtool.simulate.events import Round as RoundEnds
+from asrtool.simulate.gossip import Gossip
+from asrtool.simulate.in_lock_step import in_lock_step
+from asrtool.simulate.replica import Replica, SharedModel
+from asrtool.simulate.rule import Mean, Rule
+from asrtool.simulate.together import DelayByOne
+from asrtool.simulate.virtual_rules import rule_of
+from asrtool.train.pieces import Computed
+
+NUM_STEPS = 8
+
+
+class Regressions:
+    """The batches of equations.py, in the place of Assigned and Pieces: batch = (learner, step)."""
+
+    num_steps = NUM_STEPS
+
+    def rate(self, trained: Trained) -> float:
+        return RATE
+
+    def divisor(self, group: Sequence[Trained]) -> float:
+        return 1.0
+
+    def read(self, trained: Trained) -> None:
+        if trained.begin.position is not None:
+            trained.batch = equations.data(trained.begin.learner, trained.begin.position)
+
+    def backward(self, replica: Replica, batch: Any, divisor: float, before_others: Any) -> Computed:
+        loss = replica.task(tuple(torch.from_numpy(part).float() for part in batch))
+        loss.backward()
+        return Computed(loss.detach(), {})
+
+
+class Rounds:
+    """A plan in which each learner has batch k of its own in step k."""
+
+    def __init__(self, num_learners: int, rule_size: int) -> None:
+        self.num_learners, self.size = num_learners, rule_size
+
+    def round(self, number: int) -> Round | None:
+        step = number * self.size // self.num_learners
+        return Round(0, range(step, step + 1)) if step < NUM_STEPS else None
+
+    def batches(self, epoch: int, slots: Sequence[int]) -> tuple[BatchNumber, ...]:
+        return (BatchNumber(epoch, slots[0]),) * self.size
+
+
+def shared_model(model: torch.nn.Module, slices: int = 1) -> SharedModel:
+    batches: Any = Regressions()
+    shared = SharedModel(model, model, FlatWeights(model, slices=slices), batches, equations.make_optimizer, 1e9)
+    shared.assigned = batches
+    return shared
+
+
+def strategy_of(name: str) -> tuple[Choice, int]:
+    """By its name in equations.py; and learners of a node."""
+    name, nesterov, _ = name.partition(" with nesterov")
+    name, _, outer = name.partition(" by ")
+    more = {key: value for key, value in {"outer": outer, "nesterov": bool(nesterov)}.items() if value}
+    return Choice.of("strategy", name, **{**equations.SETTINGS.get(name, {}), **more}), 2 if name == "h-adpsgd" else 1
+
+
+def train(name: str, model: torch.nn.Module, num_learners: int) -> Iterator[tuple[SharedModel, Rule]]:
+    """After each step of all."""
+    strategy, node_size = strategy_of(name)
+    shared = shared_model(model, node_size)
+    rule = rule_of(strategy, shared, num_learners, node_size)
+    plan: Any = Rounds(num_learners, rule.assignment_rule.round_size(num_learners))
+    ended = 0
+    for event in in_lock_step(strategy, rule.assignment_rule, plan, num_learners, SEED):
+        if isinstance(event, Begin):
+            rule.steps[event.learner] = Trained(event, None)  # type: ignore[arg-type]
+            rule.begin(event.learner)
+        elif hasattr(event, "begin_s"):
+            ended += 1
+            if ended % num_learners == 0:
+                yield shared, rule
+        else:
+            rule.follow(event)
+
+
+def replicas_of(rule: Any) -> list[tuple[Replica, int]]:
+    """Of each learner, with its place in it."""
+    if hasattr(rule, "learners"):
+        nodes = list(dict.fromkeys(learner.node for learner in rule.learners))
+        return [(node.replica, place) for node in nodes for place in range(len(node.replica.members))]
+    return [(replica, place) for replica in rule.replicas for place in range(len(replica.members))]
+
+
+@pytest.mark.parametrize("name", equations.RULES)
+def test_virtual_learners_in_lock_step_compute_the_equations(name: str) -> None:
+    num_learners = equations.num_learners_of(name)
+    found = []
+    for _, rule in train(name, equations.Regression(), num_learners):
+        shape = (equations.NUM_OUTPUTS, NUM_INPUTS)
+        weights = [replica.weights_P[: np.prod(shape)].reshape(shape).numpy() for replica, _ in replicas_of(rule)]
+        found.append(np.stack(weights).copy())
+    expected = equations.by_equations(name, num_learners, NUM_STEPS)
+    np.testing.assert_allclose(np.stack(found), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in equations.STATISTICS if name not in ("ps-async", "adpsgd-pairs")])
+def test_statistics_of_virtual_learners_by_the_equations(name: str) -> None:
+    num_learners = equations.num_learners_of(name)
+    found = []
+    for shared, rule in train(name, equations.NormalisedRegression(), num_learners):
+        sizes = shared.flat.sizes[1:]
+        own = []
+        for replica, place in replicas_of(rule):
+            values_B = replica.buffers_B if replica.share_statistics else replica.statistics[place]
+            own.append(np.concatenate([part[:NUM_INPUTS].numpy() for part in values_B.split(sizes)]))
+        found.append(np.stack(own))
+    expected = equations.statistics_by_equations(name, num_learners, NUM_STEPS)
+    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+
+
+def test_a_learner_without_a_batch_mixes_and_keeps_its_momentum() -> None:
+    shared = shared_model(equations.Regression())
+    rule = DelayByOne(shared, 2, 1)
+    momenta, before = [], []
+    for step, positions in enumerate([(0, 0), (1, None)]):
+        for learner, position in enumerate(positions):
+            rule.steps[learner] = Trained(Begin(0.0, learner, step, 0, position), None)  # type: ignore[arg-type]
+        before = [replica.weights_P.clone() for replica in rule.replicas]
+        rule.follow(RoundEnds(0.0))
+        state = rule.replicas[1].optimizer.state[rule.replicas[1].parameters[0]]
+        momenta.append(state["momentum_buffer"].clone())
+    assert torch.equal(rule.replicas[1].weights_P, (before[0] + before[1]) / 2)
+    assert torch.equal(momenta[0], momenta[1])
+    assert float(momenta[0].norm()) > 0
+
+
+def test_the_mean_at_an_epoch_has_the_updates_before_it_alone() -> None:
+    """Whatever exchange is under way when learners enter it; here nothing is updated, so the mean is that of before."""
+    for order in EXCHANGES:
+        shared = shared_model(equations.Regression())
+        rule = Gossip(shared, 2, 1 / 3, torch.float32)
+        values = torch.randn(2, len(shared.start_P))
+        for learner, start_P in zip(rule.learners, values, strict=True):
+            learner.view.weights_P.copy_(start_P)
+        expected = values.double().mean(0)
+        for event in order:
+            if isinstance(event, int):
+                rule.enter(event, 1)
+            else:
+                rule.follow(event)
+        torch.testing.assert_close(rule.means[1].sum_P / 2, expected, atol=1e-6, rtol=0)
+
+
+SENT, ANSWERED, RECEIVED = Send(0, 0, 1), Answer(0, 1, 0), Receive(0, 0, 1)
+EXCHANGES: list[list[Event | int]] = [
+    [0, SENT, ANSWERED, RECEIVED, 1],
+    [SENT, 0, ANSWERED, RECEIVED, 1],
+    [SENT, ANSWERED, 0, RECEIVED, 1],
+    [SENT, ANSWERED, 0, 1, RECEIVED],
+    [SENT, ANSWERED, 1, RECEIVED, 0],
+    [SENT, 1, ANSWERED, RECEIVED, 0],
+    [SENT, 1, ANSWERED, 0, RECEIVED],
+    [1, SENT, ANSWERED, 0, RECEIVED],
+    [SENT, 0, 1, ANSWERED, RECEIVED],
+]
+
+
+def test_the_consensus_distance_is_that_of_the_weights() -> None:
+    values = torch.randn(3, 10)
+    mean = Mean(values[0], 8, 3)
+    for value in values:
+        mean.add(value)
+    apart = (values[:, :8] - values[:, :8].mean(0)).norm(dim=1).square().mean().sqrt()
+    assert mean.consensus().distance == pytest.approx(float(apart / values[:, :8].mean(0).norm()), rel=1e-5)
+    torch.testing.assert_close(mean.weights(), values.mean(0))
+
+
+def test_what_is_pulled_counts_only_once_it_is_taken() -> None:
+    """A gradient is that of the weights as they were when the step began."""
+    shared = shared_model(equations.Regression())
+    rule = Gossip(shared, 2, 1 / 3, torch.float32)
+    for event in (SENT, ANSWERED, RECEIVED):
+        rule.learners[0].view.weights_P += 1
+        rule.follow(event)
+    before_P = rule.learners[1].view.weights_P.clone()
+    rule.steps[1] = Trained(Begin(0.0, 1, 0, 0, 0), None)  # type: ignore[arg-type]
+    rule.follow(Update(0.0, 1))
+    inputs, wanted = equations.data(1, 0)
+    weights = before_P[:21].reshape(3, 7).double().numpy()
+    step = RATE * ((inputs @ weights.T - wanted).T @ inputs / equations.NUM_ROWS + equations.DECAY * weights)
+    found = rule.learners[1].view.weights_P[:21].reshape(3, 7).numpy().copy()
+    np.testing.assert_allclose(found, weights - step, atol=1e-5)
+    rule.follow(Take(0.0, 1))
+    assert rule.steps[1].staleness == 1
+    assert not np.allclose(rule.learners[1].view.weights_P[:21].reshape(3, 7).numpy(), found)
+
+
+@pytest.mark.parametrize(("name", "apart"), [("ps-async", 0.0), ("hogwild", 0.01)])
+def test_steps_of_a_new_epoch_are_not_in_the_mean_before_it(name: str, apart: float) -> None:
+    """Another learner is still in the old one; its step there is. With hogwild weights decay from where they are."""
+    means = []
+    for num_ahead in (0, 2):
+        strategy, _ = strategy_of(name)
+        rule = rule_of(strategy, shared_model(equations.Regression()), 2, 1)
+        for learner in (0, 1):
+            begin(rule, learner, 0)
+            end(rule, learner)
+        begin(rule, 1, 1)
+        enter(rule, 0)
+        for step in range(num_ahead):
+            begin(rule, 0, 1 + step)
+            end(rule, 0)
+        end(rule, 1)
+        enter(rule, 1)
+        means.append(rule.means[1].weights())
+        if not num_ahead:
+            now_P = rule.servers[0].weights_P if isinstance(rule, Served) else replicas_of(rule)[0][0].weights_P
+            torch.testing.assert_close(means[0], now_P)
+    assert float((means[0] - means[1]).norm() / means[0].norm()) <= apart
+
+
+def begin(rule: Rule, learner: int, step: int) -> None:
+    rule.steps[learner] = Trained(Begin(0.0, learner, step, 0, step), None)  # type: ignore[arg-type]
+    rule.begin(learner)
+
+
+def end(rule: Rule, learner: int) -> None:
+    rule.follow(Push(0.0, learner, 0) if isinstance(rule, Served) else Update(0.0, learner))
+
+
+def enter(rule: Rule, learner: int) -> None:
+    rule.means[1].num_entered += 1
+    rule.enter(learner, 1)
