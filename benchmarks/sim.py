@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--epochs 2] [--keep FOLDER]
 
-EXP is what a demo leaves. The simulator is calibrated (`asrtool simulate --from`) by a run of one learner and one of two
-equal learners by the same strategy; so two equal learners are in the sample, and all else is not.
+EXP is what a demo leaves. The simulator is calibrated (`asrtool simulate --from`) by a run of one learner and one of
+two equal learners by the same strategy; so two equal learners are in the sample, and all else is not.
 Throughput is steps a second of all learners from when the last one begins its first step to the end of the last step.
 """
 

@@ -12,6 +12,9 @@ REPLAYED = f"{VIRTUAL}::test_an_asynchronous_training_is_replayed_step_by_step"
 EQUATIONS = f"{RULES}::test_virtual_learners_in_lock_step_compute_the_equations"
 FORKS = f"{RULES}::test_steps_of_a_new_epoch_are_not_in_the_mean_before_it"
 
+TEST_MODEL = "tests/unit/simulate/test_cluster_model.py"
+TEST_NETWORK = "tests/unit/simulate/test_network.py"
+
 PATCHES = (
     Patch(
         "answers-are-replayed-in-another-order",
@@ -68,5 +71,33 @@ PATCHES = (
         "        if position is not None and position >= self.sizes[epoch]:\n            position = None\n",
         "",
         ("tests/unit/simulate/test_placed.py",),
+    ),
+    Patch(
+        "ring-without-its-share",
+        "asrtool/simulate/network.py",
+        "return 2 * (num_learners - 1) / num_learners * (num_bytes / min(rates) + latency_s)",
+        "return 2 * (num_bytes / min(rates) + latency_s)",
+        (TEST_NETWORK,),
+    ),
+    Patch(
+        "link-takes-all-at-once",
+        "asrtool/simulate/asynchronous.py",
+        "self.out_s[node] = begin_s + length_s",
+        "self.out_s[node] = begin_s",
+        (TEST_MODEL,),
+    ),
+    Patch(
+        "rounds-of-the-lost-forgotten",
+        "asrtool/simulate/asynchronous.py",
+        "self.left += [left for left in (lost.round, lost.ahead) if left != NONE]",
+        "self.left += []",
+        (TEST_MODEL,),
+    ),
+    Patch(
+        "slow-learner-goes-to-the-end",
+        "asrtool/distributed/last_rounds.py",
+        "if per_step <= SLOW * num_groups:",
+        "if per_step >= 0:",
+        (TEST_MODEL,),
     ),
 )
