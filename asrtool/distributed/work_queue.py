@@ -276,10 +276,10 @@ class WorkQueue:
         num_groups = len(self.world.live) // self.rule.group_size
         before, last = self._drawn
         rounds = rounds_left_to_others(before, last, num_groups)
-        if rounds is None or self.plan.round(rounds.stop):
+        if rounds is None:
             return False
         left = map(self.plan.round, rounds)
-        if len({found.epoch for found in left if found}) > 1:
+        if self.plan.round(rounds.stop) or len({found.epoch for found in left if found}) > 1:
             return False
         return self.world.store.add(NUM_DONE, 1) < num_groups
 

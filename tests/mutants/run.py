@@ -116,7 +116,7 @@ def applied(root: Path, patch: Patch) -> Iterator[None]:
 def copied_tree() -> Iterator[Path]:
     """A copy of the tracked files, and of what is compiled from them."""
     answer = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "asrtool" / "score").glob("*.so")]
+    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "asrtool").glob("*/*.so")]
     with tempfile.TemporaryDirectory(prefix="asrtool-mutants-") as name:
         for file in [*answer.stdout.splitlines(), *compiled]:
             if (ROOT / file).is_file():

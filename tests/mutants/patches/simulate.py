@@ -93,11 +93,4 @@ PATCHES = (
         "self.left += []",
         (TEST_MODEL,),
     ),
-    Patch(
-        "slow-learner-goes-to-the-end",
-        "asrtool/distributed/last_rounds.py",
-        "if per_step <= SLOW * num_groups:",
-        "if per_step >= 0:",
-        (TEST_MODEL,),
-    ),
 )
