@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.simulate.cluster import GBIT
-from asrtool.simulate.trace import LONG
+from asrtool.simulate.trace import LONG, read_trace
 
 DATA_BOUND = 0.02  # of the time spent waiting for data, from which on reading takes longer than a step
 ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1")
@@ -87,18 +87,37 @@ def of_job(measured: Measured) -> dict[str, str]:
 
 
 def of_steps(measured: Measured) -> dict[str, str]:
-    """How long they took, by the trace of the typical learner; what needs a core is known where compute is emulated."""
+    """How long they took, by the trace of the typical learner, and what they need of the cores of this machine."""
     steps = measured.steps
-    found = {"compute.trace": str(measured.folder / "learners" / f"{measured.typical}.jsonl")}
+    trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
     if measured.compute_ms is not None:
         cpu_ms = 1000 * float(np.mean(steps["compute_s"])) - measured.compute_ms
-        found |= {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
-        found["compute.forward_fraction"] = "1"  # it sleeps before its backward pass
+        found = {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
+        found |= {"compute.trace": str(trace), "compute.forward_fraction": "1"}  # it sleeps before its backward pass
+    elif measured.summary.get("device") == "cpu":
+        found = of_cores(measured, read_trace(trace))
+    else:
+        found = {"compute.trace": str(trace)}
     data_s = float(steps["data_s"].mean())
     if data_s > DATA_BOUND * float(steps["compute_s"].mean()):
         taken_s = steps["begin"][1:] - steps["begin"][:-1]
         found["loading.ms"] = repr(1000 * float(np.median(taken_s)))
     return found
+
+
+def of_cores(measured: Measured, steps_s: NDArray[np.float64]) -> dict[str, str]:
+    """Where learners compute on the cores of one machine: what a step takes with cores of its own."""
+    num_threads = max(1, measured.summary["num_threads"])
+    num_cores = max(1, (os.cpu_count() or 1) // num_threads)  # for learners of so many threads
+    ms = 1000 * float(steps_s.mean()) / max(1.0, len(measured.run.learners) / num_cores)
+    return {
+        "compute.ms": repr(ms),
+        "compute.cpu_ms": repr(ms),
+        "compute.distribution": "lognormal",
+        "compute.spread": repr(float(steps_s.std() / steps_s.mean())),
+        "network.cores_per_node": str(num_cores),
+        "network.learners_per_node": "0",
+    }
 
 
 def of_messages(measured: Measured) -> dict[str, str]:

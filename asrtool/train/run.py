@@ -238,6 +238,7 @@ def _summary(training: Training) -> dict[str, Any]:
         "joined": list(members.joined) if members else [],
         "num_threads": state.num_threads,
         "precision": state.precision,
+        "device": training.precision.device.type,
         "code": state.code,
         "checkpoints": [dataclasses.asdict(entry) for entry in state.saved],
     }

@@ -137,6 +137,17 @@ def test_a_training_that_waited_for_data_is_bound_by_reading(tmp_path: Path) -> 
     assert load_scenario([], settings_of([train])).loading.ms == pytest.approx(101)
 
 
+def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    steps = {"compute_s": 0.199, "comm_s": 0.0, "wait_s": 0.0, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "none", 4, steps)
+    summary = json.loads((train / "train.json").read_text(encoding="utf-8"))
+    (train / "train.json").write_text(json.dumps({**summary, "device": "cpu", "num_threads": 2}))
+    words = ("--from", str(train), "--strategy", "none", "--json", "--set", "saving.checkpoint_s=0")
+    rows = json.loads(simulate(*words, "--learners", "1,2,4,8"))
+    assert [row["batches"] / row["hours"] / 3600 for row in rows] == pytest.approx([10, 20, 20, 20], rel=0.02)
+
+
 def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_path: Path) -> None:
     steps = {"compute_s": 0.1, "comm_s": 0.0, "wait_s": 0.02, "data_s": 0.0}
     train = write_training(tmp_path / "train", "bmuf", 4, steps)
