@@ -58,6 +58,10 @@ def _draw_curves(axes: Axes, rows: Rows) -> None:
     numbers = sorted({row["num_learners"] for row in rows})
     axes.set_xticks(numbers, list(map(str, numbers)), minor=False)
     axes.minorticks_off()
+    from matplotlib.ticker import LogLocator
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize=7)
 
 
