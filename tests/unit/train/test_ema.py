@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -237,8 +238,9 @@ def test_after_sigterm_learners_in_lock_step_end_with_the_same_bits(
 def resumed(toy: Path, config: Path, out: Path, overrides: tuple[str, ...]) -> tuple[int, list[Tensor]]:
     """Be one of the learners, and resume; the steps that its average is of, and that."""
     job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
-    with learner() as world:
-        ema = prepare(job, world).strategy.ema
+    with learner() as world, contextlib.closing(prepare(job, world).strategy) as strategy:
+        strategy.start()
+        ema = strategy.ema
         assert ema
         return ema.num_updates, [value.clone() for value in ema.model.state_dict().values()]
 

@@ -235,8 +235,8 @@ def optimizer_after_resuming(toy: Path, config: Path, out: Path, overrides: tupl
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     job = acoustic_job(toy / "features", toy / "tokenizer", out, load_config([config], overrides))
-    with learner() as world:
-        strategy = prepare_job(job, world).strategy
+    with learner() as world, contextlib.closing(prepare_job(job, world).strategy) as strategy:
+        strategy.start()
         server = getattr(strategy, "server", None)
         state = (server.slice if server else strategy).optimizer.state_dict()["state"]
     logging.getLogger().removeHandler(handler)
@@ -423,12 +423,13 @@ def averaged_gradients(toy: Path, config: Path, overrides: tuple[str, ...]) -> l
     """Of the first round of batches, by one of the learners."""
     with learner() as world:
         training = prepare(toy, config, overrides, world)
-        training.strategy.start()
-        training.plan.round(0)
-        of_all = [training.plan.planned(0, BatchNumber(0, rank)) for rank in range(world.size)]
-        (batch,) = training.train_set.load([of_all[world.rank]])
-        num_tokens = sum(one.normaliser for one in of_all)
-        (training.strategy.task(batch) / (num_tokens / world.size)).backward()
+        with contextlib.closing(training.strategy) as strategy:
+            strategy.start()
+            training.plan.round(0)
+            of_all = [training.plan.planned(0, BatchNumber(0, rank)) for rank in range(world.size)]
+            (batch,) = training.train_set.load([of_all[world.rank]])
+            num_tokens = sum(one.normaliser for one in of_all)
+            (strategy.task(batch) / (num_tokens / world.size)).backward()
     return [parameter.grad.numpy() for parameter in training.model.parameters()]
 
 
