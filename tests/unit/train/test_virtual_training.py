@@ -146,6 +146,10 @@ def test_what_cannot_be_replayed_is_refused(learners: Learners, work: Path, tmp_
     log.write_text(json.dumps([at_ns, "start", 0, "another"]) + "\n" + "".join(lines[1:]))
     with pytest.raises(AsrtoolError, match="on several machines"):
         replayed(work, real, tmp_path / "out")
+    joined = shutil.copy(log, log.with_name("2.jsonl"))
+    with pytest.raises(AsrtoolError, match="a learner joined the 2"):
+        replayed(work, real, tmp_path / "out")
+    Path(joined).unlink()
     log.unlink()
     with pytest.raises(AsrtoolError, match=r"1\.jsonl is missing"):
         replayed(work, real, tmp_path / "out")
