@@ -137,10 +137,20 @@ def simulate(
     if train:
         if not out:
             raise AsrtoolError(f"--train {train} without --out", "name a folder for what is trained: --out DIR")
-        results = train_cases(train, of_training, scenario, bool(strategies), replayed, out)
-        for result in results:
-            click.echo(json.dumps(result.to_dict()) if as_json else result)
+        if plot:
+            raise AsrtoolError(f"--plot {plot} with --train", "leave it out, and draw what is trained: asrtool plot")
+        results = []
+        for result in train_cases(train, of_training, scenario, bool(strategies), replayed, out):
+            results.append(result.to_dict())
+            if not as_json:
+                click.echo(result)
+        if as_json:
+            click.echo(json.dumps(results))
         return
+    if replayed:
+        raise AsrtoolError(
+            f"--replay {replayed} without --train", "name the work directory it was trained from: --train"
+        )
     rows = compare(scenario)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows]))

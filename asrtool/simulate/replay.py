@@ -29,6 +29,8 @@ def replay(out: Path, distributed: Distributed, num_learners: int) -> Iterator[E
     if name == "single" or not (distributed.survives or name in ("adpsgd-pairs", "ps-async")):
         what = f"{out}: learners of {name} step together, always in the same order"
         raise AsrtoolError(what, "leave out --replay")
+    if events_path(out, num_learners).exists():
+        raise AsrtoolError(f"{out}: a learner joined the {num_learners} that began", f"{AGAIN}, and nobody joining")
     logs = [_read_log(out, rank, num_learners) for rank in range(num_learners)]
     if len({log[0][3] for log in logs}) > 1:
         raise AsrtoolError(f"{out}: its learners were on several machines, whose clocks differ", f"{AGAIN}, on one")

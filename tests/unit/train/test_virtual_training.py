@@ -117,7 +117,7 @@ def test_the_command_replays_a_training(learners: Learners, work: Path, tmp_path
     words = ["--train", work, "--replay", tmp_path / "real", "--out", tmp_path / "again", "--json"]
     result = CliRunner().invoke(cli, ["simulate", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["num_learners"] == 4
+    assert [found["num_learners"] for found in json.loads(result.stdout)] == [4]
     real, ours = last_weights(tmp_path / "real"), weights_of(tmp_path / "again")
     for name, weight in real.items():
         torch.testing.assert_close(ours[name], weight, rtol=1e-6, atol=1e-6)
@@ -146,6 +146,10 @@ def test_what_cannot_be_replayed_is_refused(learners: Learners, work: Path, tmp_
     log.write_text(json.dumps([at_ns, "start", 0, "another"]) + "\n" + "".join(lines[1:]))
     with pytest.raises(AsrtoolError, match="on several machines"):
         replayed(work, real, tmp_path / "out")
+    joined = shutil.copy(log, log.with_name("2.jsonl"))
+    with pytest.raises(AsrtoolError, match="a learner joined the 2"):
+        replayed(work, real, tmp_path / "out")
+    Path(joined).unlink()
     log.unlink()
     with pytest.raises(AsrtoolError, match=r"1\.jsonl is missing"):
         replayed(work, real, tmp_path / "out")
