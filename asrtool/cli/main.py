@@ -46,6 +46,7 @@ COMMANDS = {
     "transcribe": ("asrtool.cli.transcribe:transcribe", "Write what is said in audio files."),
     "score": ("asrtool.cli.score:score", "Score ctm files against stm references."),
     "compare": ("asrtool.cli.compare:compare", "Test whether two scores differ by more than chance."),
+    "theory": ("asrtool.cli.theory:theory", "Say what is known of a strategy before anything is trained."),
     "simulate": ("asrtool.cli.simulate:simulate", "Predict how long a training takes on a cluster."),
     "plot": ("asrtool.cli.plot:plot", "Draw what the learners of a training did."),
     "report": ("asrtool.cli.report:report", "Write RESULTS.md and RESULTS.html, of one run or several side by side."),

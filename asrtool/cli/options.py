@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
 from asrtool.settings import SEARCHED
 
 
@@ -45,6 +47,7 @@ SHORT = {
 }
 
 LEARNERS = ("strategy", "num_learners")
+MAX_FACTOR = 10_000  # of a straggler
 
 executor_option = click.option(
     "--executor",
@@ -79,6 +82,28 @@ def learners_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="distributed.num_learners: processes started here.  [default: that setting]",
     )
     return strategy(num_learners(command))
+
+
+def slow_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--slow``, for `what`; the command receives `slow`: ranks, each with its factor."""
+    return click.option(
+        "--slow",
+        multiple=True,
+        metavar="RANK:FACTOR",
+        callback=lambda _, __, texts: tuple(map(_slowness, texts)),
+        help=f"{what}  [default: none]",
+    )
+
+
+def _slowness(text: str) -> tuple[int, float]:
+    rank, _, factor = text.partition(":")
+    with contextlib.suppress(ValueError):
+        if int(rank) >= 0 and 1 <= float(factor) <= MAX_FACTOR:
+            return int(rank), float(factor)
+    raise AsrtoolError(
+        f"--slow {text}: expected RANK:FACTOR with a factor from 1 to {MAX_FACTOR:,}",
+        "for example --slow 0:10, learner 0 ten times slower",
+    )
 
 
 allow_pipes_option = click.option(

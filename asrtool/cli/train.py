@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import LEARNERS, cut_option, learners_options, settings_options, targets_option
+from asrtool.cli.options import (
+    LEARNERS,
+    cut_option,
+    learners_options,
+    settings_options,
+    slow_option,
+    targets_option,
+)
 from asrtool.config import Config
-from asrtool.errors import AsrtoolError
 
 MAX_MS = 3_600_000
-MAX_FACTOR = 10_000
 
 
 @click.command(
@@ -28,12 +32,7 @@ MAX_FACTOR = 10_000
 @click.argument("tokenizer", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @learners_options
-@click.option(
-    "--slow",
-    multiple=True,
-    metavar="RANK:FACTOR",
-    help="Straggler injection: stretch the compute of a learner.  [default: none]",
-)
+@slow_option("Straggler injection: stretch the compute of a learner.")
 @click.option(
     "--compute-ms",
     type=click.FloatRange(0, MAX_MS),
@@ -60,7 +59,7 @@ def train(
     features: Path,
     tokenizer: Path,
     out: Path,
-    slow: tuple[str, ...],
+    slow: tuple[tuple[int, float], ...],
     compute_ms: float | None,
     profile: bool,
     events: bool,
@@ -96,18 +95,7 @@ def train(
         config = hybrid_settings(config)
     elif init:
         config = begin_with_hybrid(config, init)
-    injection = InjectionOptions(dict(map(_slowness, slow)), compute_ms)
+    injection = InjectionOptions(dict(slow), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)
     start_training(features, tokenizer, out, config, injection, code, join, profile, targets, events)
-
-
-def _slowness(text: str) -> tuple[int, float]:
-    rank, _, factor = text.partition(":")
-    with contextlib.suppress(ValueError):
-        if int(rank) >= 0 and 1 <= float(factor) <= MAX_FACTOR:
-            return int(rank), float(factor)
-    raise AsrtoolError(
-        f"--slow {text}: expected RANK:FACTOR with a factor from 1 to {MAX_FACTOR:,}",
-        "for example --slow 0:10, learner 0 ten times slower",
-    )

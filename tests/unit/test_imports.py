@@ -25,15 +25,16 @@ BOTTOM = {*SETTINGS, "errors", "errors_page", "log", "files", "optional", "paren
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
-    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate", "bundle", "transcribe", "simulate"},
+    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate", "bundle", "transcribe", "simulate", "theory"},
     "api": {"score", "bundle", "transcribe", "corpus", "decode"},  # what a Python program imports
     "bundle": {*DATA, "decode"},
     "transcribe": {*DATA, "decode", "bundle"},
     "estimate": {*DATA, "train", "decode", "report", "recipe"},
     "simulate": {*DATA, "train", "report"},
     "train": DATA,
+    "theory": {*DATA, "train"},
     "decode": DATA,
-    "report": {*DATA, "train", "decode"},
+    "report": {*DATA, "train", "decode", "theory"},
     "recipe": set(),
     "corpus": set(),
     "lang": set(),
