@@ -26,7 +26,7 @@ def plot_theory(found: Answer, path: Path) -> None:
     """Write the figure of `found` to `path`; AsrtoolError where there is nothing that converges to draw."""
     if path.suffix not in SUFFIXES:
         raise AsrtoolError(
-            f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}", "for example OUT.svg"
+            f"--plot {path}: expected a name that ends with {', '.join(SUFFIXES)}", "for example theory.svg"
         )
     bound = next((bound for bound in found.bounds if isinstance(bound, Bound)), None)
     in_rounds = found.in_rounds is not None and (bound is None or bound.step == "round")

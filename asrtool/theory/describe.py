@@ -223,13 +223,16 @@ def _constants(found: Answer) -> Iterator[str]:
     measured = found.measured
     yield "Constants" if measured else "Constants (assumed or given; --measure WORK measures them)"
     for name, value in dataclasses.asdict(found.question.constants).items():
-        line = _row(f"{name}, {SYMBOLS[name]}", _short(value))
-        interval = getattr(measured, name, None)
-        if interval:
-            line += f"   measured {interval.value:.4g}, {interval.low:.4g} to {interval.high:.4g}"
-        yield f"{line}   {MEANINGS[name]}"
-    if measured:
-        yield f"  measured with {measured.num_batches} batches of {measured.num_groups} learners at {measured.model}"
+        yield f"{_row(f'{name}, {SYMBOLS[name]}', _short(value))}   {MEANINGS[name]}"
+    if not measured:
+        return
+    yield f"  Measured with {measured.num_batches} batches of {measured.num_groups} learners, with intervals of 95 %:"
+    for title, at in (("as training begins", measured.begin), (f"at {measured.model}", measured.trained)):
+        yield f"  {title}"
+        for field in dataclasses.fields(at):
+            interval = getattr(at, field.name)
+            yield f"{_row('  ' + field.name, _short(interval.value))}   {interval.low:.4g} to {interval.high:.4g}"
+    yield "  The larger ones count, since a bound needs them on the whole way; what lies between was not seen."
 
 
 def _bounds(found: Answer) -> Iterator[str]:
@@ -275,8 +278,8 @@ def _stability(found: Answer) -> Iterator[str]:
     for title, value in (("mean of the learners", stable.mean), ("differences of learners", stable.apart)):
         if value is not None:
             rate = value / question.constants.smoothness
-            verdict = "diverges" if question.rate > rate else "stable"
-            yield f"{_row(title, _short(value))}   rate {rate:.3g} at this smoothness: {question.rate:g} is {verdict}"
+            verdict = "diverges" if question.rate > rate else "is stable"
+            yield f"{_row(title, _short(value))}   rate {rate:.3g} at this smoothness: {question.rate:g} {verdict}"
 
 
 def _row(name: str, *values: object) -> str:

@@ -38,7 +38,7 @@ NORMAL_95 = 1.96  # standard errors to either side
 DISTANCE = 2e-3  # that weights are moved for a difference of gradients: rounding is a thousandth of a curvature of 1
 MOST_ITERATIONS = 20
 CLOSE = 0.01  # of the eigenvalue, which the last iteration has changed less
-MOST_BYTES = 2**32  # of the gradients of all batches
+MOST_BYTES = 2**33  # of the gradients of all batches
 NUM_DEALT = 500  # ways to deal the batches to learners at random
 Gradient = Callable[[int, Tensor], Tensor]  # of a batch by number, at weights (P,)
 
@@ -53,24 +53,37 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class AtWeights:
+    """What was measured at the weights of one model."""
+
+    smoothness: Interval  # largest eigenvalue of the Hessian
+    noise: Interval
+    between: Interval
+    loss: Interval  # nats a token
+
+
+@dataclass(frozen=True)
 class Measured:
     """What the bounds are computed with, and how it was found."""
 
-    smoothness: Interval  # largest eigenvalue of the Hessian at the weights measured
-    noise: Interval
-    between: Interval
-    start: Interval  # f(w_0), since no loss is below 0
+    begin: AtWeights  # as training begins
+    trained: AtWeights  # at `model`
     model: Path
     num_batches: int
     num_groups: int  # of batches, as many learners
 
     def constants(self) -> Constants:
-        """For the bounds. Between learners 0, where it does not differ from that; a curvature below 0 is refused."""
-        if self.smoothness.value <= 0:
-            what = f"the largest curvature measured is {self.smoothness.value:.3g}, expected more than 0"
-            raise AsrtoolError(what, "give one by --constant smoothness=X, or measure more --batches")
-        between = self.between.value if self.between.low > 0 else 0.0
-        return Constants(self.smoothness.value, self.noise.value, between, self.start.value)
+        """For the bounds: the larger ones, since they have to hold on the whole way; no loss is below 0.
+
+        Between learners 0, where it does not differ from that.
+        """
+        both = (self.begin, self.trained)
+        return Constants(
+            max(at.smoothness.value for at in both),
+            max(at.noise.value for at in both),
+            max(at.between.value if at.between.low > 0 else 0.0 for at in both),
+            self.begin.loss.value,
+        )
 
 
 def measure(work: Path, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
@@ -85,19 +98,31 @@ def measure(work: Path, num_batches: int, num_learners: int, by_shards: bool) ->
     components = build_components(work / "features", work / "tokenizer", config, num_learners, targets=targets)
     start_P = weights_of(components.model)
     path, weights_P = read_weights(work, components)
-    if num_batches * weights_P.nbytes > MOST_BYTES:
-        most = MOST_BYTES // weights_P.nbytes
-        what = f"--batches {num_batches}: gradients of {len(weights_P):,} weights take {weights_P.nbytes:,} bytes each"
+    most = MOST_BYTES // (3 * weights_P.nbytes)  # in float32, and then in float64
+    if num_batches > most:
+        what = f"--batches {num_batches}: gradients of {len(weights_P):,} weights take more than {MOST_BYTES >> 30} GiB"
         raise AsrtoolError(what, f"choose {most} at most")
     batches = read_batches(components, num_batches, num_learners, by_shards)
     groups = min(num_learners, len(batches) // 2)
     losses = Losses(components.model, batches)
-    gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(len(batches))])
-    smoothness = largest_curvature(losses.gradient, len(batches), weights_P, config.train.seed)
-    products_BB = (gradients_BP.double() @ gradients_BP.double().T).numpy()
-    noise, between = noise_within(products_BB), noise_between(products_BB, groups, config.train.seed)
-    start = mean_of([losses.loss(b, start_P) for b in range(len(batches))])
-    return Measured(smoothness, noise, between, start, path, len(batches), groups)
+    begin, trained = (measure_at(weights, losses, groups, config.train.seed) for weights in (start_P, weights_P))
+    if max(begin.smoothness.value, trained.smoothness.value) <= 0:
+        what = f"the largest curvature measured at {path} is {trained.smoothness.value:.3g}, expected more than 0"
+        raise AsrtoolError(what, "measure more --batches")
+    return Measured(begin, trained, path, len(batches), groups)
+
+
+def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) -> AtWeights:
+    """Of the batches of `losses`, those of one of `num_groups` learners after those of another."""
+    num = len(losses.batches)
+    gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(num)]).double()
+    products_BB = (gradients_BP @ gradients_BP.T).numpy()
+    return AtWeights(
+        largest_curvature(losses.gradient, num, weights_P, seed),
+        noise_within(products_BB),
+        noise_between(products_BB, num_groups, seed),
+        mean_of([losses.loss(b, weights_P) for b in range(num)]),
+    )
 
 
 def read_config(work: Path) -> Config:

@@ -75,7 +75,7 @@ def mixing_one_by_one(system: System) -> Mixing | None:
         return None
     mean_NN, square_NN = moments_of_step(system)
     num_steps = system.speeds_N.sum()
-    return Mixing(_power(mean_NN, num_steps), _second(square_NN) ** num_steps)
+    return Mixing(_power(mean_NN, num_steps), float(_second(square_NN) ** num_steps))
 
 
 def rate_of_any_ring(num_replicas: int) -> float:

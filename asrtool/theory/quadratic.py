@@ -112,7 +112,7 @@ def _round_steps(system: System, curvature: float, rate: float) -> Iterator[Step
     shrink = rate * curvature * np.eye(num)
     mixing = mixing_in_rounds(system)
     assert mixing
-    for number in itertools.count(1):
+    for number in itertools.count():
         matrix = mixing.matrix_NN
         if system.ring not in ("", "fixed") and num > 1:
             matrix = mixing_matrix(system.ring_at(number))

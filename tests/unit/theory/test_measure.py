@@ -1,0 +1,136 @@
+"""Measured constants against those of models and gradients for which they are known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from systems import system_of
+from torch import Tensor, nn
+
+from asrtool.theory.bounds import Constants
+from asrtool.theory.measure import Interval, largest_curvature, noise_between, noise_within
+from asrtool.theory.quadratic import predict
+from asrtool.theory.system import System
+
+NUM_SAMPLES = 256
+
+
+class Network:
+    """A small one with a hidden layer, and its data; the gradient of the mean loss of samples at weights (P,)."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)).to(dtype)
+        self.inputs_NF = torch.randn(NUM_SAMPLES, 4, generator=generator, dtype=torch.float64).to(dtype)
+        target_N = torch.sin(self.inputs_NF.double().sum(1)) + 0.5 * torch.randn(
+            NUM_SAMPLES, generator=generator, dtype=torch.float64
+        )
+        self.targets_N = target_N.to(dtype)
+        self.shapes = [(name, p.shape) for name, p in self.model.named_parameters()]
+        size = sum(p.numel() for p in self.model.parameters())
+        self.start_P = 0.5 * torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
+
+    def loss(self, weights_P: Tensor, samples: Tensor) -> Tensor:
+        pieces = weights_P.split([shape.numel() for _, shape in self.shapes])
+        named = {name: piece.view(shape) for (name, shape), piece in zip(self.shapes, pieces, strict=True)}
+        outputs_N = torch.func.functional_call(self.model, named, (self.inputs_NF[samples],)).squeeze(1)
+        return (outputs_N - self.targets_N[samples]).square().mean() / 2
+
+    def gradient(self, weights_P: Tensor, samples: Tensor) -> Tensor:
+        weights_P = weights_P.clone().requires_grad_()
+        return torch.autograd.grad(self.loss(weights_P, samples), weights_P)[0]
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-3), (torch.float32, 1e-2)])
+def test_the_largest_curvature_is_that_of_the_hessian(dtype: torch.dtype, close: float) -> None:
+    network, all_samples = Network(dtype), torch.arange(NUM_SAMPLES)
+    batches = all_samples.chunk(4)
+    hessian = torch.autograd.functional.hessian(lambda weights_P: network.loss(weights_P, all_samples), network.start_P)
+    found = largest_curvature(lambda b, w: network.gradient(w, batches[b]), 4, network.start_P, seed=1)
+    largest = float(torch.linalg.eigvalsh(hessian.double())[-1])
+    assert found.value == pytest.approx(largest, rel=close)
+    assert found.low < largest < found.high
+
+
+def test_the_interval_of_a_curvature_is_that_between_batches() -> None:
+    scales = [1.0, 2.0, 6.0, 7.0]
+    found = largest_curvature(lambda b, w: scales[b] * w * torch.tensor([3.0, 1.0]), 4, torch.zeros(2), seed=1)
+    half = 1.96 * statistics.stdev([3 * scale for scale in scales]) / 2
+    assert found.value == pytest.approx(12, rel=1e-3)
+    assert (found.low, found.high) == pytest.approx((12 - half, 12 + half), rel=1e-2)
+
+
+def gradients_of(random: np.random.Generator, num_groups: int, each: int, apart: float) -> np.ndarray:
+    """Of batches with noise of variance 2, of groups whose means have variance `apart`."""
+    means = random.standard_normal((num_groups, 40))
+    means -= means.mean(axis=0)
+    means *= math.sqrt(apart / (means**2).sum(axis=1).mean()) if apart else 0.0
+    noise = math.sqrt(2 / 40) * random.standard_normal((num_groups * each, 40))
+    return 0.3 + np.repeat(means, each, axis=0) + noise
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.7])
+def test_noise_within_and_between_learners_is_found_without_bias(apart: float) -> None:
+    random = np.random.default_rng(5)
+    between: list[Interval] = []
+    for _ in range(40):
+        gradients_BP = gradients_of(random, 4, 6, apart)
+        between.append(noise_between(gradients_BP @ gradients_BP.T, 4, seed=1))
+    values = [one.value for one in between]
+    assert abs(statistics.fmean(values) - apart) < 4 * statistics.stdev(values) / math.sqrt(40)
+    assert sum(one.low <= apart <= one.high for one in between) >= 34
+    assert sum(one.low > 0 for one in between) == (40 if apart else pytest.approx(1, abs=3))
+
+
+def test_the_variance_of_a_batch_is_that_of_gradients_and_its_interval_holds_it() -> None:
+    random = np.random.default_rng(6)
+    held, values = 0, []
+    for _ in range(100):
+        gradients_BP = gradients_of(random, 1, 20, 0.0)
+        found = noise_within(gradients_BP @ gradients_BP.T)
+        assert found.value == pytest.approx(gradients_BP.var(axis=0, ddof=1).sum())
+        values.append(found.value)
+        held += found.low <= 2 <= found.high
+    assert abs(statistics.fmean(values) - 2) < 0.1
+    assert held >= 87
+
+
+def test_of_one_group_nothing_is_between() -> None:
+    gradients_BP = gradients_of(np.random.default_rng(1), 1, 6, 0.0)
+    assert noise_between(gradients_BP @ gradients_BP.T, 1, seed=1).value == 0
+
+
+def test_consensus_of_a_small_network_is_as_predicted_from_its_measured_noise() -> None:
+    """On a fixed ring near the minimum: the prediction from sigma^2 and the curvature lies within both intervals."""
+    network, num, rate, batch = Network(), 6, 0.02, 16
+    random = np.random.default_rng(8)
+    system: System = system_of("adpsgd-fixed", num)
+
+    def drawn() -> Tensor:
+        return torch.from_numpy(random.integers(NUM_SAMPLES, size=batch))
+
+    weights_P = network.start_P
+    for _ in range(2000):
+        weights_P = weights_P - 0.2 * network.gradient(weights_P, torch.arange(NUM_SAMPLES))
+    gradients_BP = torch.stack([network.gradient(weights_P, drawn()) for _ in range(200)])
+    sigma2 = noise_within((gradients_BP @ gradients_BP.T).numpy())
+    curvature = largest_curvature(lambda _, w: network.gradient(w, torch.arange(NUM_SAMPLES)), 2, weights_P, 1).value
+    weights_LP = weights_P.repeat(num, 1)
+    matrix = sum(torch.roll(torch.eye(num, dtype=torch.float64), shift, 0) for shift in (-1, 0, 1)) / 3
+    distances = []
+    for _ in range(1000):
+        gradients_LP = torch.stack([network.gradient(w, drawn()) for w in weights_LP])
+        weights_LP = matrix @ weights_LP - rate * gradients_LP
+        distances.append(float((weights_LP - weights_LP.mean(0)).square().sum()) / num)
+    blocks = np.array(distances[40:]).reshape(24, 40).mean(axis=1)
+    spread = 1.96 * blocks.std(ddof=1) / math.sqrt(24)
+    low, high = (
+        predict(system, Constants(beta, noise), rate, 300, in_rounds=True).distance_K[-1]
+        for beta, noise in ((curvature, sigma2.low), (1e-6, sigma2.high))
+    )
+    assert low - spread < blocks.mean() < high + spread
+    assert high < 1.4 * low  # the interval says something

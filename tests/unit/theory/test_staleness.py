@@ -1,0 +1,78 @@
+"""Distributions of staleness against learners that step one after the other in virtual time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from systems import ALL, system_of
+
+from asrtool.theory.staleness import TIMES, of_all, recorded_staleness, steps_of_others
+from asrtool.theory.system import System
+
+MOST = 60
+
+
+def simulate(system: System, times: str, counts_steps: bool, runs: int, steps: int) -> np.ndarray:
+    """Fractions (N, MOST): of the updates of each replica those with so many changes, event by event."""
+    random = np.random.default_rng(7)
+    num = system.num_steppers
+    counts = np.zeros((num, MOST))
+    chances = [row / row.sum() if row.any() else None for row in system.partners_NN] if system.num_replicas > 1 else []
+    for _ in range(runs):
+        periods = 1 / system.speeds_N
+        ends = periods * (random.random(num) if times == "constant" else random.exponential(size=num))
+        changes, warm = np.zeros(num, int), np.zeros(num, bool)
+        for _ in range(steps * num):
+            i = int(ends.argmin())
+            counts[i, min(changes[i], MOST - 1)] += warm[i]
+            changes[i], warm[i] = 0, True
+            ends[i] += periods[i] * (1.0 if times == "constant" else random.exponential())
+            if counts_steps or not chances:
+                changes[np.arange(num) != i] += 1
+            elif chances[i] is not None:
+                changes[[i, random.choice(num, p=chances[i])]] += 1
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("slow", [{}, {0: 2.5}])
+@pytest.mark.parametrize("name", ["ps-async", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs"])
+def test_staleness_is_that_of_events_in_virtual_time(name: str, slow: dict[int, float], times: str) -> None:
+    system = system_of(name, 4, slow)
+    runs, steps = (300, 12) if times == "constant" else (3, 1200)
+    for found, drawn in (
+        (recorded_staleness(system, times), simulate(system, times, False, runs, steps)),
+        (steps_of_others(system, times), simulate(system, times, True, runs, steps)),
+    ):
+        for one, drawn_S in zip(found, drawn, strict=True):
+            length = max(MOST, len(one.fractions))
+            expected_S = np.pad(one.fractions, (0, length - len(one.fractions)))
+            expected_S = np.append(expected_S[: MOST - 1], expected_S[MOST - 1 :].sum())
+            np.testing.assert_allclose(drawn_S, expected_S, atol=0.03)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_the_mean_of_the_steps_of_others_does_not_depend_on_speeds(times: str) -> None:
+    system = system_of("ps-async", 6, {0: 10.0, 2: 1.7})
+    staleness = of_all(steps_of_others(system, times), system.speeds_N)
+    assert staleness.mean == pytest.approx(5, abs=1e-6)
+    assert staleness.fractions.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("name", "settings"), ALL)
+def test_only_the_asynchronous_are_stale(name: str, settings: dict[str, object]) -> None:
+    system = system_of(name, 8, **settings)
+    means = [one.mean for one in recorded_staleness(system, "constant")]
+    assert (max(means) > 0) == system.asynchronous
+
+
+def test_equal_learners_on_a_fixed_ring_have_two_exchanges_a_step() -> None:
+    (first, *_) = recorded_staleness(system_of("adpsgd-fixed", 8), "constant")
+    assert (first.mean, first.quantile(0.5), first.largest) == (pytest.approx(2), 2, 2)
+
+
+def test_of_a_learner_that_is_thousands_of_times_slower_all_updates_count() -> None:
+    system = system_of("adpsgd-random", 128, {3: 10_000.0})
+    slow = steps_of_others(system, "constant")[3]
+    assert slow.fractions.sum() == pytest.approx(1)
+    assert steps_of_others(system, "exponential")[3].fractions.sum() == pytest.approx(1)
