@@ -81,12 +81,12 @@ def test_shared_weights_of_two_learners_have_the_variance_of_an_autoregression()
 
 def test_consensus_one_by_one_has_its_closed_form_on_a_flat_loss() -> None:
     flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
-    course = predict(system_of("adpsgd-random", NUM), flat, RATE, 60_000, in_rounds=False)
+    course = predict(system_of("adpsgd-random", NUM), flat, RATE, 25_000, in_rounds=False)
     a = 2 / 3 * (1 - 1 / 3)  # 2 b (1 - b)
     expected = RATE**2 * SIGMA2 * (1 - 1 / NUM - a) * (NUM - 1) / (2 * a) / NUM
-    blocks = course.distance_K[2000:].reshape(58, -1).mean(axis=1)
-    assert abs(blocks.mean() - expected) < 3 * blocks.std(ddof=1) / math.sqrt(58)
-    assert blocks.mean() == pytest.approx(expected, rel=0.03)
+    blocks = course.distance_K[2000:].reshape(46, -1).mean(axis=1)
+    assert abs(blocks.mean() - expected) < 3 * blocks.std(ddof=1) / math.sqrt(46)
+    assert blocks.mean() == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "settings"), ALL)

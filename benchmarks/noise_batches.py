@@ -1,0 +1,195 @@
+"""Whether averaging with neighbours is averaging with all, plus noise: gradient noise, consensus distance, sharpness.
+
+    .venv/bin/python benchmarks/noise_batches.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8]
+
+A cell is a strategy, a global batch, a rate and a seed, trained by virtual learners in lock-step as by convergence.py.
+After half of the epochs, where the rate is still at its peak, ROUNDS rounds of batches give
+
+- distance: consensus distance, root mean square over the learners of |w - mean w| / |mean w|;
+- sharpness: the largest eigenvalue of the Hessian at the mean of the weights;
+- batch noise: E |g - grad f|^2 of the gradient of all learners' batches at the mean of the weights;
+- added noise: E |g' - g|^2, g' from the same batches, each at the weights of its own learner, over the batch noise.
+
+After the last epoch the loss on dev, and sharpness again. `allreduce+noise` is averaged gradients, each computed at the
+common weights plus Gaussian noise as large as the distance of `adpsgd-fixed` with the same batch, rate and seed in that
+epoch. A finished training is a line of RESULTS.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import json
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from convergence import config_of, question, read, write
+from lock_step import Learners
+from torch import Tensor
+
+from asrtool.theory.measure import Losses, largest_curvature, weights_of
+from asrtool.train.source import Planned
+from asrtool.train.train import build_components
+
+NOISY, WITH_NOISE_OF = "allreduce+noise", "adpsgd-fixed"
+STRATEGIES = ("allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", NOISY)
+ROUNDS = 4
+SHARPNESS_BATCHES = 4
+Trained = dict[str, Any]  # a line of the results
+
+
+class Observed(Learners):
+    """Learners in lock-step that are looked at; `noise_by_epoch` is the distance of the noise added to the weights."""
+
+    noise_by_epoch: Sequence[float] = ()
+    noise = 0.0
+
+    def train(self) -> Trained:
+        """What is seen; `sharpness` at the end is None where the training diverged."""
+        found: Trained = {"losses": [], "distances": [], "sharpness": None}
+        self.noise = self.noise_by_epoch[0] if self.noise_by_epoch else 0.0
+        for epoch, loss in enumerate(self.losses(), 1):
+            found["losses"].append(loss)
+            found["distances"].append(self.distance())
+            if epoch == self.settings.num_epochs // 2:
+                found |= self.look(epoch) | {"peak_sharpness": self.sharpness()}
+            self.noise = self.noise_by_epoch[epoch] if epoch < len(self.noise_by_epoch) else self.noise
+        if len(found["losses"]) == self.settings.num_epochs:
+            found["sharpness"] = self.sharpness()
+        return found
+
+    def distance(self) -> float:
+        weights_LP, mean_P = self.rule.weights_LP, self.rule.weights_LP.mean(dim=0)
+        return self.noise or float((weights_LP - mean_P).norm() / math.sqrt(len(weights_LP)) / mean_P.norm())
+
+    def look(self, epoch: int) -> Trained:
+        weights_LP, num = self.rule.weights_LP, self.num_learners
+        mean_P = weights_LP.mean(dim=0)
+        planned = list(self.components.train_set.plan(epoch, 0, {}))
+        rounds = [planned[at * num : (at + 1) * num] for at in range(min(ROUNDS, len(planned) // num))]
+        at_mean_RP = torch.stack([self.common(batches, mean_P.expand(num, -1)) for batches in rounds])
+        own_LP = weights_LP if len(weights_LP) == num else mean_P.expand(num, -1)
+        own_RP = at_mean_RP
+        if self.noise or len(weights_LP) == num:
+            own_RP = torch.stack([self.common(batches, self._with_noise(own_LP)) for batches in rounds])
+        batch_noise = float(at_mean_RP.var(dim=0).sum())
+        added = float((own_RP - at_mean_RP).square().sum(dim=1).mean())
+        return {"batch_noise": batch_noise, "added": added / batch_noise}
+
+    def sharpness(self) -> float:
+        planned = list(self.components.train_set.plan(0, 0, {}))
+        chosen = planned[:: max(1, len(planned) // SHARPNESS_BATCHES)][:SHARPNESS_BATCHES]
+        self.flat.weights_P.copy_(self.rule.weights_LP.mean(dim=0))
+        model = copy.deepcopy(self.model)
+        losses = Losses(model, [self.components.train_set.read(one) for one in chosen])
+        return largest_curvature(losses.gradient, len(chosen), weights_of(model), 1).value
+
+    def common(self, batches: Sequence[Planned], weights_LP: Tensor) -> Tensor:
+        """The mean of the gradients of a round, each at the weights of its learner, not clipped."""
+        clip_norm, noise = self.settings.clip_norm, self.noise
+        object.__setattr__(self.settings, "clip_norm", math.inf)
+        self.noise = 0.0
+        found = [self._gradient(weights_P, [batch], 0) for batch, weights_P in zip(batches, weights_LP, strict=True)]
+        self.noise = noise
+        object.__setattr__(self.settings, "clip_norm", clip_norm)
+        return torch.stack([gradient_P for gradient_P in found if gradient_P is not None]).mean(dim=0)
+
+    def _with_noise(self, weights_LP: Tensor) -> Tensor:
+        if not self.noise:
+            return weights_LP
+        noise_LP = torch.randn_like(weights_LP)
+        scale = self.noise * weights_LP.norm(dim=1, keepdim=True) / math.sqrt(weights_LP.shape[1])
+        return weights_LP + scale * noise_LP
+
+    def _gradient(self, weights_P: Tensor, group: Sequence[Planned], number: int) -> Tensor | None:
+        if not self.noise:
+            return super()._gradient(weights_P, group, number)
+        found = []
+        for place, planned in enumerate(group):  # each batch at noisy weights of its own
+            noisy_P = self._with_noise(weights_P[None])[0]
+            gradient_P = super()._gradient(noisy_P, [planned], number + place)
+            found.append(torch.zeros_like(weights_P) if gradient_P is None else gradient_P)
+        return torch.stack(found).mean(dim=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", type=Path)
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--scales", default="1,8")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--reference-batch-s", type=float, default=50.0, help="of all learners together, at 1x")
+    parser.add_argument("--rates", default="0.1,0.4")
+    parser.add_argument("--learners", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--table", action="store_true", help="print the table of what is finished")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    finished = read(options.results)
+    for cell in [] if options.table else list(cells(options)):
+        if not any(cell.items() <= trained.items() for trained in finished):
+            finished.append(train(cell, options, finished))
+            write(options.results, finished[-1])
+            print(json.dumps(finished[-1]), flush=True)
+    print_table(finished, options)
+
+
+def cells(options: argparse.Namespace) -> Iterator[Trained]:
+    """A seed after the other; adpsgd-fixed before what takes its noise."""
+    lists = options.seeds, options.scales, options.rates, options.strategies
+    for seed, scale, rate, name in itertools.product(*(text.split(",") for text in lists)):
+        yield question(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
+
+
+def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained]) -> Trained:
+    begin = time.process_time()
+    config = config_of(cell, cell["learners"])
+    torch.manual_seed(cell["seed"])
+    components = build_components(options.features, options.tokenizer, config)
+    name = "allreduce" if cell["strategy"] == NOISY else cell["strategy"]
+    learners = Observed(name, cell["learners"], components, config.train)
+    if cell["strategy"] == NOISY:
+        of_other = cell | {"strategy": WITH_NOISE_OF}
+        (other,) = [trained for trained in finished if of_other.items() <= trained.items()]
+        learners.noise_by_epoch = other["distances"]
+    return cell | learners.train() | {"cpu_s": round(time.process_time() - begin, 1)}
+
+
+def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> None:
+    """Means over the seeds, with the standard deviation of the loss; of cells that all seeds finished."""
+    of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
+    for trained in finished:
+        if question(options).items() <= trained.items():
+            of_cell[trained["scale"], trained["rate"], trained["strategy"]].append(trained)
+    at_peak = "distance | batch noise | added / batch noise | sharpness | sharpness x rate"
+    print(f"| batch | rate | strategy | loss on dev | {at_peak} | sharpness at the end |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for (scale, rate, name), trainings in sorted(of_cell.items(), key=lambda item: item[0][:2]):
+        whole = [trained for trained in trainings if trained["sharpness"] is not None]
+        if len(whole) < len(trainings):
+            print(f"| {scale}x | {rate:g} | {name} | {len(trainings) - len(whole)} of {len(trainings)} diverged |")
+            continue
+        losses = [trained["losses"][-1] for trained in whole]
+        distance = statistics.fmean(trained["distances"][trained["epochs"] // 2 - 1] for trained in whole)
+        keys = ("batch_noise", "added", "peak_sharpness", "sharpness")
+        noise, added, peak, end = (statistics.fmean(trained[key] for trained in whole) for key in keys)
+        spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
+        print(
+            f"| {scale}x | {rate:g} | {name} | {statistics.fmean(losses):.3f} +- {spread:.3f} | {distance:.3f} |"
+            f" {noise:.3f} | {added:.2g} | {peak:.1f} | {peak * rate:.2f} | {end:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
