@@ -167,7 +167,7 @@ def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained
 
 
 def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> None:
-    """Means over the seeds, with the standard deviation of the loss; of cells that all seeds finished."""
+    """Means over the seeds, of the loss with its standard deviation and, in brackets, their number."""
     of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
     for trained in finished:
         if question(options).items() <= trained.items():
@@ -186,8 +186,8 @@ def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> Non
         noise, added, peak, end = (statistics.fmean(trained[key] for trained in whole) for key in keys)
         spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
         print(
-            f"| {scale}x | {rate:g} | {name} | {statistics.fmean(losses):.3f} +- {spread:.3f} | {distance:.3f} |"
-            f" {noise:.3f} | {added:.2g} | {peak:.1f} | {peak * rate:.2f} | {end:.1f} |"
+            f"| {scale}x | {rate:g} | {name} | {statistics.fmean(losses):.3f} +- {spread:.3f} ({len(whole)}) |"
+            f" {distance:.3f} | {noise:.3f} | {added:.2g} | {peak:.1f} | {peak * rate:.2f} | {end:.1f} |"
         )
 
 

@@ -103,15 +103,15 @@ def theory(
     """Say what is known of a strategy before anything is trained.
 
     How fast learners come to agree, how stale gradients are, and what is proved of convergence, and from when on more
-    learners pay; docs/theory.md has the statements. --measure trains nothing. Settings: [distributed], train.peak_lr;
-    with --measure those that WORK was trained with, but for [distributed] and train.peak_lr.
+    learners pay; docs/theory.md has the statements. Settings: [distributed], train.peak_lr; --measure takes those that
+    WORK was trained with, over which --config and --set win.
 
     \b
     Examples:
       asrtool theory --strategy adpsgd-random --num-learners 16 --rate 0.1 --slow 0:10
       asrtool theory --strategy bmuf --num-learners 8 --set distributed.bmuf.block_momentum=0 --json
       asrtool theory --strategy adpsgd-fixed --num-learners 8 --rate 0.05 --plot theory.svg
-      asrtool theory --strategy allreduce --num-learners 4 --measure exp --batches 4
+      asrtool theory --strategy allreduce --num-learners 4 --measure exp --set train.batch_s=5
     """
     from asrtool.theory.describe import Question, answer, to_dict, to_text
     from asrtool.theory.system import System
@@ -133,9 +133,11 @@ def theory(
 
 
 def _measure(work: Path, system: System, num_batches: int) -> Measured:
-    from asrtool.theory.measure import measure
+    from asrtool.theory.measure import measure, read_config
 
-    return measure(work, num_batches, system.num_learners, system.asynchronous)
+    given = click.get_current_context().params
+    config = read_config(work, given["files"], given["overrides"])
+    return measure(work, config, num_batches, system.num_learners, system.asynchronous)
 
 
 def _constants(measured: Measured | None, given: Sequence[str]) -> Constants:

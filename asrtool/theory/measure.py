@@ -86,13 +86,12 @@ class Measured:
         )
 
 
-def measure(work: Path, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
-    """Of the work folder of `asrtool run`, with the settings that it was trained by.
+def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
+    """Of the work folder of `asrtool run`, with the settings of `config`.
 
     `by_shards`: learners read shards of their own, else take turns. Raises AsrtoolError for a folder without a model or
     features, and for too few or too many batches.
     """
-    config = read_config(work)
     torch.manual_seed(config.train.seed)
     targets = work / "targets" if uses_tree(config.model.objective) else None
     components = build_components(work / "features", work / "tokenizer", config, num_learners, targets=targets)
@@ -125,13 +124,13 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
     )
 
 
-def read_config(work: Path) -> Config:
-    """By which the acoustic model of `work` was trained; AsrtoolError where there is none."""
+def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> Config:
+    """By which the acoustic model of `work` was trained, with what is given; AsrtoolError where there is none."""
     if not (work / CONFIG).exists():
         raise AsrtoolError(
             f"{work}: has no {CONFIG}, so no model was trained there", "name the --work of an `asrtool run`"
         )
-    return load_config([work / CONFIG], [])
+    return load_config([work / CONFIG, *files], overrides)
 
 
 def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:
@@ -153,8 +152,8 @@ def read_batches(components: Components, num: int, num_learners: int, by_shards:
     planned = list(components.train_set.plan(0, 0, {}))
     num = min(num, len(planned))
     if num < 4:
-        what = f"{num} batches to measure: a variance needs 4"
-        raise AsrtoolError(what, "raise --batches, or make train.batch_s shorter by --set")
+        what = f"the training set has {num} batches, and a variance needs 4"
+        raise AsrtoolError(what, "make them shorter, for example --set train.batch_s=5")
     groups = min(num_learners, num // 2)
     each = num // groups
     if by_shards:
