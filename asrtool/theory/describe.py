@@ -12,7 +12,7 @@ from asrtool.theory.bounds import Bound, Constants, NoPromise, bounds_of
 from asrtool.theory.mixing import Mixing, mixing_in_rounds, mixing_one_by_one
 from asrtool.theory.stability import Stable, largest_stable
 from asrtool.theory.staleness import Staleness, of_all, recorded_staleness, steps_of_others
-from asrtool.theory.system import DRAWN_STEPS, SHARED, System
+from asrtool.theory.system import SHARED, System
 
 if TYPE_CHECKING:
     from asrtool.theory.measure import Measured
@@ -192,7 +192,7 @@ def _mixing(found: Answer) -> Iterator[str]:
         if system.num_replicas <= MOST_SHOWN:
             yield from ("    " + " ".join(f"{value:6.3f}" for value in row) for row in mixing.matrix_NN)
     if system.has_own_ring:
-        yield f"  Of the first {DRAWN_STEPS:,} orders of the ring, as if each step drew one of them."
+        yield f"  Of the first {len(system.rings()):,} orders of the ring, as if each step drew one of them."
     if found.in_rounds and found.one_by_one:
         yield "  In rounds: all step together, from the same weights. One by one: in random order, by speed; a step is"
         yield "  one of a learner of full speed. The distance is the root mean square one from the mean."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asrtool.distributed.topology import consensus_rate, mixing_matrix, spectral_gap
-from asrtool.theory.system import DRAWN_STEPS, Floats, System
+from asrtool.theory.system import Floats, System
 
 TENTH = 0.1
 NOTHING_LEFT = 1e-12  # of the squared distance: rounding
@@ -61,7 +61,7 @@ def mixing_in_rounds(system: System) -> Mixing | None:
     if system.ring == "random":
         matrix = mixing_matrix(range(num))
         return Mixing(redrawn(matrix), _second(redrawn(matrix @ matrix.T)))
-    matrices = [mixing_matrix(order) for order in system.rings(1 if system.ring == "fixed" else DRAWN_STEPS)]
+    matrices = [mixing_matrix(order) for order in system.rings()]
     return Mixing(np.mean(matrices, axis=0), _or_zero(consensus_rate(matrices)))
 
 

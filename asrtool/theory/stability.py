@@ -5,6 +5,8 @@ With momentum as torch has it, m <- mu m + g and w <- w - rate m, each replica w
 
 from __future__ import annotations
 
+import cmath
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,18 +51,23 @@ def largest_stable(system: System, momentum: float) -> Stable:
 
 
 def delayed(delay: int, momentum: float) -> float:
-    """Of one set of weights whose gradients are all `delay` steps old: roots of (z - 1)(z - mu) z^(delay - 1) + x."""
+    """Of one set of weights whose gradients are all `delay` steps old: roots of (z - 1)(z - mu) z^(delay - 1) + x.
+
+    All lie inside the unit circle for a small x; x is the largest where the first comes to it, at z = exp(i theta). The
+    angle of the product there is pi, and grows with theta from pi / 2; the larger theta, the larger is x.
+    """
     if not delay:
         return 2 * (1 + momentum)
-    left = np.polymul([1.0, -1.0], [1.0, -momentum])
-    polynomial = np.concatenate([left, np.zeros(delay - 1)])
 
-    def radius(x: float) -> float:
-        shifted = polynomial.copy()
-        shifted[-1] += x
-        return float(np.abs(np.roots(shifted)).max())
+    def angle(theta: float) -> float:
+        return math.pi / 2 + theta / 2 + cmath.phase(cmath.rect(1, theta) - momentum) + (delay - 1) * theta
 
-    return _first_above_one(radius)
+    low, high = 0.0, math.pi
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if angle(middle) < math.pi else (low, middle)
+    z = cmath.rect(1, low)
+    return abs(z - 1) * abs(z - momentum)
 
 
 def in_mean_square(eigenvalue: float, rate: float, momentum: float) -> float:

@@ -6,15 +6,17 @@ j, is one of these changes with a probability. Phases are independent of one ano
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
+from asrtool.errors import AsrtoolError
 from asrtool.theory.system import SHARED, Floats, System
 
 TIMES = ("constant", "exponential")
-MOST = 2**17  # counts as high, or higher, are one
+MOST = 2**22  # of a distribution
 NEGLIGIBLE = 1e-12
 
 
@@ -60,41 +62,59 @@ def steps_of_others(system: System, times: str) -> list[Staleness]:
 
 def of_all(by_replica: list[Staleness], speeds_N: Floats) -> Staleness:
     """Of an update of any replica."""
-    length = max(len(one.fractions) for one in by_replica)
-    padded = [np.pad(one.fractions, (0, length - len(one.fractions))) for one in by_replica]
-    return Staleness(np.average(padded, axis=0, weights=speeds_N))
+    total = np.zeros(max(len(one.fractions) for one in by_replica))
+    for one, weight in zip(by_replica, speeds_N / speeds_N.sum(), strict=True):
+        total[: len(one.fractions)] += weight * one.fractions
+    return Staleness(total)
 
 
 def _counts(speeds_N: Floats, touches_N: Floats, i: int, own: int, times: str) -> Staleness:
-    others = [j for j in range(len(speeds_N)) if j != i and touches_N[j] > 0]
-    ratios, chances = speeds_N[others] / speeds_N[i], touches_N[others]
-    of_others = _of_constant(ratios, chances) if times == "constant" else _of_exponential(float(ratios @ chances))
+    others = np.flatnonzero(touches_N > 0)
+    others = others[others != i]
+    ratios, chances = (speeds_N[others] / speeds_N[i]).round(12), touches_N[others]
+    alike = Counter(zip(ratios.tolist(), chances.tolist(), strict=True))
+    return _count_alike(tuple(sorted(alike.items())), own, times)
+
+
+@functools.lru_cache(maxsize=64)  # most replicas are like others
+def _count_alike(alike: tuple[tuple[tuple[float, float], int], ...], own: int, times: str) -> Staleness:
+    """Of a replica among others: steps of one of them into one of its own, the chance of each to count, how many."""
+    if times == "constant":
+        of_others = _of_constant(alike)
+    else:
+        of_others = _of_exponential(sum(ratio * chance * num for (ratio, chance), num in alike))
     fractions = np.concatenate([np.zeros(own), of_others])
-    if len(fractions) > MOST:
-        fractions = np.append(fractions[:MOST], fractions[MOST:].sum())
     return Staleness(fractions)
 
 
-def _of_constant(ratios: Floats, chances: Floats) -> Floats:
+def _of_constant(alike: tuple[tuple[tuple[float, float], int], ...]) -> Floats:
     """Of j fall floor(ratio) steps into one of i, or one more, each of which counts with its chance.
 
     The distribution of a sum, by its generating function at the roots of unity.
     """
-    length = int(np.ceil(ratios - NEGLIGIBLE).sum()) + 1
+    length = sum(int(np.ceil(ratio)) * num for (ratio, _), num in alike) + 1
+    _check_length(length)
     z = np.exp(-2j * np.pi * np.arange(length) / length)
     generating = np.ones(length, complex)
-    for (ratio, chance), times in Counter(zip(ratios.round(12).tolist(), chances.tolist(), strict=True)).items():
+    for (ratio, chance), num in alike:
         whole = int(ratio)
         one = 1 - chance + chance * z
-        generating *= (one**whole * (1 - (ratio - whole) * (1 - one))) ** times
+        generating *= one ** (whole * num) * (1 - (ratio - whole) * (1 - one)) ** num
     fractions: Floats = np.maximum(np.fft.ifft(generating).real, 0.0)
     return fractions
+
+
+def _check_length(length: int) -> None:
+    if length > MOST:
+        what = f"while the slowest learner makes a step, others make up to {length:,}"
+        raise AsrtoolError(what, "choose a smaller factor of --slow, or fewer --num-learners")
 
 
 def _of_exponential(ratio: float) -> Floats:
     """Geometric: the next of all changes is the end of the step with the chance 1 / (1 + ratio)."""
     goes_on = ratio / (1 + ratio)
-    length = 1 if not ratio else min(MOST + 1, int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2)
+    length = 1 if not ratio else int(np.log(NEGLIGIBLE) / np.log(goes_on)) + 2
+    _check_length(length)
     fractions = (1 - goes_on) * np.power(goes_on, np.arange(length, dtype=np.float64))
     fractions[-1] += 1 - fractions.sum()
     return fractions

@@ -27,7 +27,9 @@ Floats = NDArray[np.float64]
 ONE_COPY = ("single", "allreduce", "ps-sync")  # the same weights at all learners after each step
 SHARED = ("ps-async", "hogwild")  # one set of weights, stepped on by each learner at its own time
 RINGS = {"adpsgd-fixed": "fixed", "adpsgd-random": "random"}
-DRAWN_STEPS = 2000  # of a person's own ring, whose law is not known
+MOST_LEARNERS = 1024  # matrices have that size squared
+DRAWN_STEPS = 2000  # of a person's own ring, whose law is not known; of many learners fewer
+DRAWN_VALUES = 2**22  # of their matrices
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class System:
         if ":" in name:
             what = f"nothing is known of strategy {name}, one of your own"
             raise AsrtoolError(what, f"choose one of {', '.join(registry.names('strategy'))}")
+        if self.num_learners > MOST_LEARNERS:
+            what = f"--num-learners {self.num_learners}: matrices of so many do not fit"
+            raise AsrtoolError(what, f"choose {MOST_LEARNERS} at most; what grows with the number shows before")
         if name == "single" and self.num_learners > 1:
             what = f"distributed.strategy is single, distributed.num_learners {self.num_learners}"
             raise AsrtoolError(what, "choose another strategy, for example --strategy allreduce, or --num-learners 1")
@@ -114,8 +119,9 @@ class System:
         """Of an exchange: the fraction of their difference that both ends move."""
         return PAIR_WEIGHT if self.outer == "adpsgd-pairs" else EDGE_WEIGHT
 
-    def rings(self, num_steps: int) -> list[list[int]]:
-        """The orders of the first steps."""
+    def rings(self) -> list[list[int]]:
+        """The order of the fixed ring, else those of the first steps."""
+        num_steps = 1 if self.ring == "fixed" else min(DRAWN_STEPS, max(16, DRAWN_VALUES // self.num_replicas**2))
         return [self.ring_at(step) for step in range(num_steps)]
 
     def ring_at(self, step: int) -> list[int]:
@@ -142,7 +148,7 @@ class System:
         elif self.ring == "random":
             partners_NN[:] = (1 - np.eye(num)) / (num - 1)
         else:
-            orders = self.rings(1 if self.ring == "fixed" else DRAWN_STEPS)
+            orders = self.rings()
             for order in orders:
                 partners_NN[order, np.roll(order, -1)] += 1 / len(orders)
         return partners_NN

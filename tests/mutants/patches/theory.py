@@ -50,7 +50,7 @@ PATCHES = (
     Patch(
         "theory-staleness-fraction-of-a-step",
         STALENESS,
-        "(1 - (ratio - whole) * (1 - one))",
+        "(1 - (ratio - whole) * (1 - one)) ** num",
         "1.0",
         (f"{TESTS}/test_staleness.py",),
     ),
@@ -92,8 +92,8 @@ PATCHES = (
     Patch(
         "theory-delay",
         STABILITY,
-        "np.zeros(delay - 1)",
-        "np.zeros(delay)",
+        "(delay - 1) * theta",
+        "delay * theta",
         (f"{TESTS}/test_stability.py",),
     ),
     Patch(

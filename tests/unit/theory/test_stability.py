@@ -24,6 +24,16 @@ def test_plain_sgd_with_a_constant_delay_has_its_closed_form(delay: int) -> None
     assert delayed(delay, 0.0) == pytest.approx(2 * np.sin(np.pi / (2 * (2 * delay + 1))), rel=1e-6)
 
 
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+@pytest.mark.parametrize("delay", [1, 3, 7])
+def test_a_root_leaves_the_circle_at_the_rate_said(delay: int, momentum: float) -> None:
+    product = np.polymul(np.polymul([1.0, -1.0], [1.0, -momentum]), [1.0, *[0.0] * (delay - 1)])
+    for factor, diverges in ((0.999, False), (1.001, True)):
+        polynomial = product.copy()
+        polynomial[-1] += factor * delayed(delay, momentum)
+        assert (np.abs(np.roots(polynomial)).max() > 1) == diverges
+
+
 def test_rings_of_even_length_are_stable_up_to_two_thirds() -> None:
     assert largest_stable(system_of("adpsgd-fixed", 8), 0.0).apart == pytest.approx(2 / 3)
     assert largest_stable(system_of("adpsgd-d1", 8), 0.0).apart == pytest.approx(1)
