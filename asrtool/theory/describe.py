@@ -262,7 +262,7 @@ def _speed_up(bound: Bound, question: Question) -> str:
         return "linear speed-up: no promise, since without noise more learners do not help"
     num = bound.speed_up_from
     rounds = "" if bound.step == "round" else f", {num / bound.steps_a_round:,.0f} steps of a learner of full speed"
-    rate = f"with alpha = sqrt(start / (noise K)), {bound.best_rate(num):.3g} there"
+    rate = f"at a rate that falls as 1 / sqrt(K) and is {bound.best_rate(num):.3g} there"
     return f"linear speed-up promised from K = {num:,.0f} {bound.step}s{rounds}, {rate}"
 
 
