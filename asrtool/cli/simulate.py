@@ -15,7 +15,7 @@ FORMATS = (".svg", ".png", ".pdf")
 @click.command(
     cls=Command,
     groups={
-        "What is simulated": ("scenarios", "works", "strategies", "learners", "overrides"),
+        "What is simulated": ("scenarios", "works", "strategies", "num_learners", "overrides"),
         "Training": ("train", "replayed"),
         "What is written": ("as_json", "plot", "out", "settings"),
     },
@@ -44,7 +44,7 @@ FORMATS = (".svg", ".png", ".pdf")
     help="distributed.strategy: one to compare; several times for several.  [default: that setting, which has all]",
 )
 @click.option(
-    "--learners",
+    "--num-learners",
     metavar="N,...",
     help="distributed.num_learners: how many, each number by itself.  [default: that setting]",
 )
@@ -87,7 +87,7 @@ def simulate(
     scenarios: tuple[str, ...],
     works: tuple[Path, ...],
     strategies: tuple[str, ...],
-    learners: str | None,
+    num_learners: str | None,
     overrides: tuple[str, ...],
     train: Path | None,
     replayed: Path | None,
@@ -104,12 +104,12 @@ def simulate(
 
     \b
     Examples:
-      asrtool simulate --scenario swb2000-v100 --learners 16,64 --strategy allreduce --strategy adpsgd-random
+      asrtool simulate --scenario swb2000-v100 --num-learners 16,64 --strategy allreduce --strategy adpsgd-random
       asrtool simulate --set compute.ms=250 --set network.gbit_per_s=10 --set slow.learners=3:5 --plot hours.svg
-      asrtool simulate --from exp/train --learners 4 --json
+      asrtool simulate --from exp/train --num-learners 4 --json
       asrtool simulate --settings
-      asrtool simulate --learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated
-      asrtool simulate --train exp --learners 16 --strategy adpsgd-random --set slow.learners=0:10 --out virtual
+      asrtool simulate --num-learners 4 --strategy adpsgd-random --set job.num_samples=40000 --out simulated
+      asrtool simulate --train exp --num-learners 16 --strategy adpsgd-random --set slow.learners=0:10 --out virtual
     """
     import json
 
@@ -126,7 +126,7 @@ def simulate(
             f"--plot {plot}: expected a name that ends with {', '.join(FORMATS)}", "for example hours.svg"
         )
     given = [f"distributed.strategy={','.join(strategies)}"] if strategies else []
-    given += [f"distributed.num_learners={learners}"] if learners else []
+    given += [f"distributed.num_learners={num_learners}"] if num_learners else []
     measured = settings_of(works)
     of_training = [text for text in overrides if train and not is_of_scenario(text)]
     given = [*measured, *(text for text in overrides if text not in of_training), *given]

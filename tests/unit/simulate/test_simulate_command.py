@@ -31,7 +31,7 @@ def simulate(*words: str) -> str:
 def test_it_says_in_words_who_waits_for_whom() -> None:
     output = simulate(
         *SMALL,
-        "--learners",
+        "--num-learners",
         "4",
         "--set",
         "slow.learners=3:3",
@@ -45,7 +45,7 @@ def test_it_says_in_words_who_waits_for_whom() -> None:
 
 
 def test_json_has_what_the_table_has() -> None:
-    rows = json.loads(simulate(*SMALL, "--learners", "2,4", "--strategy", "allreduce", "--json"))
+    rows = json.loads(simulate(*SMALL, "--num-learners", "2,4", "--strategy", "allreduce", "--json"))
     assert [(row["strategy"], row["num_learners"]) for row in rows] == [("allreduce", 2), ("allreduce", 4)]
     for row in rows:
         assert sum(row["fractions"].values()) == pytest.approx(1)
@@ -55,14 +55,14 @@ def test_json_has_what_the_table_has() -> None:
 @pytest.mark.parametrize("numbers", ["4", "2,4"])
 def test_it_draws(numbers: str, tmp_path: Path) -> None:
     path = tmp_path / "hours.svg"
-    simulate(*SMALL, "--learners", numbers, "--plot", str(path))
+    simulate(*SMALL, "--num-learners", numbers, "--plot", str(path))
     text = path.read_text(encoding="utf-8")
     assert "adpsgd-random" in text
     assert "hours" in text
 
 
 def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Path) -> None:
-    simulate(*SMALL, "--learners", "4", "--set", "slow.learners=0:2", "--out", str(tmp_path / "out"))
+    simulate(*SMALL, "--num-learners", "4", "--set", "slow.learners=0:2", "--out", str(tmp_path / "out"))
     folders = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert "adpsgd-random-4" in folders
     assert "single-4" not in folders
@@ -77,7 +77,7 @@ def test_its_records_are_drawn_and_reported_as_those_of_a_training(tmp_path: Pat
 
 
 def test_a_record_has_the_keys_of_one_of_a_training(tmp_path: Path) -> None:
-    simulate(*SMALL, "--learners", "2", "--strategy", "allreduce", "--out", str(tmp_path))
+    simulate(*SMALL, "--num-learners", "2", "--strategy", "allreduce", "--out", str(tmp_path))
     line = (tmp_path / "allreduce-2" / "learners" / "0.jsonl").read_text(encoding="utf-8").partition("\n")[0]
     tree = ast.parse(inspect.getsource(record_of))
     (written,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
@@ -144,7 +144,7 @@ def test_learners_that_compute_on_the_same_cores_share_them(tmp_path: Path, monk
     summary = json.loads((train / "train.json").read_text(encoding="utf-8"))
     (train / "train.json").write_text(json.dumps({**summary, "device": "cpu", "num_threads": 2}))
     words = ("--from", str(train), "--strategy", "none", "--json", "--set", "saving.checkpoint_s=0")
-    rows = json.loads(simulate(*words, "--learners", "1,2,4,8"))
+    rows = json.loads(simulate(*words, "--num-learners", "1,2,4,8"))
     assert [row["batches"] / row["hours"] / 3600 for row in rows] == pytest.approx([10, 20, 20, 20], rel=0.02)
 
 
