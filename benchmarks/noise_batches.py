@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/noise_batches.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8]
 
-A cell is a strategy, a global batch, a rate and a seed, trained by virtual learners in lock-step as by convergence.py.
+A cell is a strategy, a global batch, a rate and a seed, trained by the equations of lock_step.py.
 After half of the epochs, where the rate is still at its peak, ROUNDS rounds of batches give
 
 - distance: consensus distance, root mean square over the learners of |w - mean w| / |mean w|;
@@ -149,7 +149,12 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
     """A seed after the other; adpsgd-fixed before what takes its noise."""
     lists = options.seeds, options.scales, options.rates, options.strategies
     for seed, scale, rate, name in itertools.product(*(text.split(",") for text in lists)):
-        yield question(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
+        yield asked(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
+
+
+def asked(options: argparse.Namespace) -> Trained:
+    """What all trainings of a table have in common."""
+    return question(options) | {"learners": options.learners}
 
 
 def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained]) -> Trained:
@@ -170,7 +175,7 @@ def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> Non
     """Means over the seeds, of the loss with its standard deviation and, in brackets, their number."""
     of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
     for trained in finished:
-        if question(options).items() <= trained.items():
+        if asked(options).items() <= trained.items():
             of_cell[trained["scale"], trained["rate"], trained["strategy"]].append(trained)
     at_peak = "distance | batch noise | added / batch noise | sharpness | sharpness x rate"
     print(f"| batch | rate | strategy | loss on dev | {at_peak} | sharpness at the end |")
