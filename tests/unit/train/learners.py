@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
 import re
+import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +28,9 @@ from asrtool.train.train import build_components
 
 ANSWER_S = 120
 FAILED_S = 3
+STACKS = signal.SIGUSR1  # has a learner write what its threads are doing, also where one holds the interpreter
+STACKS_S = 2  # until it begins to
+CHUNK = 1 << 16  # bytes
 # Batches of two utterances, so that each learner has some of them.
 MANY_BATCHES = TOY_CONFIG.replace("batch_s = 1.5", "batch_s = 0.9").replace("every_steps = 3", "every_steps = 9")
 
@@ -34,31 +39,61 @@ class Learners:
     """`num` processes, each of which runs what it gets with the environment of a learner."""
 
     def __init__(self, num: int) -> None:
-        context = warm_context()
-        pipes = [context.Pipe() for _ in range(num)]
-        self.pipes = [here for here, _ in pipes]
-        self.processes = [context.Process(target=serve, args=(there,), daemon=True) for _, there in pipes]
-        for process in self.processes:
-            process.start()
+        self._started = [Started() for _ in range(num)]
 
     def run(self, function: Callable[..., Any], *args: Any, num: int | None = None) -> list[Any]:
-        """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails."""
-        pipes = self.pipes[:num]
+        """What `function` (of a module) returns in each of `num` learners, by rank; AssertionError where one fails.
+
+        After that all are new processes: an old one may still be busy, and would answer the next call by what it found.
+        """
+        started = self._started[:num]
         with rendezvous_address() as place:
-            for rank, pipe in enumerate(pipes):
-                ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(pipes), "LOCAL_WORLD_SIZE": len(pipes)}
-                pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))
-            answers = _answers(pipes)
-        failed = [f"learner {rank}: {answers[rank][0]}" for rank in sorted(answers) if answers[rank][0]]
+            for rank, one in enumerate(started):
+                ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(started), "LOCAL_WORLD_SIZE": len(started)}
+                one.pipe.send(({name: str(value) for name, value in ranks.items()} | place, function, args))
+            answers = _answers([one.pipe for one in started])
+            failed = [f"learner {rank}: {answers[rank][0]}" for rank in sorted(answers) if answers[rank][0]]
+            silent = [rank for rank in range(len(started)) if rank not in answers]
+            failed += [f"learner {rank} gives no answer:\n{started[rank].stacks()}" for rank in silent]
+        if failed:
+            self.close()
+            self._started = [Started() for _ in self._started]
         assert not failed, "\n".join(failed)
-        assert len(answers) == len(pipes), f"answers of {sorted(answers)} alone"
-        return [answers[rank][1] for rank in range(len(pipes))]
+        return [answers[rank][1] for rank in range(len(started))]
 
     def close(self) -> None:
         """End the processes."""
-        for process in self.processes:
-            process.kill()
-            process.join()
+        for one in self._started:
+            one.close()
+
+
+class Started:
+    """The process of a learner, forked from a warm one."""
+
+    def __init__(self) -> None:
+        context = warm_context()
+        self.pipe, there = context.Pipe()
+        self._stacks, writing = context.Pipe(duplex=False)
+        self._process = context.Process(target=serve, args=(there, writing), daemon=True)
+        self._process.start()
+        there.close()  # so that the end of the process is the end of what it sends
+        writing.close()
+
+    def stacks(self) -> str:
+        """What each of its threads is doing; empty where it has ended or is stopped."""
+        if self._process.pid and self._process.is_alive():
+            os.kill(self._process.pid, STACKS)
+        parts: list[bytes] = []
+        while wait([self._stacks], 0.1 if parts else STACKS_S) and (part := os.read(self._stacks.fileno(), CHUNK)):
+            parts.append(part)
+        return b"".join(parts).decode()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+        self._stacks.close()
 
 
 def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
@@ -79,9 +114,10 @@ def _answers(pipes: list[Connection]) -> dict[int, tuple[str, Any]]:
     return answers
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, stacks: Connection) -> None:
     import torch
 
+    faulthandler.register(STACKS, file=stacks.fileno())
     torch.set_num_threads(1)
     gc.freeze()  # a learner that exits looks for cycles: not among all that was imported
     while True:
