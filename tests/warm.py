@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import functools
 import multiprocessing
 import os
 import subprocess
@@ -11,31 +11,31 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# What a training imports, of two strategies torch._dynamo: seconds of each process that does it for itself.
-IMPORTED = [
-    "asrtool.train.loop",
-    "asrtool.train.shards",
-    "asrtool.distributed.allreduce",
-    "matplotlib.figure",
-    "numpy.ma",
-    "scipy.signal",
-]
+PRELOADED = "warm_modules"
 
 
+@functools.cache
 def warm_context() -> ForkServerContext:
-    """Its processes are forked from one that has `IMPORTED`, if this is the first to start such a server."""
+    """Its processes are forked from one that has `PRELOADED`, if this is the first to start such a server."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
+    context.set_forkserver_preload([PRELOADED])
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (path, str(Path(__file__).parent))))
+    try:
+        forkserver.ensure_running()  # whose modules are not found by the sys.path of this process
+    finally:
+        os.environ.pop("PYTHONPATH") if path is None else os.environ.update(PYTHONPATH=path)
     return context
 
 
 def run_apart(function: Callable[..., Any], *args: Any) -> Any:
     """What `function` (of a module) returns in a new process, which has one thread and so may fork."""
-    with ProcessPoolExecutor(1, warm_context(), initializer=gc.freeze) as pool:  # as in tests/conftest.py
+    with ProcessPoolExecutor(1, warm_context()) as pool:
         return pool.submit(function, *args).result()
 
 

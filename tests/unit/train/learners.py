@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import json
 import os
 import re
@@ -119,7 +118,6 @@ def serve(pipe: Connection, stacks: Connection) -> None:
 
     faulthandler.register(STACKS, file=stacks.fileno())
     torch.set_num_threads(1)
-    gc.freeze()  # a learner that exits looks for cycles: not among all that was imported
     while True:
         environment, function, args = pipe.recv()
         os.environ.update(environment)

@@ -1,0 +1,22 @@
+"""What the server of `warm.py` has before it forks, on import: all modules, and the digests of their sources."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+
+from asrtool.recipe import source
+
+gc.disable()  # as in tests/conftest.py
+# What a training imports when it begins, of two strategies torch._dynamo: seconds of each process that does it itself.
+for name in ("torch._dynamo", "matplotlib.figure", "numpy.ma", "scipy.signal", "lhotse", "PIL.Image"):
+    importlib.import_module(name)
+files = [path.relative_to(source.ROOT) for package in source.PACKAGES for path in (source.ROOT / package).rglob("*.py")]
+modules = sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files)
+for module in modules:
+    with contextlib.suppress(ImportError):  # of a package that is not installed
+        importlib.import_module(module)
+source.code_digests((), modules)  # which each command compares or records, unless a source has changed since
+gc.freeze()
+gc.enable()
