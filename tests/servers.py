@@ -44,6 +44,7 @@ class WebServer(ThreadingHTTPServer):
 
 class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the client to acknowledge the heading
     server: WebServer
 
     def do_HEAD(self) -> None:

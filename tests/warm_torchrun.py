@@ -26,7 +26,7 @@ POLL_S = 0.005
 
 
 class WarmTorchrun:
-    """What `benchmarks/restarts.py` uses of `subprocess.Popen`, for the words of a torchrun of `asrtool`.
+    """What tests and `benchmarks/restarts.py` use of `subprocess.Popen`, for the words of a torchrun of `asrtool`.
 
     It works in the folder of the log, by which its learners are found.
     """
@@ -44,6 +44,15 @@ class WarmTorchrun:
 
     def poll(self) -> int | None:
         return self.returncode
+
+    def wait(self, timeout: float) -> None:
+        """TimeoutExpired after `timeout` seconds."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("torchrun", timeout)
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def __enter__(self) -> WarmTorchrun:
         return self

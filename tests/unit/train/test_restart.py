@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -58,24 +57,32 @@ ELASTIC = "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_ma
 
 
 @pytest.fixture
-def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], WarmTorchrun]]:
     """Start an agent, which stands for a machine with one learner, and writes to a log of this name.
 
     They synchronise by a store of this process, which outlives them.
     """
     torchrun, asrtool = (Path(sys.executable).with_name(name) for name in ("torchrun", "asrtool"))
-    agents: list[subprocess.Popen[bytes]] = []
+    agents: list[WarmTorchrun] = []
     with rendezvous_address() as place:
         elastic = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", "--local-addr", "127.0.0.1"]
         elastic += ["--rdzv-backend", "c10d", "--rdzv-id", "elastic", "--rdzv-conf", ELASTIC]
         elastic += ["--rdzv-endpoint", f"127.0.0.1:{place['MASTER_PORT']}"]
-        train = [asrtool, "train", toy / "features", toy / "tokenizer", tmp_path / "train", "--strategy", "allreduce"]
+        train = [
+            "--no-python",
+            asrtool,
+            "train",
+            toy / "features",
+            toy / "tokenizer",
+            tmp_path / "train",
+            "--strategy",
+            "allreduce",
+        ]
         train += ["--config", tmp_path / "toy.toml", "--compute-ms", "100"]
 
-        def start(name: str) -> subprocess.Popen[bytes]:
-            with open(tmp_path / name, "wb") as log:
-                words = [str(word) for word in (torchrun, *elastic, "--no-python", *train)]
-                agents.append(subprocess.Popen(words, stdout=log, stderr=log))
+        def start(name: str) -> WarmTorchrun:
+            with open(tmp_path / name, "w") as log:
+                agents.append(WarmTorchrun([str(word) for word in (torchrun, *elastic, *train)], log, log))
             return agents[-1]
 
         yield start
@@ -87,7 +94,7 @@ def start_agent(toy: Path, tmp_path: Path) -> Iterator[Callable[[str], subproces
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for learners in /proc")
 def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
-    start_agent: Callable[[str], subprocess.Popen[bytes]], toy: Path, tmp_path: Path
+    start_agent: Callable[[str], WarmTorchrun], toy: Path, tmp_path: Path
 ) -> None:
     config, out = tmp_path / "toy.toml", tmp_path / "train"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12").replace("steps = 9", "steps = 3"))
