@@ -97,7 +97,7 @@ def test_when_a_machine_is_lost_those_left_resume_with_their_optimizer(
     start_agent: Callable[[str], WarmTorchrun], toy: Path, tmp_path: Path
 ) -> None:
     config, out = tmp_path / "toy.toml", tmp_path / "train"
-    config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 12").replace("steps = 9", "steps = 3"))
+    config.write_text(MANY_BATCHES.replace("num_epochs = 3", "num_epochs = 6").replace("steps = 9", "steps = 3"))
     left, lost = start_agent("left"), start_agent("lost")
     until = time.monotonic() + ENDED_S
     while [0, 1] not in saved_learners(out):  # the first one may have begun alone
