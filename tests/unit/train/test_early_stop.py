@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,14 +192,19 @@ def test_interrupted_at_the_epoch_that_is_the_last_it_ends_there_when_it_resumes
 def train(
     toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stops_in: int | None = None
 ) -> list[tuple[int, float]]:
-    """Be one of the learners; learner 1 gets SIGTERM before a step in the epoch `stops_in`. Epoch and rate by step."""
-    sent = False
+    """Be one of the learners; learner 1 gets SIGTERM before a step in the epoch `stops_in`. Epoch and rate by step.
+
+    However slow it is, the others are not in the last epoch before that.
+    """
+    sent = out.with_name("sent")
 
     def step(self: Training, assignment: Any, batch: Any) -> Any:
-        nonlocal sent
-        if not sent and stops_in is not None and assignment.round.epoch >= stops_in and os.environ["RANK"] == "1":
-            sent = True
-            signal.raise_signal(signal.SIGTERM)
+        if stops_in is not None and assignment.round.epoch >= stops_in:
+            if os.environ["RANK"] == "1" and not sent.exists():
+                sent.touch()
+                signal.raise_signal(signal.SIGTERM)
+            while assignment.round.epoch > stops_in and not sent.exists():
+                time.sleep(0.001)
         return train_step(self, assignment, batch)
 
     with scripted(), rates_noted() as found, contextlib.ExitStack() as stack:
