@@ -217,7 +217,8 @@ def test_a_training_ends_in_the_same_bits_with_any_number_of_processes(train_toy
 def test_learners_train_together_what_one_would(start: Start, toy: Path, many_epochs: Path, tmp_path: Path) -> None:
     """Each epoch has the frames that its tempos give, whichever learner trains them."""
     settings = ("augment.tempo=[0.9, 1.1]", "augment.band_prob=0.5", "train.num_epochs=2")
-    process = start("--strategy", "adpsgd-random", *(word for text in settings for word in ("--set", text)))
+    two = ("--num-learners", "2")  # each starts processes that import torch anew
+    process = start("--strategy", "adpsgd-random", *two, *(word for text in settings for word in ("--set", text)))
     _, log = process.communicate(timeout=ENDED_S)
     assert process.returncode == 0, log
     files = (tmp_path / "train" / "learners").glob("*.jsonl")
