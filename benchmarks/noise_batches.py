@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/noise_batches.py FEATURES TOKENIZER RESULTS.jsonl [--seeds 1,2,3] [--scales 1,8]
 
-A cell is a strategy, a global batch, a rate and a seed, trained by the equations of lock_step.py.
+A cell is a strategy, a global batch, a rate and a seed, trained by learners of one process in lock-step.
 After half of the epochs, where the rate is still at its peak, ROUNDS rounds of batches give
 
 - distance: consensus distance, root mean square over the learners of |w - mean w| / |mean w|;
@@ -30,11 +30,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from convergence import config_of, question, read, write
-from lock_step import Learners
+from convergence import DIVERGED, config_of, read, write
 from torch import Tensor
 
+from asrtool.distributed.flat import FlatWeights
+from asrtool.distributed.topology import fixed_ring, mixing_matrix, pair_matrix, passive_partner, random_ring
 from asrtool.theory.measure import Losses, largest_curvature, weights_of
+from asrtool.train.batch import prepare_batch
+from asrtool.train.job import Components
+from asrtool.train.loss import Task, sum_loss
+from asrtool.train.precision import choose_precision
+from asrtool.train.schedule import learning_rate
+from asrtool.train.settings import Train
 from asrtool.train.source import Planned
 from asrtool.train.train import build_components
 
@@ -45,17 +52,34 @@ SHARPNESS_BATCHES = 4
 Trained = dict[str, Any]  # a line of the results
 
 
-class Observed(Learners):
-    """Learners in lock-step that are looked at; `noise_by_epoch` is the distance of the noise added to the weights."""
+class Learners:
+    """Learners in lock-step, W <- W T - alpha M with M <- mu M + G; a row of weights for each, or one for all.
 
-    noise_by_epoch: Sequence[float] = ()
-    noise = 0.0
+    `noise_by_epoch` is the distance of the noise that is added to the weights in each epoch.
+    """
+
+    def __init__(
+        self, name: str, num: int, components: Components, settings: Train, noise_by_epoch: Sequence[float]
+    ) -> None:
+        self.name, self.num, self.components, self.settings = name, num, components, settings
+        self.noise_by_epoch = noise_by_epoch
+        self.noise = 0.0
+        self.precision = choose_precision("fp32")
+        self.model = components.model.to("cpu")
+        self.task = Task(self.model, self.precision)
+        self.flat = FlatWeights(self.model)
+        self.weights_LP = self.flat.weights_P.repeat(1 if name == "allreduce" else num, 1)
+        self.momenta_LP = torch.zeros_like(self.weights_LP)
+        self.num_steps = self.num_samples = self.num_batches = 0
 
     def train(self) -> Trained:
         """What is seen; `sharpness` at the end is None where the training diverged."""
         found: Trained = {"losses": [], "distances": [], "sharpness": None}
         self.noise = self.noise_by_epoch[0] if self.noise_by_epoch else 0.0
-        for epoch, loss in enumerate(self.losses(), 1):
+        for epoch in range(1, self.settings.num_epochs + 1):
+            loss = self.epoch(epoch - 1)
+            if not loss < DIVERGED * min([loss, *found["losses"]]):
+                break
             found["losses"].append(loss)
             found["distances"].append(self.distance())
             if epoch == self.settings.num_epochs // 2:
@@ -65,12 +89,53 @@ class Observed(Learners):
             found["sharpness"] = self.sharpness()
         return found
 
+    def epoch(self, epoch: int) -> float:
+        """The loss on dev of the mean of the weights after one more."""
+        planned = list(self.components.train_set.plan(epoch, 0, {}))
+        for first in range(0, len(planned), self.num):
+            self.step(planned[first : first + self.num])
+        self.flat.weights_P.copy_(self.weights_LP.mean(dim=0))
+        dev_set = self.components.dev_set
+        return sum_loss(self.model, dev_set, dev_set.plan_eval(), self.precision, lambda: None).means()["loss"]
+
+    def step(self, batches: Sequence[Planned]) -> None:
+        """All learners take one, from the weights before it."""
+        self.num_samples += sum(batch.num_samples for batch in batches)
+        total = self.settings.num_epochs * self.components.train_set.size().num_samples
+        rate = learning_rate(self.settings, self.num_samples, total)
+        groups = [batches] if len(self.weights_LP) == 1 else [[batch] for batch in batches]
+        gradients = [
+            self.gradient(self.weights_LP[row], group, self.num_batches + row) for row, group in enumerate(groups)
+        ]
+        self.weights_LP = self.matrix() @ self.weights_LP
+        for row, gradient_P in enumerate(gradients):
+            if gradient_P is not None:
+                self.momenta_LP[row].mul_(self.settings.optimizer.settings.momentum).add_(gradient_P)
+                self.weights_LP[row].sub_(self.momenta_LP[row], alpha=rate)
+        self.num_steps += 1
+        self.num_batches += len(batches)
+
+    def matrix(self) -> Tensor:
+        """The transpose of T of this step; before the first one nothing has been exchanged."""
+        num, step, seed = len(self.weights_LP), self.num_steps, self.settings.seed
+        if self.name == "adpsgd-d1":
+            return torch.full((num, num), 1 / num)
+        if num == 1 or not step:
+            return torch.eye(num)
+        if self.name == "adpsgd-pairs":
+            drawn = [(row, passive_partner(num, step, seed, row)) for row in range(num)]
+            matrix = pair_matrix(num, [(row, other) for row, other in drawn if other is not None])
+        else:
+            ring = fixed_ring if self.name == "adpsgd-fixed" else random_ring
+            matrix = mixing_matrix(ring(num, step, seed))
+        return torch.from_numpy(matrix.T).float()
+
     def distance(self) -> float:
-        weights_LP, mean_P = self.rule.weights_LP, self.rule.weights_LP.mean(dim=0)
+        weights_LP, mean_P = self.weights_LP, self.weights_LP.mean(dim=0)
         return self.noise or float((weights_LP - mean_P).norm() / math.sqrt(len(weights_LP)) / mean_P.norm())
 
     def look(self, epoch: int) -> Trained:
-        weights_LP, num = self.rule.weights_LP, self.num_learners
+        weights_LP, num = self.weights_LP, self.num
         mean_P = weights_LP.mean(dim=0)
         planned = list(self.components.train_set.plan(epoch, 0, {}))
         rounds = [planned[at * num : (at + 1) * num] for at in range(min(ROUNDS, len(planned) // num))]
@@ -86,19 +151,15 @@ class Observed(Learners):
     def sharpness(self) -> float:
         planned = list(self.components.train_set.plan(0, 0, {}))
         chosen = planned[:: max(1, len(planned) // SHARPNESS_BATCHES)][:SHARPNESS_BATCHES]
-        self.flat.weights_P.copy_(self.rule.weights_LP.mean(dim=0))
+        self.flat.weights_P.copy_(self.weights_LP.mean(dim=0))
         model = copy.deepcopy(self.model)
         losses = Losses(model, [self.components.train_set.read(one) for one in chosen])
         return largest_curvature(losses.gradient, len(chosen), weights_of(model), 1).value
 
     def common(self, batches: Sequence[Planned], weights_LP: Tensor) -> Tensor:
         """The mean of the gradients of a round, each at the weights of its learner, not clipped."""
-        clip_norm, noise = self.settings.clip_norm, self.noise
-        object.__setattr__(self.settings, "clip_norm", math.inf)
-        self.noise = 0.0
-        found = [self._gradient(weights_P, [batch], 0) for batch, weights_P in zip(batches, weights_LP, strict=True)]
-        self.noise = noise
-        object.__setattr__(self.settings, "clip_norm", clip_norm)
+        pairs = zip(batches, weights_LP, strict=True)
+        found = [self._at(weights_P, [batch], 0, math.inf) for batch, weights_P in pairs]
         return torch.stack([gradient_P for gradient_P in found if gradient_P is not None]).mean(dim=0)
 
     def _with_noise(self, weights_LP: Tensor) -> Tensor:
@@ -108,15 +169,33 @@ class Observed(Learners):
         scale = self.noise * weights_LP.norm(dim=1, keepdim=True) / math.sqrt(weights_LP.shape[1])
         return weights_LP + scale * noise_LP
 
-    def _gradient(self, weights_P: Tensor, group: Sequence[Planned], number: int) -> Tensor | None:
+    def gradient(self, weights_P: Tensor, group: Sequence[Planned], number: int) -> Tensor | None:
+        """Of a group of batches, the first of which has this number; with noise each at noisy weights of its own."""
         if not self.noise:
-            return super()._gradient(weights_P, group, number)
+            return self._at(weights_P, group, number, self.settings.clip_norm)
         found = []
-        for place, planned in enumerate(group):  # each batch at noisy weights of its own
+        for place, planned in enumerate(group):
             noisy_P = self._with_noise(weights_P[None])[0]
-            gradient_P = super()._gradient(noisy_P, [planned], number + place)
+            gradient_P = self._at(noisy_P, [planned], number + place, self.settings.clip_norm)
             found.append(torch.zeros_like(weights_P) if gradient_P is None else gradient_P)
         return torch.stack(found).mean(dim=0)
+
+    def _at(self, weights_P: Tensor, group: Sequence[Planned], number: int, clip_norm: float) -> Tensor | None:
+        """Of the mean loss of a group; None where there is nothing to learn."""
+        self.flat.weights_P.copy_(weights_P)
+        normaliser = max(sum(batch.normaliser for batch in group), 1)
+        for place, planned in enumerate(group):
+            batch = self.components.train_set.read(planned)
+            prepare_batch(batch, self.settings.seed, number + place, self.components.augment)
+            (self.task(batch) / normaliser).backward()
+        norm = float(torch.nn.utils.clip_grad_norm_(self.flat.parameters, clip_norm))
+        gradient_P = torch.zeros_like(weights_P)
+        starts = itertools.accumulate(self.flat.sizes, initial=0)
+        for parameter, start in zip(self.flat.parameters, starts, strict=False):
+            assert parameter.grad is not None
+            gradient_P[start : start + parameter.numel()] = parameter.grad.flatten()
+            parameter.grad = None
+        return gradient_P if math.isfinite(norm) and norm > 0 else None
 
 
 def main() -> None:
@@ -149,25 +228,27 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
     """A seed after the other; adpsgd-fixed before what takes its noise."""
     lists = options.seeds, options.scales, options.rates, options.strategies
     for seed, scale, rate, name in itertools.product(*(text.split(",") for text in lists)):
-        yield asked(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
+        yield question(options) | {"seed": int(seed), "scale": int(scale), "rate": float(rate), "strategy": name}
 
 
-def asked(options: argparse.Namespace) -> Trained:
+def question(options: argparse.Namespace) -> Trained:
     """What all trainings of a table have in common."""
-    return question(options) | {"learners": options.learners}
+    names = ("reference_batch_s", "learners", "epochs", "layers", "hidden")
+    return {"features": str(options.features), **{name: getattr(options, name) for name in names}}
 
 
 def train(cell: Trained, options: argparse.Namespace, finished: Sequence[Trained]) -> Trained:
     begin = time.process_time()
-    config = config_of(cell, cell["learners"])
+    name = "allreduce" if cell["strategy"] == NOISY else cell["strategy"]
+    config = config_of(cell | {"strategy": name}, cell["learners"])
     torch.manual_seed(cell["seed"])
     components = build_components(options.features, options.tokenizer, config)
-    name = "allreduce" if cell["strategy"] == NOISY else cell["strategy"]
-    learners = Observed(name, cell["learners"], components, config.train)
+    noise: Sequence[float] = ()
     if cell["strategy"] == NOISY:
         of_other = cell | {"strategy": WITH_NOISE_OF}
         (other,) = [trained for trained in finished if of_other.items() <= trained.items()]
-        learners.noise_by_epoch = other["distances"]
+        noise = other["distances"]
+    learners = Learners(name, cell["learners"], components, config.train, noise)
     return cell | learners.train() | {"cpu_s": round(time.process_time() - begin, 1)}
 
 
@@ -175,7 +256,7 @@ def print_table(finished: Sequence[Trained], options: argparse.Namespace) -> Non
     """Means over the seeds, of the loss with its standard deviation and, in brackets, their number."""
     of_cell: dict[tuple[int, float, str], list[Trained]] = defaultdict(list)
     for trained in finished:
-        if asked(options).items() <= trained.items():
+        if question(options).items() <= trained.items():
             of_cell[trained["scale"], trained["rate"], trained["strategy"]].append(trained)
     at_peak = "distance | batch noise | added / batch noise | sharpness | sharpness x rate"
     print(f"| batch | rate | strategy | loss on dev | {at_peak} | sharpness at the end |")

@@ -1,23 +1,18 @@
-"""Moments of a training on a quadratic against closed forms, and against learners in lock-step."""
+"""Moments of a training on a quadratic against closed forms, and steps against the equations of strategies."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from systems import ALL, system_of
 
+from asrtool.distributed.topology import fixed_ring, mixing_matrix, random_ring
 from asrtool.theory.bounds import Constants
 from asrtool.theory.quadratic import Course, draw, predict, steps_of
 from asrtool.theory.system import SHARED
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-import lock_step
 
 NUM, BETA, SIGMA2, RATE = 8, 1.7, 0.6, 0.11
 X = RATE * BETA
@@ -103,20 +98,38 @@ def test_what_is_drawn_is_about_what_is_predicted(name: str, settings: dict[str,
         assert drawn.distance_K.mean() == pytest.approx(predicted.distance_K.mean(), rel=0.1, abs=1e-20)
 
 
-@pytest.mark.parametrize("name", ["allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1", "bmuf"])
-def test_steps_are_those_of_learners_in_lock_step(name: str) -> None:
-    settings = {"block_steps": 4, "block_momentum": 0.5} if name == "bmuf" else {}
-    system, num = system_of(name, 5, seed=3, **settings), 1 if name == "allreduce" else 5
-    start_P = torch.randn(7, dtype=torch.float64)
-    noise_K = torch.randn(20, num, 7, dtype=torch.float64)
-    learners = lock_step.LockStep(name, start_P, 5, 0.0, 3)
-    state_SP = np.zeros((7 if name == "bmuf" else num, 7))
-    state_SP[: num + (name == "bmuf")] = start_P
-    for step, noise_LP in zip(steps_of(system, BETA, RATE, True), noise_K, strict=False):
-        learners.step(lambda weights_P, row, noise_LP=noise_LP: BETA * weights_P + noise_LP[row], RATE)
-        sources = noise_LP.numpy() if num > 1 else np.tile(noise_LP.numpy(), (5, 1))
-        state_SP[step.rows] = step.change @ state_SP + step.noise @ sources
-        np.testing.assert_allclose(state_SP[:num], learners.weights_LP.numpy(), atol=1e-12)
+@pytest.mark.parametrize("name", ["allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-d1"])
+def test_steps_are_the_equation_of_the_strategy(name: str) -> None:
+    """W <- W T - rate (beta W + noise), T by the topology; allreduce averages the gradients."""
+    num, random = 5, np.random.default_rng(4)
+    rings = {"adpsgd-fixed": fixed_ring, "adpsgd-random": random_ring}
+    weights_PL = np.repeat(random.standard_normal((7, 1)), num, axis=1)
+    state_SP = weights_PL.T[: 1 if name == "allreduce" else num].copy()
+    for k, step in enumerate(itertools.islice(steps_of(system_of(name, num, seed=3), BETA, RATE, True), 12)):
+        noise_PL = random.standard_normal((7, num))
+        gradients_PL = BETA * weights_PL + noise_PL
+        if name == "allreduce":
+            weights_PL = weights_PL - RATE * gradients_PL.mean(axis=1, keepdims=True)
+        else:
+            matrix = mixing_matrix(rings[name](num, k, 3)) if name in rings else np.full((num, num), 1 / num)
+            weights_PL = weights_PL @ matrix - RATE * gradients_PL
+        state_SP[step.rows] = step.change @ state_SP + step.noise @ noise_PL.T
+        np.testing.assert_allclose(state_SP, weights_PL.T[: len(state_SP)], atol=1e-12)
+
+
+def test_a_block_begins_where_the_momentum_takes_it() -> None:
+    """By hand: the mean of all, less where the block began, with momentum."""
+    system = system_of("bmuf", 3, block_steps=4, block_momentum=0.5)
+    w, weights, momentum = 1.0, 1.0, 0.0
+    state_S = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    for number, step in enumerate(itertools.islice(steps_of(system, BETA, RATE, True), 16), 1):
+        w *= 1 - X
+        if number % 4 == 0:
+            momentum = 0.5 * momentum + (w - weights)
+            weights += momentum
+            w = weights
+        state_S[step.rows] = step.change @ state_S
+        np.testing.assert_allclose(state_S[:3], w, atol=1e-12)
 
 
 def test_a_block_with_nesterovs_momentum_begins_ahead_of_the_weights() -> None:
