@@ -85,7 +85,7 @@ def _cause(row: Row) -> str:
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
         told += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
     if outcome.num_losses:
-        what = f"repeats {outcome.num_repeated:,} batches" if outcome.num_repeated else "goes on with the others"
+        what = f"repeats {outcome.num_repeated:,} batches" if outcome.num_repeated else "continues with the others"
         losses = f"{outcome.num_losses} losses" if outcome.num_losses > 1 else "a loss"
         told += f" After {losses} {name} {what}."
     return told.strip()

@@ -395,9 +395,9 @@ class Asynchronous:
     # Losses and joins
 
     def lose(self, seconds: float, number: int, known_s: float) -> None:
-        """A unit is lost; the others know it `known_s` later."""
+        """A unit is lost, if it is not the last one; the others know it `known_s` later."""
         unit = self.all[number]
-        if unit.is_lost or len(self.live) == 1:
+        if unit.is_lost or sum(not other.is_lost for other in self.all) == 1:
             return
         unit.is_lost = True
         self.outcome.num_losses += 1

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from asrtool.errors import AsrtoolError
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.simulate.compiled import fits, run_lock_step
 from asrtool.simulate.events import Begin, Emit, End, Round
 from asrtool.simulate.outcome import Outcome
 from asrtool.simulate.rules import Rule, make_rule
+
+MAX_TRIES = 1000  # losses in a row without a checkpoint between them
 
 
 def simulate_lock_step(cluster: Cluster, strategy: str, settings: Any, emit: Emit | None = None) -> Outcome:
@@ -57,12 +60,13 @@ class LockStep:
         self.learners_L = np.arange(cluster.num_learners)
         self.number = 0  # of the next round
         self.saved, self.saved_at = 0, 0.0  # the round before which the last checkpoint lies
+        self.resumed, self.tries = 0, 0  # before which all started again last, and how often
         self.free_L = np.zeros(cluster.num_learners)
         self.loaded_L = self.free_L  # when the next batch is there
 
     def start(self) -> None:
         """Until the first step."""
-        self._go_on(self.cluster.scenario.saving.start_s)
+        self._pass_to(self.cluster.scenario.saving.start_s)
         self.loaded_L = self._load(self.free_L, 0)
 
     def run(self, until: float) -> None:
@@ -74,16 +78,24 @@ class LockStep:
         """At the last checkpoint."""
         outcome, ended = self.outcome, float(self.free_L.max())
         outcome.num_losses += 1
+        self.tries = self.tries + 1 if self.saved == self.resumed else 1
+        self.resumed = self.saved
+        if self.tries == MAX_TRIES:
+            what = f"{outcome.strategy} lost a learner {MAX_TRIES} times in a row before the checkpoint behind round"
+            raise AsrtoolError(
+                f"{what} {self.saved} of {self.num_rounds}: such a training does not end",
+                "lower saving.every_steps, or raise faults.mtbf_h",
+            )
         outcome.num_repeated += self._first_ticket(self.number) - self._first_ticket(self.saved)
         outcome.lost_s += max(0.0, ended - self.saved_at)
         self.number = self.saved
-        self._go_on(max(at, ended))
+        self._pass_to(max(at, ended))
         self.loaded_L = self._load(self.free_L, self.number)
         self.saved_at = float(self.free_L[0])
 
     def end(self) -> None:
         """All wait for the last one; the last round has ended with a checkpoint and an evaluation."""
-        self._go_on(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
+        self._pass_to(float(self.free_L.max()) + self.cluster.scenario.saving.end_s)
         self.outcome.seconds = float(self.free_L[0])
         self.outcome.num_batches = self._first_ticket(self.num_rounds)
         self.outcome.batch = self.cluster.batch
@@ -126,10 +138,10 @@ class LockStep:
         epoch_ends = number % self.rounds_of_epoch == 0
         if epoch_ends or (saving.every_steps and number % saving.every_steps == 0):
             seconds = saving.checkpoint_s + epoch_ends * saving.evaluation_s / self.cluster.num_learners
-            self._go_on(float(self.free_L.max()) + seconds)
+            self._pass_to(float(self.free_L.max()) + seconds)
             self.saved, self.saved_at = number, float(self.free_L[0])
 
-    def _go_on(self, at: float) -> None:
+    def _pass_to(self, at: float) -> None:
         """All together."""
         self.outcome.between_s += at - self.free_L
         self.free_L = np.full(len(self.free_L), at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import shutil
 from collections import Counter
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from cases import ALL, STEP_S, run, scenario
 
+from asrtool.errors import AsrtoolError
 from asrtool.simulate import compiled as compiled_part
 from asrtool.simulate.cluster import PERIOD, make_cluster
 from asrtool.simulate.compiled import compiled
@@ -245,6 +247,20 @@ def test_who_is_lost_leaves_its_batches_to_others_or_sets_all_back() -> None:
     assert gossip.seconds == pytest.approx(36 + (4000 - 4 * 360) / 3 * STEP_S, rel=0.01)
     assert together.num_repeated == 4 * 60
     assert together.seconds == pytest.approx(1000 * STEP_S + 15 + 60 * STEP_S, rel=0.01)
+
+
+def test_the_last_learner_trains_all_that_is_left() -> None:
+    """Also where all others are lost before anybody knows of one."""
+    lost = [f"{learner}:{0.001 * (learner + 1)}" for learner in range(4)]
+    of = scenario(4, 100, f"faults.lost={json.dumps(lost)}", "distributed.timeout_s=20", *FREE)
+    outcome = run(of, "adpsgd-random", 4)
+    assert (outcome.num_losses, int(outcome.steps.sum())) == (3, outcome.num_batches)
+    assert outcome.seconds > 300 * STEP_S
+
+
+def test_a_training_that_always_falls_back_to_its_checkpoint_is_refused() -> None:
+    with pytest.raises(AsrtoolError, match="allreduce lost a learner 1000 times in a row before the checkpoint"):
+        run(scenario(4, 100, "faults.mtbf_h=1e-6", *FREE), "allreduce", 4)
 
 
 def test_who_joins_trains_its_part() -> None:
