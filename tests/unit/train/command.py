@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -12,6 +14,7 @@ import pytest
 from learners import MANY_BATCHES, learners_of, processes_of
 from warm_command import WarmCommand
 
+from asrtool.files import LOCK
 from asrtool.train.assigned import read_assigned
 
 NUM_LEARNERS = 3
@@ -74,6 +77,25 @@ def wait_for_the_end(out: Path) -> None:
     while processes_of(out):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def kill_all(process: WarmCommand, out: Path) -> None:
+    """Kill a training with all its processes at once, and wait until another may begin there.
+
+    One that has lost its memory is not found any more, while a thread of it may still hold the lock.
+    """
+    for number in (*processes_of(out), process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    process.wait(ENDED_S)
+    wait_for_the_end(out)
+    until = time.monotonic() + ENDED_S
+    with open(out / LOCK) as file:
+        while time.monotonic() < until:
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            time.sleep(0.001)
+    raise AssertionError(f"{out} is locked after {ENDED_S} s")
 
 
 def stop_with_a_batch(out: Path, rank: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random as random_module
@@ -20,12 +19,13 @@ from command import (
     NUM_LEARNERS,
     Start,
     command_words,
+    kill_all,
     steps,
     stop_with_a_batch,
     wait_for_steps,
     wait_for_the_end,
 )
-from learners import batches_trained, learners_of, planned, processes_of
+from learners import batches_trained, learners_of, planned
 
 # Learners that wait for nobody, and end where one of them is lost.
 STRATEGY = "hogwild"
@@ -144,7 +144,7 @@ def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice
 ) -> None:
     """Three times, at moments that differ by run; the same command resumes each time."""
     out = tmp_path / "train"
-    num_epochs = 24  # not all of which are trained before the third
+    num_epochs = 16  # not all of which are trained before the third
     many_epochs.write_text(many_epochs.read_text().replace(f"= {NUM_EPOCHS}\n", f"= {num_epochs}\n"))
     random = random_module.SystemRandom()
     options = ("--strategy", "adpsgd-random", "--compute-ms", "30", "--set", "train.save_every_steps=5")
@@ -153,11 +153,7 @@ def test_after_all_learners_were_killed_at_once_nothing_is_lost_or_trained_twice
         process = start(*options)
         wait_for_steps(out, 1, before)
         time.sleep(random.uniform(0, 0.4))
-        for number in (*processes_of(out), process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        process.wait(ENDED_S)
-        wait_for_the_end(out)
+        kill_all(process, out)
     assert not (out / "train.json").exists()
     last = start(*options)
     _, log = last.communicate(timeout=ENDED_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -16,9 +15,9 @@ from command import (
     LOOKS_FOR_LEARNERS,
     NUM_EPOCHS,
     Start,
+    kill_all,
     stop_with_a_batch,
     wait_for_steps,
-    wait_for_the_end,
 )
 from learners import batches_trained, planned, processes_of, saved_learners
 
@@ -63,11 +62,7 @@ def test_what_survivors_have_trained_is_trained_once_after_all_were_killed(
         assert process.poll() is None, learners
         assert time.monotonic() < until
         time.sleep(0.01)
-    for number in (*processes_of(out), process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
-    process.wait(ENDED_S)
-    wait_for_the_end(out)
+    kill_all(process, out)
     last = start(*options)
     _, log = last.communicate(timeout=ENDED_S)
     assert last.returncode == 0, log
