@@ -10,12 +10,16 @@ import itertools
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from asrtool.errors import AsrtoolError
 
 LOCK = ".lock"  # of a folder that one process holds
+ENDING_S = 10.0  # for which the children of a process that was killed may outlive it
+ENDING_POLL_S = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room
 _LEFTOVER = re.compile(r"\.(?P<process>\d+)\.(tmp|old)\.(?P<name>.*)", re.DOTALL)
 
@@ -162,24 +166,43 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
     """Hold ``{folder}/.lock``, which the system frees when this process ends, however it ends.
 
     Raises AsrtoolError naming the process that holds it; `what` is running there, and one may wait or do `otherwise`.
-    Where the file system knows no locks, none is held.
+    Where that process has ended, a thread or a child of it is about to: the lock is waited for. Where the file system
+    knows no locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise AsrtoolError(
-                f"{folder}: another {what} is running there (process {file.read().strip() or 'unknown'})",
-                f"wait for it, or {otherwise}",
-            ) from error
-        except OSError:  # as of a cluster that was mounted without
-            pass
+        _hold(file, f"{folder}: another {what} is running there", f"wait for it, or {otherwise}")
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _hold(file: TextIO, held: str, advice: str) -> None:
+    """Lock it; AsrtoolError where it is `held` by a process that lives, whose number it has, or for ENDING_S."""
+    until = time.monotonic() + ENDING_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip()
+            if not holder.isdecimal() or _lives(int(holder)) or time.monotonic() > until:
+                raise AsrtoolError(f"{held} (process {holder or 'unknown'})", advice) from error
+            time.sleep(ENDING_POLL_S)
+        except OSError:  # as of a cluster that was mounted without
+            return None
+
+
+def _lives(process: int) -> bool:
+    """Whether there is a process of this number here."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another person
+        pass
+    return True
 
 
 @contextlib.contextmanager

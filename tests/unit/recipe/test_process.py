@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pty
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +164,33 @@ def test_two_runs_never_share_a_work_directory(waiting: subprocess.Popen[str], t
         f"{tmp_path}/exp: another run is running there (process {waiting.pid});"
         " wait for it, or choose another place with --work"
     )
+
+
+def test_a_lock_that_a_child_of_a_killed_run_still_holds_is_waited_for(tmp_path: Path) -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from asrtool.files import locked\n"
+        "with locked(Path(sys.argv[1]), 'run', ''):\n"
+        "    if os.fork() == 0:\n"
+        "        print('held', flush=True)\n"
+        "        sys.stdin.read(1)\n"
+        "        os._exit(0)\n"
+        "    os._exit(1)\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdin
+        assert run.stdout
+        assert run.stdout.readline() == "held\n"
+        assert run.wait(ENDED_S) == 1
+        with pytest.raises(BlockingIOError), open(tmp_path / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ends = threading.Timer(0.3, run.stdin.close)
+        ends.start()
+        with locked(tmp_path, *RUN):
+            assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+        ends.join()
 
 
 def test_a_lock_is_free_again_after_its_run(tmp_path: Path) -> None:
