@@ -94,7 +94,7 @@ def test_each_exchange_is_as_if_at_one_instant_whatever_the_delays(num_learners:
         for _ in range(NUM_STEPS):
             time.sleep(random.exponential(0.001))
             update_P = torch.from_numpy(random.standard_normal(NUM_PARAMETERS).astype(np.float32)) / 10
-            with log, learner.changing():
+            with learner.changing(), log:  # exchanges hold the first when they want the second
                 learner.weights_P += update_P
                 updates.append((learner.world.rank, update_P.double()))
             learner.mix()
