@@ -70,7 +70,8 @@ def test_the_wheel_holds_all_code_and_recipes_and_nothing_of_a_site(wheel: Path)
     recipes = [*ROOT.glob("recipes/*/recipe.py"), *ROOT.glob("recipes/*/conf/**/*.toml"), ROOT / "recipes/__init__.py"]
     expected = {f"asrtool/{path.relative_to(ROOT)}" for path in recipes}
     code = [path for name in CODE for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
-    expected |= {path.relative_to(ROOT).as_posix() for path in code}
+    scenarios = (ROOT / "asrtool" / "simulate" / "scenarios").glob("*.toml")
+    expected |= {path.relative_to(ROOT).as_posix() for path in (*code, *scenarios)}
     with zipfile.ZipFile(wheel) as files:
         assert {name for name in files.namelist() if name.endswith((*SOURCES, ".toml", ".sh"))} == expected
 
