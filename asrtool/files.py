@@ -171,27 +171,31 @@ def locked(folder: Path, what: str, otherwise: str) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+", encoding="ascii") as file:
-        _hold(file, f"{folder}: another {what} is running there", f"wait for it, or {otherwise}")
+        if holder := _hold(file):
+            raise AsrtoolError(
+                f"{folder}: another {what} is running there (process {holder})", f"wait for it, or {otherwise}"
+            )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
 
 
-def _hold(file: TextIO, held: str, advice: str) -> None:
-    """Lock it; AsrtoolError where it is `held` by a process that lives, whose number it has, or for ENDING_S."""
+def _hold(file: TextIO) -> str:
+    """Lock it; where it is locked, by a process that lives or for ENDING_S, what is said of that process there."""
     until = time.monotonic() + ENDING_S
     while True:
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return ""
+        except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
             if not holder.isdecimal() or _lives(int(holder)) or time.monotonic() > until:
-                raise AsrtoolError(f"{held} (process {holder or 'unknown'})", advice) from error
+                return holder or "unknown"
             time.sleep(ENDING_POLL_S)
         except OSError:  # as of a cluster that was mounted without
-            return None
+            return ""
 
 
 def _lives(process: int) -> bool:
