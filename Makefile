@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean
+.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
 
 setup: $(STAMP)
 
@@ -87,6 +87,12 @@ bench-dist: $(BENCH_STAMP)
 # make bench-sim BENCH="--only allreduce adpsgd-random --learners 4"
 bench-sim: demo
 	$(BIN)/python benchmarks/sim.py recipes/swbd/exp $(BENCH)
+
+# The claims of the papers, tested by runs: the table of docs/evidence.md. Two hours of an idle machine; may be stopped and
+# continued. Some: make evidence EVIDENCE="--only stragglers traffic"
+EVIDENCE_WORK := recipes/swbd/exp-evidence
+evidence: demo
+	$(BIN)/python benchmarks/evidence.py recipes/swbd/exp $(EVIDENCE_WORK) $(EVIDENCE)
 
 # The largest batch at which each strategy still converges, on three hours of the mini corpus; hours, which may be stopped and continued.
 LIMITS_WORK := recipes/swbd/exp-limits

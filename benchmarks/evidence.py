@@ -1,0 +1,284 @@
+"""The claims of the papers, each tested by runs: the table of docs/evidence.md.
+
+    .venv/bin/python benchmarks/evidence.py EXP WORK [--only NAME ...] [--table]
+
+EXP is what `make demo` leaves. What is finished in WORK is not run again; `--table` runs nothing, and prints the claims
+whose runs are all there. Seconds are those of an idle machine, so run it on one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import convergence
+from evidence_runs import Runs, distance, final, records, spread
+
+SEEDS = (1, 2, 3)
+TWO = (1, 2)  # where steps are emulated, and speed alone counts
+LIMITS = (
+    "--strategies allreduce,adpsgd-random --learners 1 4 16 --scales 1,4,16 --rates 0.1,0.2,0.4 --epochs 3"
+    " --reference-batch-s 28 --seeds 1"
+)
+WEEK_H = 168  # of one V100
+PUBLISHED_BATCHES = 3.0  # 12,288 to 4,096
+RINGS = ("adpsgd-fixed", "adpsgd-random")
+AGREES, DISAGREES, PARTLY, UNTESTED = "agrees", "disagrees", "agrees in part", "cannot be tested here"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a claim."""
+
+    figure: str  # with least and greatest of the seeds
+    scale: str
+    seeds: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, and what tests it."""
+
+    name: str
+    text: str
+    source: str
+    test: Callable[[Runs], Finding]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exp", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--only", nargs="+", choices=[claim.name for claim in CLAIMS])
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    for claim in CLAIMS:
+        path = options.work / f"{claim.name}.json"
+        if not options.table and (not options.only or claim.name in options.only):
+            print(f"== {claim.name}", flush=True)
+            finding = claim.test(Runs(options.exp, options.work / "train"))
+            path.write_text(json.dumps(asdict(finding)) + "\n", encoding="utf-8")
+    print("\n".join(table(options.work)))
+
+
+def table(work: Path) -> Iterator[str]:
+    """Rows of the page; a claim without a finding is not among them."""
+    yield "| claim | source | command | scale, seeds | figure | verdict |"
+    yield "|---|---|---|---|---|---|"
+    for claim in CLAIMS:
+        path = work / f"{claim.name}.json"
+        if path.exists():
+            found = Finding(**json.loads(path.read_text(encoding="utf-8")))
+            command = f"`--only {claim.name}`"
+            cells = [claim.text, claim.source, command, f"{found.scale}; {found.seeds}", found.figure]
+            yield f"| {' | '.join(cells)} | **{found.verdict}** |"
+
+
+def stragglers(runs: Runs) -> Finding:
+    """Steps a second with a learner ten times slower, of what the same learners do without communication."""
+    none = [runs.speed("none", 8, seed, slow=True) for seed in TWO]
+    found = {
+        name: [runs.speed(name, 8, seed, slow=True) / alone for seed, alone in zip(TWO, none, strict=True)]
+        for name in RINGS
+    }
+    found["allreduce"] = [runs.speed("allreduce", 8, TWO[0], slow=True) / none[0]]
+    least = min(min(found[name]) for name in RINGS)
+    return Finding(
+        "; ".join(f"{name} {spread(values)}" for name, values in found.items()),
+        "`asrtool train`, 8 learners, 100 ms a step emulated, learner 0 ten times slower",
+        "2 seeds, allreduce 1",
+        AGREES if least >= 0.9 > 0.5 > max(found["allreduce"]) else DISAGREES,
+    )
+
+
+def equal_speeds(runs: Runs) -> Finding:
+    """The same with equal learners: who is fastest."""
+    none = [runs.speed("none", 8, seed) for seed in TWO]
+    found = {
+        name: [runs.speed(name, 8, seed) / alone for seed, alone in zip(TWO, none, strict=True)]
+        for name in ("adpsgd-d1", *RINGS, "allreduce")
+    }
+    others = [value for name, values in found.items() if name != "adpsgd-d1" for value in values]
+    return Finding(
+        "; ".join(f"{name} {spread(values)}" for name, values in found.items()),
+        "`asrtool train`, 8 learners, 100 ms a step emulated, all equal",
+        "2 seeds",
+        AGREES if min(found["adpsgd-d1"]) > max(others) else DISAGREES,
+    )
+
+
+def random_mixes(runs: Runs) -> Finding:
+    """Consensus distances of trainings with gradients of their own."""
+    found = {name: [distance(runs.train(name, 8, seed)) for seed in SEEDS] for name in RINGS}
+    fixed, drawn = (found[name] for name in RINGS)
+    return Finding(
+        "; ".join(f"consensus distance, {name} {spread(values, 4)}" for name, values in found.items()),
+        "`asrtool train`, 8 learners, the demo's model and data, one epoch",
+        "3 seeds",
+        AGREES if max(drawn) < min(fixed) else DISAGREES,
+    )
+
+
+def traffic(runs: Runs) -> Finding:
+    """MB that leave a node of two learners for each utterance trained."""
+    found = {
+        name: [_mb_between(runs.emulated(name, 8, seed)) for seed in TWO] for name in ("adpsgd-random", "h-adpsgd")
+    }
+    flat, nodes = found["adpsgd-random"], found["h-adpsgd"]
+    return Finding(
+        "; ".join(f"MB an utterance, {name} {spread(values)}" for name, values in found.items()),
+        "`asrtool train`, 8 learners in nodes of 2",
+        "2 seeds",
+        AGREES if max(nodes) < min(flat) else DISAGREES,
+    )
+
+
+def _mb_between(out: Path) -> float:
+    """Bytes of records, without those within nodes of two.
+
+    Of a ring these are those of partners there, of h-adpsgd those that average gradients and gather slices.
+    """
+    learners = records(out)
+    within = 4 * (1 + 1 / 2) * final(out)["num_parameters"]  # 2 (n - 1) / n of gradients, (n - 1) / n of slices; n = 2
+    total = 0.0
+    for rank, steps in enumerate(learners):
+        for step in steps:
+            if out.name.startswith("h-"):
+                total += max(0, step["bytes"] - within)
+            elif step["partners"]:
+                outside = [partner // 2 != rank // 2 for partner in step["partners"]]
+                total += step["bytes"] * statistics.fmean(outside)
+    return total / 1e6 / sum(step["utterances"] for steps in learners for step in steps)
+
+
+def scaling(runs: Runs) -> Finding:
+    """Steps a second of L learners, of L times those of one."""
+    alone = [runs.speed("single", 1, seed) for seed in TWO]
+    found = {
+        (name, num): [runs.speed(name, num, seed) / one / num for seed, one in zip(TWO, alone, strict=True)]
+        for name in ("adpsgd-random", "adpsgd-d1", "allreduce")
+        for num in (2, 4, 8)
+    }
+    least = min(min(values) for (name, _), values in found.items() if name != "allreduce")
+    return Finding(
+        "; ".join(f"{name}, {num} learners {spread(values)}" for (name, num), values in found.items()),
+        "`asrtool train`, 100 ms a step emulated",
+        "2 seeds",
+        AGREES if least >= 0.9 else DISAGREES,
+    )
+
+
+def batch_limits(runs: Runs) -> Finding:
+    """The largest batch, in 28 s, whose loss is within CLOSE of one learner's, by a random ring and by allreduce."""
+    results = runs.work.parent / "limits.jsonl"
+    script(convergence.__file__, runs.exp / "features", runs.exp / "tokenizer", results, *LIMITS.split())
+    finished = convergence.read(results)
+    alone = [trained for trained in finished if (trained["strategy"], trained["scale"]) == ("single", 1)]
+    limits, texts = {}, []
+    for name, num in (("allreduce", 4), ("adpsgd-random", 4), ("allreduce", 16), ("adpsgd-random", 16)):
+        cells = [trained for trained in finished if (trained["strategy"], trained.get("learners")) == (name, num)]
+        bests = {scale: convergence.best_of([c for c in cells if c["scale"] == scale]) for scale in _scales(cells)}
+        close = [scale for scale, best in bests.items() if convergence.is_close(best, alone)]
+        limits[name, num] = max(close, default=0)
+        losses = ", ".join(f"{best.loss:.3f} at {scale}x" for scale, best in bests.items())
+        texts.append(f"{name}, {num} learners: {losses}")
+    one = convergence.best_of(alone).loss
+    ratios = [limits["adpsgd-random", num] / limits["allreduce", num] for num in (4, 16) if limits["allreduce", num]]
+    return Finding(
+        f"loss on dev, one learner {one:.3f}; " + "; ".join(texts),
+        "virtual learners, the demo's features, LSTM of 1 x 64, CTC, three epochs, best of three rates",
+        "1 seed",
+        AGREES if ratios and min(ratios) >= PUBLISHED_BATCHES else DISAGREES,
+    )
+
+
+def _scales(cells: list[convergence.Trained]) -> list[int]:
+    return sorted({cell["scale"] for cell in cells})
+
+
+def forty_times(runs: Runs) -> Finding:
+    """What the simulator predicts of the published system, whatever a step's time depends on."""
+    speedups = []
+    for sets in ((), ("--set", "compute.fixed_ms=282")):  # in proportion to the batch, or the same for each
+        words = ["--scenario", "swb2000-v100", "--num-learners", "64", "--strategy", "h-adpsgd", "--json", *sets]
+        (row,) = json.loads(script("-c", "from asrtool.cli.main import main; main()", "simulate", *words))
+        speedups.append(WEEK_H / float(row["hours"]))
+    low, high = sorted(speedups)
+    return Finding(
+        f"predicted: {low:.0f} to {high:.0f} times; the published week and 5.2 h make {WEEK_H / 5.2:.0f}",
+        "`asrtool simulate --scenario swb2000-v100`, a step's time as the batch, or constant; nothing is run on GPUs",
+        "no seeds",
+        PARTLY if low <= 40 <= high else DISAGREES,
+    )
+
+
+def mixing(runs: Runs) -> Finding:
+    """Errors in the smaller domain and in both, by mix."""
+    printed = script(str(Path(__file__).with_name("mix.py")), runs.work.parent / "mix", "--seeds", "1,2")
+    rates: dict[str, list[tuple[float, float]]] = {}
+    for mix, telephone, wide in re.findall(
+        r"seed \d+, (\S+): .*?test ([\d.]+) %; .*?test ([\d.]+) %", printed, re.MULTILINE
+    ):
+        rates.setdefault(mix, []).append((float(telephone), float(wide)))
+    means = {mix: statistics.fmean(sum(pair) / 2 for pair in pairs) for mix, pairs in rates.items()}
+    texts = (f"{mix} {', '.join(f'{t:.1f} and {w:.1f}' for t, w in pairs)}" for mix, pairs in rates.items())
+    return Finding(
+        "% WER, telephone and wide-band, a pair a seed: " + "; ".join(texts),
+        "`asrtool train`, 42 minutes of telephone and 10 of wide-band speech, synthetic",
+        "2 seeds",
+        AGREES if means["utterances"] < means["swbd:1,librispeech:1"] else DISAGREES,
+    )
+
+
+def half_precision(runs: Runs) -> Finding:
+    """Seconds, peak memory and loss of one learner by bf16, of those by fp32."""
+    ratios: dict[str, list[float]] = {"seconds": [], "dev loss": []}
+    for seed in SEEDS:
+        full, half = (
+            final(runs.train("single", 1, seed, sets=(f"train.precision={name}",))) for name in ("fp32", "bf16")
+        )
+        ratios["seconds"].append(half["seconds"] / full["seconds"])
+        ratios["dev loss"].append(half["dev_loss"] / full["dev_loss"])
+    saved = max(ratios["seconds"]) < 1 and max(ratios["dev loss"]) < 1.05
+    return Finding(
+        "bf16 of fp32: " + "; ".join(f"{name} {spread(values)}" for name, values in ratios.items()),
+        "`asrtool train`, one learner and thread, a CPU with bf16; memory, which is that of a GPU, was not measured",
+        "3 seeds",
+        PARTLY if saved else DISAGREES,
+    )
+
+
+def script(*words: object) -> str:
+    """What Python prints; ends this one where it fails."""
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+CLAIMS = (
+    Claim(
+        "batch-limits", "Batches up to 4,096 by averaged gradients, up to 12,288 by AD-PSGD", "2110.11199", batch_limits
+    ),
+    Claim("stragglers", "Fixed and random rings cope with slow learners", "2110.11199, 1904.04956", stragglers),
+    Claim("equal-speeds", "Delay-by-one is fastest where learners are equally fast", "2110.11199", equal_speeds),
+    Claim("random-mixes", "A random ring mixes faster than a fixed one", "2110.11199", random_mixes),
+    Claim("traffic", "Hierarchical AD-PSGD saves traffic between nodes", "1907.05701", traffic),
+    Claim("scaling", "Nearly linear speed-up", "1904.04956, 1907.05701", scaling),
+    Claim("forty-times", "40 times as fast by H-ADPSGD on 64 GPUs", "1907.05701", forty_times),
+    Claim("mixing", "Mixing corpora in proportion is better than in equal parts", "the authors' thesis", mixing),
+    Claim("half-precision", "Mixed precision saves memory and time", "posts of the authors", half_precision),
+)
+
+
+if __name__ == "__main__":
+    main()
