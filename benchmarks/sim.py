@@ -1,6 +1,6 @@
 """Predicted against measured throughput of every strategy: `asrtool train` with emulated compute, and the simulator.
 
-    .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--epochs 2] [--keep FOLDER]
+    .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--epochs 1] [--keep FOLDER]
 
 EXP is what a demo leaves. The simulator is calibrated (`asrtool simulate --from`) by a run of one learner and one of
 two equal learners by the same strategy; so two equal learners are in the sample, and all else is not.
@@ -79,7 +79,7 @@ class Bench:
             return out
         settings = [
             f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",
-            "train.batch_s=10",
+            "train.batch_s=40",  # few steps, of which one of a slow learner takes a second
             f"train.num_epochs={self.num_epochs}",
             "train.save_every_steps=0",
         ]
