@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from asrtool.cli.command import Command
 from asrtool.errors import AsrtoolError
+
+if TYPE_CHECKING:
+    from asrtool.simulate.training import Result
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -139,13 +144,7 @@ def simulate(
             raise AsrtoolError(f"--train {train} without --out", "name a folder for what is trained: --out DIR")
         if plot:
             raise AsrtoolError(f"--plot {plot} with --train", "leave it out, and draw what is trained: asrtool plot")
-        results = []
-        for result in train_cases(train, of_training, scenario, bool(strategies), replayed, out):
-            results.append(result.to_dict())
-            if not as_json:
-                click.echo(result)
-        if as_json:
-            click.echo(json.dumps(results))
+        _echo_trained(train_cases(train, of_training, scenario, bool(strategies), replayed, out), as_json)
         return
     if replayed:
         raise AsrtoolError(
@@ -160,3 +159,16 @@ def simulate(
         draw_rows(rows_to_plot(rows), plot)
     for path in write_records(scenario, out) if out else ():
         click.echo(path, err=True)
+
+
+def _echo_trained(results: Iterable[Result], as_json: bool) -> None:
+    """Each as it comes, or all as JSON."""
+    import json
+
+    found = []
+    for result in results:
+        found.append(result.to_dict())
+        if not as_json:
+            click.echo(result)
+    if as_json:
+        click.echo(json.dumps(found))

@@ -72,20 +72,20 @@ def _cause(row: Row) -> str:
     learner, blamed = outcome.blame()
     wait = outcome.fraction("wait_s")
     name, took = outcome.strategy, f"({duration(outcome.seconds)})"
-    told = ""
+    text = ""
     if blamed > SHARE and blamed > 0.5 * wait:
-        told = f"{name} waits {100 * blamed:.0f} % of the time for learner {learner} {took}."
+        text = f"{name} waits {100 * blamed:.0f} % of the time for learner {learner} {took}."
     elif wait > SHARE and outcome.blamed_s.sum() > 0.5 * outcome.wait_s.sum():
-        told = f"{name} waits {100 * wait:.0f} % of the time for whoever is slowest {took}."
+        text = f"{name} waits {100 * wait:.0f} % of the time for whoever is slowest {took}."
     elif wait > SHARE:
-        told = f"{name} waits {100 * wait:.0f} % of the time for messages {took}."
+        text = f"{name} waits {100 * wait:.0f} % of the time for messages {took}."
     elif outcome.fraction("data_s") > SHARE:
-        told = f"{name} waits {100 * outcome.fraction('data_s'):.0f} % of the time for data {took}."
+        text = f"{name} waits {100 * outcome.fraction('data_s'):.0f} % of the time for data {took}."
     if outcome.skipped.sum() > outcome.steps.sum() / 2:
         share = 100 * outcome.skipped.sum() / outcome.steps.sum()
-        told += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
+        text += f" {name} skips {share:.0f} % of its exchanges, for which the links are too slow."
     if outcome.num_losses:
         what = f"repeats {outcome.num_repeated:,} batches" if outcome.num_repeated else "continues with the others"
         losses = f"{outcome.num_losses} losses" if outcome.num_losses > 1 else "a loss"
-        told += f" After {losses} {name} {what}."
-    return told.strip()
+        text += f" After {losses} {name} {what}."
+    return text.strip()
