@@ -36,7 +36,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
     },
     "objective": {
         "ctc": ("asrtool.models.ctc:Ctc", "asrtool.models.settings:Ctc"),
-        "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:Ctc"),
+        "k2-ctc": ("asrtool.models.ctc:K2Ctc", "asrtool.models.settings:K2Ctc"),
         "transducer": ("asrtool.models.transducer:Transducer", "asrtool.models.settings:Transducer"),
         "attention": ("asrtool.models.attention:Attention", "asrtool.models.settings:Attention"),
         "frame-ce": ("asrtool.models.frame_ce:FrameCe", "asrtool.models.settings:FrameCe"),

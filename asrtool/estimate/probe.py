@@ -85,7 +85,7 @@ def probe_model(config: Config, num_tokens: int) -> Probe:
         device=torch.cuda.get_device_name() if is_gpu else CPU,
         num_weights=sum(weight.numel() for weight in model.parameters()),
         step_s=step_s / speech_s,
-        forward_s=forward_s / speech_s,
+        forward_s=forward_s / model.objective.views / speech_s,  # a search reads one
         flops=flops / speech_s,
         saved_bytes=saved / speech_s,
     )
@@ -109,7 +109,9 @@ def _made_up(
     num_targets = int(model.encoder.output_lens(lens_N)[0]) if has_leaves else int(seconds * TOKENS_A_S)
     targets_NU = torch.randint(1, min(num_tokens, PHONES), (num_utterances, num_targets))
     feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features)
-    return tuple(part.to(device) for part in (feats_NTF, lens_N, targets_NU, torch.full_like(lens_N, num_targets)))
+    others = (feats_NTF.flip(0),) if model.objective.views == 2 else ()
+    parts = (feats_NTF, lens_N, targets_NU, torch.full_like(lens_N, num_targets), *others)
+    return tuple(part.to(device) for part in parts)
 
 
 def _step(model: AcousticModel, batch: tuple[Tensor, ...], precision: Precision) -> tuple[float, float, int]:

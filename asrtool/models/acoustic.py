@@ -87,10 +87,15 @@ class Objective(nn.Module, ABC):
     """
 
     targets: ClassVar[str] = "tokens"  # or leaves of a decision tree, one for each row; or what an own source has
+    views: int = 1  # or 2: copies of each utterance, masked differently, that a step of training compares
 
     @abstractmethod
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """The loss of a batch, in float32 whatever the precision of the rows."""
+
+    def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """As `loss`, where `views` is 2: (2 N, T, C), the second views of all utterances behind the first."""
+        raise NotImplementedError
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
         """The fewest rows that an utterance with each of these `targets` is trained on with, int64; here one for each.
@@ -140,8 +145,22 @@ class AcousticModel(nn.Module):
         self.objective = objective
         self.is_checked = False  # whether a batch has shown what both parts return
 
-    def loss(self, feats_NTF: Tensor, feat_lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
-        """The loss of a batch. Raises AsrtoolError where, in the first one, a part returns what is not its protocol."""
+    def loss(
+        self,
+        feats_NTF: Tensor,
+        feat_lens_N: Tensor,
+        targets_NU: Tensor,
+        target_lens_N: Tensor,
+        others_NTF: Tensor | None = None,
+    ) -> Loss:
+        """The loss of a batch; `others_NTF` are second views of it, which an objective of two `views` compares.
+
+        Raises AsrtoolError where, in the first one, a part returns what is not its protocol.
+        """
+        if others_NTF is not None:
+            feats_NTF, num_frames_N = torch.cat([feats_NTF, others_NTF]), feat_lens_N.repeat(2)
+            hidden_NTC, lens_N = self.encoder(self.inputs(feats_NTF, num_frames_N), num_frames_N)
+            return self.objective.loss_of_views(hidden_NTC, lens_N.chunk(2)[0], targets_NU, target_lens_N)
         rows = self.encoder(self.inputs(feats_NTF, feat_lens_N), feat_lens_N)
         return self.loss_of(rows, feat_lens_N, targets_NU, target_lens_N)
 

@@ -1,5 +1,8 @@
 """Connectionist temporal classification (Graves et al., 2006), by torch or by k2; ctc_topology.py has the paths.
 
+With `consistency` each utterance is trained on twice, masked differently, and the posteriors of one copy are drawn
+towards those of the other (CR-CTC: Yao et al., 2024, arXiv 2410.05101, equations 3 and 4).
+
 Letters in names: N utterances, T rows, C channels of a row, U tokens of an utterance, V tokens.
 """
 
@@ -23,6 +26,10 @@ class Ctc(Objective):
 
     def __init__(self, settings: CtcSettings, num_channels: int, num_tokens: int) -> None:
         super().__init__()
+        self.consistency: float = getattr(
+            settings, "consistency", 0.0
+        )  # an objective of one's own may have no settings
+        self.views = 2 if self.consistency else 1
         self.output = nn.Linear(num_channels, num_tokens)
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
@@ -34,6 +41,14 @@ class Ctc(Objective):
         total = self.path_loss(self.scores(hidden_NTC), lens_N, targets_NU, target_lens_N)
         return Loss(total, int(target_lens_N.sum()))
 
+    def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
+        """The mean of both copies' losses, and `consistency` times their divergence, which is reported besides."""
+        scores_NTV = self.scores(hidden_NTC)
+        twice = (part.repeat(2, *[1] * (part.ndim - 1)) for part in (lens_N, targets_NU, target_lens_N))
+        divergence = divergence_of_views(scores_NTV, lens_N)
+        total = self.path_loss(scores_NTV, *twice) / 2 + self.consistency * divergence
+        return Loss(total, int(target_lens_N.sum()), {"consistency": float(divergence.detach())})
+
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """Natural logarithms of the posteriors of tokens, (N, T, V)."""
         logits_TNV = self.output(hidden_NTC.transpose(0, 1))  # as torch's loss wants it, and as LSTMs leave it
@@ -44,6 +59,22 @@ class Ctc(Objective):
         return nn.functional.ctc_loss(
             scores_NTV.transpose(0, 1), tokens_NU, lens_N, token_lens_N, blank=BLANK, reduction="sum"
         )
+
+
+def divergence_of_views(scores_NTV: Tensor, lens_N: Tensor) -> Tensor:
+    """Of posteriors of a first view of some utterances and, behind them, of a second one, summed over rows, in nats.
+
+    Half of D(second || first) + D(first || second), where what stands first is a target and gets no gradient.
+    """
+    first_NTV, second_NTV = scores_NTV.chunk(2)
+    is_row_NT = torch.arange(scores_NTV.shape[1], device=lens_N.device) < lens_N[:, None]
+    both_NT = _divergence(second_NTV.detach(), first_NTV) + _divergence(first_NTV.detach(), second_NTV)
+    return (both_NT * is_row_NT).sum() / 2
+
+
+def _divergence(of_NTV: Tensor, from_NTV: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of each row."""
+    return nn.functional.kl_div(from_NTV, of_NTV, reduction="none", log_target=True).sum(dim=-1)
 
 
 class K2Ctc(Ctc):

@@ -138,6 +138,24 @@ class Ctc:
 
     searches: ClassVar[tuple[str, ...]] = ("greedy", "beam", "graph", "rescore")  # that its scores can be given to
     topology: ClassVar[str] = "asrtool.models.ctc_topology:CtcTopology"  # how rows of its scores stand for tokens
+    table: ClassVar[str] = "model.ctc"  # of the settings
+
+    consistency: float = 0.0  # of how two copies of an utterance differ that are masked differently; 0: one copy alone
+
+    def __post_init__(self) -> None:
+        between(f"{self.table}.consistency", self.consistency, 0, 10)
+
+    def check(self, config: Config) -> None:
+        """Devices that share a model compute one copy."""
+        if self.consistency and config.train.pipeline_stages > 1:
+            raise ValueError(f"{self.table}.consistency and train.pipeline_stages exclude each other")
+
+
+@dataclass(frozen=True)
+class K2Ctc(Ctc):
+    """Connectionist temporal classification, by k2."""
+
+    table: ClassVar[str] = "model.k2-ctc"
 
 
 @dataclass(frozen=True)

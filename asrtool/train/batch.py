@@ -30,6 +30,7 @@ class TrainingBatch:
     targets_NU: Tensor  # int64, padded with zeros
     target_lens_N: Tensor
     normaliser: int  # of the loss of the batch
+    others_NT: np.ndarray | None = None  # second views of the utterances, as `inputs_NT`, where the objective has two
     wait_s: float = 0.0  # how long training waited for it
     torch_seed: int = 0  # of dropout in its step
 
@@ -45,10 +46,12 @@ class TrainingBatch:
         """Some of its utterances, without the padding that others needed."""
         rows = slice(begin, end)
         lens_N, target_lens_N = self.input_lens_N[rows], self.target_lens_N[rows]
+        longest = int(lens_N.max())
         return dataclasses.replace(
             self,
             ids=self.ids[rows],
-            inputs_NT=np.ascontiguousarray(self.inputs_NT[rows, : int(lens_N.max())]),
+            inputs_NT=np.ascontiguousarray(self.inputs_NT[rows, :longest]),
+            others_NT=None if self.others_NT is None else np.ascontiguousarray(self.others_NT[rows, :longest]),
             input_lens_N=lens_N,
             targets_NU=self.targets_NU[rows, : int(target_lens_N.max())],
             target_lens_N=target_lens_N,
@@ -69,6 +72,18 @@ def one_by_one(*changes: Augment) -> Augment:
     def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
         for change in changes:
             change(batch, random)
+
+    return augment
+
+
+def in_two_views(change: Augment) -> Augment:
+    """`change` of the inputs, and drawn once more, of a copy of them."""
+
+    def augment(batch: TrainingBatch, random: np.random.Generator) -> None:
+        others = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())
+        change(batch, random)
+        change(others, random)
+        batch.others_NT = others.inputs_NT
 
     return augment
 
@@ -114,6 +129,8 @@ def save_bad_batch(batch: TrainingBatch, step: int, what: str, out: Path, sectio
         "inputs_NT": torch.from_numpy(batch.inputs_NT),
         "input_lens_N": torch.from_numpy(batch.input_lens_N),
     }
+    if batch.others_NT is not None:
+        content["others_NT"] = torch.from_numpy(batch.others_NT)
     write_torch(path, content)
     named = ", ".join(batch.ids[:NUM_NAMED]) + (", ..." if len(batch.ids) > NUM_NAMED else "")
     found = "" if np.isfinite(batch.inputs_NT).all() else "; its features are not finite"

@@ -47,8 +47,10 @@ def batch_loss(model: AcousticModel, batch: TrainingBatch, precision: Precision)
     device = precision.device
     inputs_NT = torch.from_numpy(batch.inputs_NT).to(device, non_blocking=True)  # where it is pinned
     input_lens_N = torch.from_numpy(batch.input_lens_N).to(device)
+    targets = batch.targets_NU.to(device), batch.target_lens_N.to(device)
+    others_NT = None if batch.others_NT is None else torch.from_numpy(batch.others_NT).to(device)
     with precision.autocast():
-        return model.loss(inputs_NT, input_lens_N, batch.targets_NU.to(device), batch.target_lens_N.to(device))
+        return model.loss(inputs_NT, input_lens_N, *targets, others_NT)
 
 
 class Task(nn.Module):

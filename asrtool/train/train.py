@@ -64,7 +64,9 @@ def acoustic_job(
 ) -> Job:
     """The training as a job; AsrtoolError when a file of the data is missing, and where settings do not go together."""
     try:
-        config.distributed.check(config)
+        for part in (config.distributed, config.model.objective.settings):
+            if hasattr(part, "check"):
+                part.check(config)
     except ValueError as error:
         raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
     config = with_sizes(config, features)
@@ -104,7 +106,7 @@ def build_components(
     from asrtool.corpus.index import read_feature_settings
     from asrtool.corpus.speaker_vectors import extractor_digest
     from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
-    from asrtool.train.batch import on_bins, one_by_one
+    from asrtool.train.batch import in_two_views, on_bins, one_by_one
     from asrtool.train.sequence_noise import adding
     from asrtool.train.source import SourceContext
     from asrtool.train.specaugment import masking
@@ -137,7 +139,10 @@ def build_components(
     train_set, dev_set = _open_sets(config.train.source, context, features / "dev")
     max_frames = int(config.train.max_batch_s * 1000 / settings.frame_shift_ms)
     add = adding(config.train.sequence_noise, config.train.sequence_noise_weight, features / "train", settings.cmvn)
-    augment = on_bins(settings.num_features, one_by_one(add, masking(config.specaugment)))
+    mask = on_bins(settings.num_features, masking(config.specaugment))
+    augment = one_by_one(
+        on_bins(settings.num_features, add), in_two_views(mask) if model.objective.views == 2 else mask
+    )
     return Components(info, model, train_set, dev_set, augment, max_frames, settings.frame_shift_ms)
 
 

@@ -18,13 +18,15 @@ from asrtool.train.train import acoustic_job
 
 STRATEGIES = [name for name in registry.names("strategy") if name != "single"]
 SMALL = {
+    "ctc": ("model.ctc.consistency=0.2",),
     "transducer": ("model.transducer.joint_size=8",),
     "attention": ("model.attention.hidden_size=12", "model.attention.attention_size=8", "model.attention.sampling=0.2"),
 }
 
 # In nats a token, after two epochs. A model that knows nothing has ln 40 for each token or end by attention, and more
-# by CTC beside it; by a transducer that for each of about three rows a token, less ln of the number of alignments.
-LEARNED = {"transducer": 6.0, "attention": 0.8 * math.log(NUM_TOKENS)}
+# with CTC beside it; by a transducer or CTC that for each of about three rows a token, less ln of the number of
+# alignments.
+LEARNED = {"ctc": 6.0, "transducer": 6.0, "attention": 0.8 * math.log(NUM_TOKENS)}
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +54,15 @@ def test_it_is_learned_by_every_strategy(
     losses = learners.run(train, toy, config, tmp_path / "train", *overrides, "distributed.h-adpsgd.node_size=1")[0]
     assert len(losses) == 2
     assert losses[-1] < LEARNED[objective]
+
+
+def test_the_views_are_compared(toy: Path, tmp_path: Path) -> None:
+    """Their divergence is reported of each step, and is none of dev."""
+    config = tmp_path / "toy.toml"
+    config.write_text(TOY_CONFIG.replace("num_epochs = 3", "num_epochs = 1"))
+    train(toy, config, tmp_path / "train", "model.ctc.consistency=0.2", "train.log_every_steps=1")
+    lines = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    found = [line["consistency"] for line in lines if line["kind"] == "train"]
+    assert found
+    assert min(found) > 0
+    assert not any("consistency" in line for line in lines if line["kind"] == "dev")

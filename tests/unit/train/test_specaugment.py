@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from asrtool.train.batch import TrainingBatch, on_bins
+from asrtool.train.batch import TrainingBatch, in_two_views, on_bins
 from asrtool.train.settings import SpecAugment
 from asrtool.train.specaugment import mask_features, masking
 
@@ -76,3 +76,21 @@ def test_what_says_who_speaks_is_not_masked() -> None:
     on_bins(8, masking(SpecAugment(2, 8, 2, 20, 0.9)))(batch, np.random.default_rng(3))
     assert (inputs_NT[:, :, :8] == 0).any()
     assert (inputs_NT[:, :, 8:] == 1).all()
+
+
+def test_two_views_are_masked_by_draws_of_their_own_and_stay_together_in_pieces() -> None:
+    settings, lens_N = SpecAugment(2, 8, 2, 20, 0.9), np.array([30, 50])
+    batch = TrainingBatch(
+        ["a", "b"], np.ones((2, 50, 8), np.float32), lens_N, torch.ones(2, 3), torch.tensor([1, 3]), 4
+    )
+    alone = dataclasses.replace(batch, inputs_NT=batch.inputs_NT.copy())
+    masking(settings)(alone, np.random.default_rng(3))
+    in_two_views(masking(settings))(batch, np.random.default_rng(3))
+    assert batch.others_NT is not None
+    assert (batch.inputs_NT == alone.inputs_NT).all()
+    assert (batch.others_NT != batch.inputs_NT).any()
+    assert (batch.others_NT == 0).any()
+    piece = batch.rows(0, 1)
+    assert piece.others_NT is not None
+    assert (piece.inputs_NT == batch.inputs_NT[:1, :30]).all()
+    assert (piece.others_NT == batch.others_NT[:1, :30]).all()
