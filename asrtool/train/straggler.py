@@ -24,14 +24,16 @@ class StragglerInjection:
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
-        self.last_s = 0.0  # of computation in the last step, stretched
+        self.before_s = 0.0  # of the last step, until backward began
+        self.backward_s = 0.0  # of the last step, with all that followed
 
     def stretch(self, forward_s: float) -> None:
         """Sleep before backward, which is where others wait; backward is taken to last as long as in the last step."""
         if self.factor > 1:
-            own_s = max(forward_s, self.last_s / self.factor)
-            time.sleep((self.factor - 1) * own_s)
+            began = time.perf_counter()
+            time.sleep((self.factor - 1) * (forward_s + self.backward_s))
+            self.before_s = forward_s + time.perf_counter() - began
 
     def note(self, compute_s: float) -> None:
         """How long the computation of a step has taken, stretched."""
-        self.last_s = compute_s
+        self.backward_s = max(0.0, compute_s - self.before_s)
