@@ -24,14 +24,12 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
-from asrtool.distributed.last_rounds import rounds_left_to_others
 from asrtool.simulate.cluster import PERIOD, Cluster, Floats
 from asrtool.simulate.compiled import fits, run_compiled
 from asrtool.simulate.events import Answer, Begin, Emit, End, Push, Receive, Send, Take, Update
 from asrtool.simulate.outcome import Outcome
+from asrtool.simulate.rounds import NONE, Rounds
 from asrtool.simulate.units import GOSSIP, NOTHING, PAIRS, SERVERS, Units, make_units
-
-NONE = -1  # in place of a round
 
 
 @dataclass
@@ -116,14 +114,7 @@ class Asynchronous:
         self.out_s: dict[int, float] = defaultdict(float)  # node -> when its link is free, each way
         self.in_s: dict[int, float] = defaultdict(float)
         self.busy_s: dict[int, float] = defaultdict(float)  # who answers -> when it is through
-        self.rounds_of_epoch = units.rounds_of_epoch
-        self.num_rounds = self.rounds_of_epoch * self.scenario.job.num_epochs
-        self.next_round = 0
-        self.left: list[int] = []  # rounds that lost units had drawn
-        self.num_done = 0  # units that left the last rounds to others
-        self.cuts = [0]  # the rounds before which checkpoints lie
-        self.cut_s = [0.0]
-        self.num_trained = 0
+        self.rounds = Rounds(units.rounds_of_epoch, self.scenario.job.num_epochs)
         self.version = 0
         self.partners = functools.cache(functools.partial(units.partners, seed=self.scenario.job.seed))
 
@@ -171,7 +162,7 @@ class Asynchronous:
         unit.num_steps += 1
         unit.loaded_s = unit.begin_s + self._loading_s(number)
         if self.emit:
-            epoch, place = divmod(unit.round, self.rounds_of_epoch)
+            epoch, place = divmod(unit.round, self.rounds.of_epoch)
             for member, learner in enumerate(self.units.members(number)):
                 position = place * self.units.size + member
                 known = position if position < self.cluster.num_batches else None
@@ -184,16 +175,13 @@ class Asynchronous:
 
     def _save(self, number: int) -> None:
         """A unit stands still for a checkpoint; the first one has it made, and so says where the cut lies."""
-        unit, saving = self.all[number], self.scenario.saving
-        epoch_begins = unit.num_steps > 0 and unit.round // self.rounds_of_epoch > unit.drawn[0] // self.rounds_of_epoch
+        unit, saving, epoch_of = self.all[number], self.scenario.saving, self.rounds.epoch_of
+        epoch_begins = unit.num_steps > 0 and epoch_of(unit.round) > epoch_of(unit.drawn[0])
         due = saving.every_steps > 0 and unit.num_steps > 0 and unit.num_steps % saving.every_steps == 0
         if not (epoch_begins or due):
             return
         if number == self.live[0]:
-            self.cuts.append(
-                unit.round // self.rounds_of_epoch * self.rounds_of_epoch if epoch_begins else self.next_round
-            )
-            self.cut_s.append(unit.free_s)
+            self.rounds.cut(unit.free_s, epoch_of(unit.round) if epoch_begins else None)
         unit.free_s += saving.checkpoint_s
         self._add_between(number, saving.checkpoint_s)
 
@@ -227,8 +215,7 @@ class Asynchronous:
         partners, was_skipped, staleness = tuple(unit.partners), unit.is_skipped, unit.num_changes
         unit.partners, unit.is_skipped, unit.num_changes = [], False, 0
         num_bytes = int(units.inner_bytes + self._send(end_s, number) / units.size)
-        self.num_trained += 1
-        place = unit.round % self.rounds_of_epoch * units.size
+        place = unit.round % self.rounds.of_epoch * units.size
         for learner, computed_s in zip(units.members(number), self._computed_s(number), strict=True):
             compute_s = computed_s + self.cluster.update_s * (units.exchange != SERVERS)
             wait_s = waited_s + seconds - waited_s - unit.begin_s - compute_s if units.size > 1 else waited_s
@@ -368,29 +355,10 @@ class Asynchronous:
         place = self.partners(len(self.live), (self.all[number].num_steps - 1) % PERIOD + 1)[self.live.index(number)]
         return None if place is None else self.live[place]
 
-    # The work queue
-
     def _draw(self, unit: Unit) -> int:
-        """The next round for a unit: one that a lost unit has left, else that of the counter."""
-        if self.left:
-            return self.left.pop(0)
-        if self.next_round >= self.num_rounds or self._would_be_last(unit):
-            return NONE
-        number, self.next_round = self.next_round, self.next_round + 1
-        unit.drawn = (*unit.drawn[-1:], number)
+        """The next round for a unit."""
+        number, unit.drawn = self.rounds.draw(unit.drawn, len(self.live))
         return number
-
-    def _would_be_last(self, unit: Unit) -> bool:
-        """As asrtool.distributed.work_queue decides it."""
-        if len(unit.drawn) < 2:
-            return False
-        before, last = unit.drawn
-        rounds = rounds_left_to_others(before, last, len(self.live))
-        in_last_epoch = last // self.rounds_of_epoch == self.scenario.job.num_epochs - 1
-        if rounds is None or rounds.stop < self.num_rounds or not in_last_epoch:
-            return False
-        self.num_done += 1
-        return self.num_done < len(self.live)
 
     # Losses and joins
 
@@ -406,13 +374,13 @@ class Asynchronous:
     def _know_lost(self, seconds: float, number: int) -> None:
         lost = self.all[number]
         self.live.remove(number)
-        self.left += [left for left in (lost.round, lost.ahead) if left != NONE]
+        self.rounds.left += [left for left in (lost.round, lost.ahead) if left != NONE]
         for other in self.live:
             unit = self.all[other]
             if unit.awaited and unit.asked == number:
                 unit.awaited, unit.is_skipped = 0, True
                 self.outcome.skipped[list(self.units.members(other))] += 1
-            if unit.is_idle and self.left:
+            if unit.is_idle and self.rounds.left:
                 self._add_between(other, seconds - unit.free_s)
                 unit.free_s = unit.loaded_s = seconds
                 unit.ahead = self._draw(unit)
@@ -437,17 +405,11 @@ class Asynchronous:
 
     def start_again(self, seconds: float, after_s: float) -> None:
         """All units at the last checkpoint that has all rounds before it, `after_s` after a loss."""
-        outcome = self.outcome
         in_hand = [left for unit in self.all for left in (unit.round, unit.ahead) if left != NONE and not unit.is_idle]
-        trained = min(in_hand, default=self.next_round)
-        place = max(index for index, cut in enumerate(self.cuts) if cut <= trained)
-        outcome.num_losses += 1
-        outcome.num_repeated += (
-            self.next_round - self.cuts[place] - len([left for left in in_hand if left >= self.cuts[place]])
-        )
-        outcome.lost_s += seconds - self.cut_s[place]
-        self.next_round, self.num_done = self.cuts[place], 0
-        self.cuts, self.cut_s = [self.cuts[place]], [seconds + after_s]
+        num_repeated, cut_s = self.rounds.restart(in_hand, seconds + after_s)
+        self.outcome.num_losses += 1
+        self.outcome.num_repeated += num_repeated
+        self.outcome.lost_s += seconds - cut_s
         self.events.clear()
         for links in (self.out_s, self.in_s, self.busy_s):
             links.clear()
