@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--epochs 1] [--keep FOLDER]
 
 EXP is what a demo leaves. The simulator is calibrated (`asrtool simulate --from`) by a run of one learner and one of
-two equal learners by the same strategy; so two equal learners are in the sample, and all else is not.
+four equal learners by the same strategy, the fewest of which two super-learners exchange; so these are in the sample,
+and all else is not.
 Throughput is steps a second of all learners from when the last one begins its first step to the end of the last step.
 """
 
@@ -29,6 +30,7 @@ STRATEGIES = (
 COMPUTE_MS = 100
 SLOW = "0:10"
 NODE_SIZE = 2  # of h-adpsgd
+CALIBRATED_BY = 4  # equal learners
 WITHIN = 0.10
 
 
@@ -94,11 +96,11 @@ class Bench:
         return out
 
     def predict(self, name: str, number: int, slow: Sequence[str]) -> float:
-        """Steps a second of all learners, by what one learner and two equal ones have shown."""
-        alone, two = self.train("single", 1, ()), self.train(name, 2, ())
+        """Steps a second of all learners, by what one learner and four equal ones have shown."""
+        alone, four = self.train("single", 1, ()), self.train(name, CALIBRATED_BY, ())
         steps = read_training(self.train(name, number, slow)).num_steps
         settings = [
-            *settings_of([two, alone]),
+            *settings_of([four, alone]),
             f"job.num_samples={steps}",
             "job.batch=1",
             "job.num_epochs=1",

@@ -123,7 +123,7 @@ def simulate(
     from asrtool.simulate.calibrate import settings_of
     from asrtool.simulate.compare import compare, rows_to_plot
     from asrtool.simulate.records import write_records
-    from asrtool.simulate.scenario import find, format_scenario, is_of_scenario, load_scenario
+    from asrtool.simulate.scenario import find, format_scenario, is_of_scenario, load_ends
     from asrtool.simulate.training import train_cases
 
     if plot and plot.suffix not in FORMATS:
@@ -135,7 +135,7 @@ def simulate(
     measured = settings_of(works)
     of_training = [text for text in overrides if train and not is_of_scenario(text)]
     given = [*measured, *(text for text in overrides if text not in of_training), *given]
-    scenario = load_scenario([find(name) for name in scenarios], given)
+    scenario, *ends = load_ends([find(name) for name in scenarios], given)
     if settings:
         click.echo(format_scenario(scenario), nl=False)
         return
@@ -150,11 +150,11 @@ def simulate(
         raise AsrtoolError(
             f"--replay {replayed} without --train", "name the work directory it was trained from: --train"
         )
-    rows = compare(scenario)
+    rows = compare(scenario, ends)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows]))
     else:
-        click.echo(describe(rows))
+        click.echo(describe(rows, scenario.uncertain))
     if plot:
         draw_rows(rows_to_plot(rows), plot)
     for path in write_records(scenario, out) if out else ():

@@ -40,7 +40,10 @@ def _draw(figure: Figure, rows: Rows) -> None:
 
 def _draw_bars(axes: Axes, rows: Rows) -> None:
     places = np.arange(len(rows))
-    axes.barh(places, [row["hours"] for row in rows], color=DARK)
+    intervals_R2 = np.array([row["hours_interval"] for row in rows])
+    hours = np.array([row["hours"] for row in rows])
+    has_ends = (intervals_R2[:, 0] < intervals_R2[:, 1]).any()
+    axes.barh(places, hours, color=DARK, xerr=abs(intervals_R2.T - hours) if has_ends else None, ecolor=ORANGE)
     _name_rows(axes, rows)
     axes.set(xlabel="hours")
 
@@ -52,6 +55,8 @@ def _draw_curves(axes: Axes, rows: Rows) -> None:
         x, colour = [row["num_learners"] for row in own], LINES[place % len(LINES)]
         style = ("-", "--", ":")[place // len(LINES) % 3]
         axes.plot(x, [row["hours"] for row in own], style, marker=".", color=colour, label=short(name))
+        low, high = zip(*(row["hours_interval"] for row in own), strict=True)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         known = [row for row in own if row["published_hours"]]
         axes.plot([row["num_learners"] for row in known], [row["published_hours"] for row in known], "x", color=colour)
     axes.set(xscale="log", yscale="log", xlabel="learners", ylabel="hours (x: published)")

@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from asrtool.report.markdown import Table
 from asrtool.simulate.compare import TITLES, Row
 from asrtool.simulate.outcome import PARTS
+from asrtool.simulate.settings import Uncertain
 
 SHARE = 0.02  # of the time, from which on a cause is worth a sentence
 
 
-def describe(rows: Sequence[Row]) -> str:
-    """Both."""
-    return f"{table(rows).to_markdown()}\n\n{answer(rows)}"
+def describe(rows: Sequence[Row], uncertain: Uncertain) -> str:
+    """Both, and what intervals come of."""
+    text = f"{table(rows).to_markdown()}\n\n{answer(rows)}"
+    if all(low == high for low, high in (row.interval_s for row in rows)):
+        return text
+    ends = " to ".join(", ".join(end) or "as it is" for end in (uncertain.low, uncertain.high))
+    why = f", since {uncertain.why} is not known" if uncertain.why else ""
+    return f"{text}\nTimes are intervals, {ends}{why}; all else is of the scenario as it is."
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -30,7 +36,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{100 * row.speedup / outcome.num_learners:.0f}",
         ]
         published = [f"{row.published_h:g}" if row.published_h else "-"] if has_published else []
-        first = [outcome.strategy, outcome.num_learners, duration(outcome.seconds), *published]
+        first = [outcome.strategy, outcome.num_learners, interval(row), *published]
         cells.append([*first, *speeds, *fractions, staleness])
     head = ["strategy", "learners", "time", *(["published hours"] if has_published else [])]
     head += ["samples/s", "speed-up", "% of linear", *(f"% {TITLES[part]}" for part in PARTS), "staleness"]
@@ -39,10 +45,24 @@ def table(rows: Sequence[Row]) -> Table:
 
 def duration(seconds: float) -> str:
     """As a person would say it."""
+    unit, length = _unit(seconds)
+    return f"{seconds / length:.3g} {unit}"
+
+
+def interval(row: Row) -> str:
+    """How long the training takes, from and to where that is uncertain."""
+    low_s, high_s = row.interval_s
+    unit, length = _unit(high_s)
+    found = [f"{seconds / length:.3g}" for seconds in dict.fromkeys((low_s, high_s))]
+    return f"{' to '.join(found)} {unit}"
+
+
+def _unit(seconds: float) -> tuple[str, int]:
+    """In which it is said, and its seconds."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length or (unit == "h" and seconds >= length):
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return unit, length
+    return "s", 1
 
 
 def answer(rows: Sequence[Row]) -> str:
@@ -57,12 +77,12 @@ def _of_number(rows: Sequence[Row]) -> str:
     ordered = sorted((row for row in rows if row is not bound), key=lambda row: row.outcome.seconds)
     best = ordered[0]
     sentences = [
-        f"{number} learner{'s' if number > 1 else ''}: {best.outcome.strategy} takes {duration(best.outcome.seconds)},"
+        f"{number} learner{'s' if number > 1 else ''}: {best.outcome.strategy} takes {interval(best)},"
         f" {best.speedup:.3g} times as fast as one."
     ]
     sentences += filter(None, map(_cause, ordered))
     if bound:
-        sentences.append(f"Without any communication it would be {duration(bound.outcome.seconds)}.")
+        sentences.append(f"Without any communication it would be {interval(bound)}.")
     return " ".join(sentences)
 
 
@@ -71,7 +91,7 @@ def _cause(row: Row) -> str:
     outcome = row.outcome
     learner, blamed = outcome.blame()
     wait = outcome.fraction("wait_s")
-    name, took = outcome.strategy, f"({duration(outcome.seconds)})"
+    name, took = outcome.strategy, f"({interval(row)})"
     text = ""
     if blamed > SHARE and blamed > 0.5 * wait:
         text = f"{name} waits {100 * blamed:.0f} % of the time for learner {learner} {took}."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
-from asrtool.simulate.cluster import GBIT
+from asrtool.simulate.cluster import GBIT, Floats
 from asrtool.simulate.trace import LONG, read_trace
 
-DATA_BOUND = 0.02  # of the time spent waiting for data, from which on reading takes longer than a step
-ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1")
+DATA_BOUND = 0.05  # of the time spent waiting for data, from which on reading takes longer than a step
+HALVINGS = 40  # of an interval
+ALL_WAIT = ("allreduce", "bmuf", "adpsgd-d1", "ps-sync")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Measured:
     run: TrainingRun
     summary: dict[str, Any]
     compute_ms: float | None  # emulated
+    distributed: dict[str, Any]  # that section of its settings
 
     @property
     def typical(self) -> int:
@@ -69,7 +71,7 @@ def read_measured(work: Path) -> Measured:
         raise AsrtoolError(f"--from {folder}: the training there is not finished", "let it end, or name another one")
     summary = json.loads((folder / "train.json").read_bytes())
     inputs = json.loads((folder / "inputs.json").read_bytes())["settings"]
-    return Measured(folder, run, summary, inputs["emulation"]["compute_ms"])
+    return Measured(folder, run, summary, inputs["emulation"]["compute_ms"], inputs["distributed"])
 
 
 def of_job(measured: Measured) -> dict[str, str]:
@@ -91,7 +93,7 @@ def of_steps(measured: Measured) -> dict[str, str]:
     steps = measured.steps
     trace = measured.folder / "learners" / f"{measured.typical}.jsonl"
     if measured.compute_ms is not None:
-        cpu_ms = 1000 * float(np.mean(steps["compute_s"])) - measured.compute_ms
+        cpu_ms = 1000 * float(read_trace(trace).mean()) - measured.compute_ms  # what lies between steps as well
         found = {"compute.cpu_ms": repr(max(0.0, cpu_ms)), "network.cores_per_node": str(os.cpu_count() or 1)}
         found |= {"compute.trace": str(trace), "compute.forward_fraction": "1"}  # it sleeps before its backward pass
     elif measured.summary.get("device") == "cpu":
@@ -126,17 +128,66 @@ def of_messages(measured: Measured) -> dict[str, str]:
     if len(run.learners) == 1:
         return {}
     found = {"network.mix_ms": repr(1000 * float(steps["comm_s"].mean()))}
-    # who comes last waits for the message alone
-    sending = [steps[steps["bytes"] > 0] for steps in run.learners.values()]
-    waits = min((float(of_one["wait_s"].mean()) for of_one in sending if len(of_one)), default=0.0)
-    if run.strategy in ALL_WAIT and waits > 0:
-        sent = float(steps["bytes"][steps["bytes"] > 0].mean())
-        rate = sent * len(run.learners) / waits / GBIT  # of all messages in the machine together
+    size = sync_size(measured)
+    waits = [steps["wait_s"][steps["bytes"] > 0] for steps in run.learners.values()]
+    wait_s = shortest_wait_s(waits, size)
+    if run.strategy.startswith("ps-") and wait_s > 0:
+        message_s = server_message_s(waits) if run.strategy == "ps-sync" else wait_s
+        found["network.host_gbyte_per_s"] = repr(4 * measured.summary["num_parameters"] / message_s / 1e9)
+    elif size > 1 and wait_s > 0:
+        rate = awaited_bytes(measured, size) / wait_s / GBIT  # of all messages in the machine together
         found |= {"network.node_gbit_per_s": repr(float(rate)), "network.efficiency": "1"}
-    elif run.strategy.startswith("ps-") and waits > 0:
-        sent = 4 * measured.summary["num_parameters"]
-        found["network.host_gbyte_per_s"] = repr(float(sent / waits / 1e9))
     return found
+
+
+def sync_size(measured: Measured) -> int:
+    """Neighbours that wait for one another before a step ends; 1 where none do, or that is not known."""
+    if measured.run.strategy in ALL_WAIT:
+        return len(measured.run.learners)
+    return measured.distributed["h-adpsgd"]["node_size"] or 1 if measured.run.strategy == "h-adpsgd" else 1
+
+
+def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
+    """Mean over the steps of `size` neighbours of the wait of the last to come, who waits for messages alone."""
+    groups = [_together(waits[first : first + size]) for first in range(0, len(waits), size)]
+    shortest = np.concatenate([waits_KL.min(axis=1) for waits_KL in groups])
+    return float(shortest.mean()) if len(shortest) else 0.0
+
+
+def server_message_s(waits: Sequence[Floats]) -> float:
+    """For which a server of `ps-sync` reads or sends one of its messages: that by which ServerRule has the mean wait.
+
+    All wait until the same instant, so their waits say when each has come, K steps of L learners.
+    """
+    waits_KL = _together(waits)
+    num_learners, shortest_K = len(waits), waits_KL.min(axis=1)
+    came_KL = np.sort(shortest_K[:, None] - waits_KL, axis=1)  # seconds, the last one at 0
+    left_L = np.arange(num_learners, 0, -1)
+    least, most = shortest_K.mean() / (2 * num_learners + 1), shortest_K.mean() / (num_learners + 2)
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        read_K = (came_KL + middle * left_L).max(axis=1)
+        if (read_K + (num_learners + 1) * middle).mean() < shortest_K.mean():  # a step as long as a message
+            least = middle
+        else:
+            most = middle
+    return float(most)
+
+
+def _together(waits: Sequence[Floats]) -> Floats:
+    """(K, L), of the steps that all have."""
+    return np.stack([of_one[: min(map(len, waits))] for of_one in waits], axis=1)
+
+
+def awaited_bytes(measured: Measured, size: int) -> float:
+    """What `size` neighbours that wait for one another send in a step, together."""
+    if measured.run.strategy in ALL_WAIT:
+        sent = measured.steps["bytes"]
+        return float(sent[sent > 0].mean()) * size
+    # a super-learner: gradients are summed, slices of the weights gathered; what goes to others is not waited for
+    model_bytes = 4 * measured.summary["num_parameters"]
+    gradient_bytes = model_bytes // 2 if measured.distributed["h-adpsgd"]["message_type"] == "bf16" else model_bytes
+    return float((size - 1) * (2 * gradient_bytes + model_bytes))
 
 
 def of_pauses(measured: Measured) -> dict[str, str]:

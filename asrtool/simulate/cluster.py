@@ -17,7 +17,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.simulate.cores import shared_cpu_s
 from asrtool.simulate.network import Link, Links
 from asrtool.simulate.scenario import HINT, Scenario
-from asrtool.simulate.settings import check_ranks
+from asrtool.simulate.settings import Slow, check_ranks
 from asrtool.simulate.trace import read_trace
 
 Floats = NDArray[np.float64]
@@ -108,7 +108,8 @@ def make_cluster(scenario: Scenario, num_learners: int, together: bool) -> Clust
     )
     update_s = scenario.compute.update_ms / 1000
     num_drawn = num_learners + len(scenario.faults.join_h)
-    compute_LK = draw_compute(scenario, num_drawn, batch) + wait_for_core_s(scenario, node_size, batch, together)
+    wait_s = wait_for_core_s(scenario, node_size, batch, together)
+    compute_LK = draw_compute(scenario, num_drawn, batch) + wait_s * wait_factors(slow, num_drawn, together)[:, None]
     return Cluster(
         scenario=scenario,
         num_learners=num_learners,
@@ -161,14 +162,29 @@ def draw(rng: np.random.Generator, distribution: str, spread: float) -> Floats:
     return rng.lognormal(-(sigma**2) / 2, sigma, PERIOD)
 
 
-def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool) -> float:
-    """Seconds by which a step is longer since the learners of a node share its cores."""
+def wait_for_core_s(scenario: Scenario, node_size: int, batch: float, together: bool, message_s: float = 0.0) -> float:
+    """Seconds by which a step is longer since the learners of a node share its cores.
+
+    Messages within the node that a step waits `message_s` for are copies, which need a core as well.
+    """
     cpu_s, cores = scenario.compute.cpu_ms / 1000, scenario.network.cores_per_node
     if not (cpu_s and cores):
         return 0.0
     step_s = float(read_trace(Path(scenario.compute.trace)).mean()) if scenario.compute.trace else 0.0
     other_s = max(0.0, (step_s or mean_step_s(scenario, batch)) - cpu_s)
-    return shared_cpu_s(cpu_s, other_s, node_size, cores, together) - cpu_s
+    wanted_s = cpu_s + message_s
+    return shared_cpu_s(wanted_s, other_s, node_size, cores, together) - wanted_s
+
+
+def wait_factors(slow: Slow, num_learners: int, together: bool) -> Floats:
+    """(L,), by which learners wait longer for a core than one that is not slow.
+
+    All that a slow one does is stretched. Of those that want cores `together` all wait for the last, but a slow one
+    comes in any place, for half of that on average.
+    """
+    factors = slow.factors()
+    factors_L = np.array([factors.get(learner, 1.0) for learner in range(num_learners)])
+    return np.maximum(1, factors_L / 2) if together else factors_L
 
 
 def draw_loading(scenario: Scenario, num_learners: int) -> Floats | None:

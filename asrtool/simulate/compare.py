@@ -30,6 +30,7 @@ class Row:
     outcome: Outcome
     alone_s: float
     published_h: float | None
+    interval_s: tuple[float, float]  # of the whole training; both are the same where nothing is uncertain
 
     @property
     def hours(self) -> float:
@@ -49,6 +50,7 @@ class Row:
             "strategy": outcome.strategy,
             "num_learners": outcome.num_learners,
             "hours": self.hours,
+            "hours_interval": [seconds / 3600 for seconds in self.interval_s],
             "published_hours": self.published_h,
             "samples_per_s": outcome.samples_per_s,
             "speedup": self.speedup,
@@ -67,14 +69,18 @@ class Row:
         }
 
 
-def compare(scenario: Scenario) -> list[Row]:
-    """A row for each strategy of the scenario and each number of learners. `single` is one learner alone."""
+def compare(scenario: Scenario, ends: Sequence[Scenario] = ()) -> list[Row]:
+    """A row for each strategy of the scenario and each number of learners. `single` is one learner alone.
+
+    `ends` are the same scenario at the ends of what is uncertain.
+    """
     published = scenario.published.by_case()
     alone_s = simulate(without_trouble(scenario), Choice.of("strategy", "single"), 1).seconds
     rows = []
     for strategy, number in cases(scenario):
         outcome = simulate(scenario, strategy, number)
-        rows.append(Row(outcome, alone_s, published.get((strategy.name, number))))
+        seconds = [outcome.seconds, *(simulate(end, strategy, number).seconds for end in ends)]
+        rows.append(Row(outcome, alone_s, published.get((strategy.name, number)), (min(seconds), max(seconds))))
     return rows
 
 

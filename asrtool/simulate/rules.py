@@ -164,7 +164,7 @@ class ServerRule:
 
     num_bytes: float
     in_s: float  # of a gradient, by what is slower: the link into the node, or the server
-    out_s: float  # of an answer
+    out_s: float  # of an answer, likewise
     step_s: float  # of the optimizer at the server
     latency_s: float
     comm_s: float
@@ -230,4 +230,5 @@ def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerR
     alone = links.num_nodes(cluster.num_learners) == 1
     link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
     link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
-    return ServerRule(num_bytes, max(link_s, host_s), link_s, host_s, link.latency_s, cluster.mix_s)
+    message_s = max(link_s, host_s)
+    return ServerRule(num_bytes, message_s, message_s, host_s, link.latency_s, cluster.mix_s)

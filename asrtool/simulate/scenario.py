@@ -6,7 +6,7 @@ The files of `scenarios/` have names; a person's own are named by their path.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from asrtool.simulate.settings import (
     Published,
     Saving,
     Slow,
+    Uncertain,
 )
 
 FOLDER = Path(__file__).parent / "scenarios"
@@ -45,6 +46,7 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     loading: Loading = field(default_factory=Loading)
     saving: Saving = field(default_factory=Saving)
+    uncertain: Uncertain = field(default_factory=Uncertain)
     published: Published = field(default_factory=Published)
 
 
@@ -78,6 +80,16 @@ def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> 
         return Scenario(**{name: build_section(name, given, CLASSES) for name in CLASSES})
     except ValueError as error:
         raise AsrtoolError(str(error), HINT) from error
+
+
+def load_ends(files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> list[Scenario]:
+    """The scenario as load_scenario has it, then those at the ends of its `uncertain` that are another one.
+
+    An override of the same key is what is known, and wins.
+    """
+    scenario = load_scenario(files, overrides)
+    ends = [load_scenario(files, [*end, *overrides]) for end in (scenario.uncertain.low, scenario.uncertain.high)]
+    return [scenario, *(end for end in ends if end != scenario)]
 
 
 def is_of_scenario(override: str) -> bool:

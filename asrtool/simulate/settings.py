@@ -169,6 +169,15 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class Uncertain:
+    """What is not known well enough: times are also predicted at two ends of it, as an interval."""
+
+    low: tuple[str, ...] = ()  # SECTION.KEY=VALUE of one end
+    high: tuple[str, ...] = ()  # of the other
+    why: str = ""  # what it is that is not known
+
+
+@dataclass(frozen=True)
 class Published:
     """What others have measured, to be printed beside the prediction; nothing else reads it."""
 

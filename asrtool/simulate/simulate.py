@@ -31,8 +31,8 @@ def simulate(scenario: Scenario, strategy: Choice, num_learners: int, emit: Emit
     if num_servers > num_learners:
         what = f"distributed.{strategy.name}.num_servers is {num_servers}, and there are {num_learners} learners"
         raise AsrtoolError(what, "choose at most one server a learner")
-    # those of delay-by-one drift apart: none waits for the last of the others
-    together = strategy.name in LOCK_STEP and strategy.name != "adpsgd-d1"
-    cluster = make_cluster(scenario, num_learners, together)
+    # Those of delay-by-one and of a block drift apart: none waits for the last of the others. Servers of ps-sync answer
+    # one after the other.
+    cluster = make_cluster(scenario, num_learners, together=strategy.name == "allreduce")
     run = simulate_lock_step if is_lock_step(strategy) else simulate_asynchronous
     return run(cluster, strategy.name, strategy.settings, emit)

@@ -11,7 +11,7 @@ from typing import Any
 
 from asrtool import registry
 from asrtool.distributed.topology import Ring, check_ring, passive_partner
-from asrtool.simulate.cluster import PERIOD, Cluster, Floats
+from asrtool.simulate.cluster import PERIOD, Cluster, Floats, wait_for_core_s
 from asrtool.simulate.rules import AllReduceRule, super_learner_size
 
 GOSSIP, PAIRS, SERVERS, NOTHING = "gossip", "pairs", "servers", "nothing"
@@ -32,7 +32,9 @@ class Units:
     joinable: bool
     message_bytes: float  # of a unit in one direction, over all servers
     inner_bytes: float  # that a learner sends within its unit in a step
-    tail_s: float  # behind the gradients of a step: the optimizer, and the slices of a unit that it gathers
+    tail_s: (
+        float  # behind the gradients of a step: the optimizer, the slices of a unit that it gathers, waits for cores
+    )
     comm_s: float  # behind that: what an exchange takes of the thread that computes
     span_UK: Floats
     loading_UK: Floats | None
@@ -75,11 +77,12 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
     num_units = cluster.num_learners // size
     exchange, ring = _exchange(cluster, strategy, settings, num_units)
     num_bytes = cluster.message_bytes(getattr(settings, "message_type", "fp32"))
-    gather_s, inner_bytes, span_UK, rule = 0.0, 0.0, cluster.compute_LK, None
+    within_s, inner_bytes, span_UK, rule = 0.0, 0.0, cluster.compute_LK, None
     joinable = bool(getattr(settings, "joinable", False))
     if size > 1:
         rule = AllReduceRule(cluster, num_bytes, size)
         gather_s = cluster.links.allgather_s(cluster.model_bytes, size)
+        within_s = gather_s + _wait_for_core_s(cluster, rule.all_s + gather_s)
         inner_bytes = rule.sent_bytes(0) + cluster.model_bytes / size * (size - 1)
         compute_UNK = cluster.compute_LK[: cluster.num_learners].reshape(num_units, size, PERIOD)
         span_UK = rule.span_s(compute_UNK.max(axis=1))
@@ -97,12 +100,18 @@ def make_units(cluster: Cluster, strategy: str, settings: Any) -> Units:
         joinable=joinable,
         message_bytes=num_bytes,
         inner_bytes=inner_bytes,
-        tail_s=cluster.update_s * (exchange != SERVERS) + gather_s,
+        tail_s=cluster.update_s * (exchange != SERVERS) + within_s,
         comm_s=cluster.mix_s * (exchange != NOTHING),
         span_UK=span_UK,
         loading_UK=loading_UK,
         rule=rule,
     )
+
+
+def _wait_for_core_s(cluster: Cluster, message_s: float) -> float:
+    """By messages within a unit, beyond what learners wait for cores without them."""
+    parts = (cluster.scenario, cluster.links.node_size, cluster.batch, False)
+    return wait_for_core_s(*parts, message_s) - wait_for_core_s(*parts)
 
 
 def _exchange(cluster: Cluster, strategy: str, settings: Any, num_units: int) -> tuple[str, Ring | None]:

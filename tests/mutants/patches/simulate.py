@@ -89,8 +89,36 @@ PATCHES = (
     Patch(
         "rounds-of-the-lost-forgotten",
         "asrtool/simulate/asynchronous.py",
-        "self.left += [left for left in (lost.round, lost.ahead) if left != NONE]",
-        "self.left += []",
+        "self.rounds.left += [left for left in (lost.round, lost.ahead) if left != NONE]",
+        "self.rounds.left += []",
         (TEST_MODEL,),
+    ),
+    Patch(
+        "messages-within-a-node-take-no-core",
+        "asrtool/simulate/units.py",
+        "gather_s + _wait_for_core_s(cluster, rule.all_s + gather_s)",
+        "gather_s",
+        ("tests/unit/simulate/test_simulate_command.py",),
+    ),
+    Patch(
+        "rate-of-messages-by-the-longest-wait",
+        "asrtool/simulate/calibrate.py",
+        "[waits_KL.min(axis=1) for waits_KL in groups]",
+        "[waits_KL.max(axis=1) for waits_KL in groups]",
+        ("tests/unit/simulate/test_simulate_command.py",),
+    ),
+    Patch(
+        "slow-learners-wait-for-cores-as-others",
+        "asrtool/simulate/cluster.py",
+        "np.maximum(1, factors_L / 2) if together else factors_L",
+        "np.ones(num_learners)",
+        ("tests/unit/simulate/test_cluster_model.py::test_a_slow_learner_stretches_its_wait_for_a_core_as_well",),
+    ),
+    Patch(
+        "ends-win-over-what-is-known",
+        "asrtool/simulate/scenario.py",
+        "[*end, *overrides]",
+        "[*overrides, *end]",
+        ("tests/unit/simulate/test_simulate_command.py",),
     ),
 )

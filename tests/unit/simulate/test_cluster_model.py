@@ -299,3 +299,14 @@ def test_draws_of_a_learner_do_not_depend_on_how_many_there_are() -> None:
     of = scenario(8, 10, "compute.distribution=lognormal", "compute.spread=0.4")
     few, many = (make_cluster(of, number, False).compute_LK for number in (2, 8))
     np.testing.assert_array_equal(few, many[:2])
+
+
+def test_a_slow_learner_stretches_its_wait_for_a_core_as_well() -> None:
+    """Of eight on two cores; those of allreduce come together, and a slow one on average in the middle of them."""
+    slow = scenario(8, 10, "compute.cpu_ms=10", "network.cores_per_node=2", "slow.learners=0:10")
+    together_L = make_cluster(slow, 8, True).compute_LK[:, 0]
+    np.testing.assert_allclose(together_L[1:], 0.1 + 0.01 * 8 / 2 - 0.01)
+    assert together_L[0] == pytest.approx(10 * (0.1 + (0.01 * 8 / 2 - 0.01) / 2))
+    alone_L = make_cluster(slow, 8, False).compute_LK[:, 0]
+    assert alone_L[0] == pytest.approx(10 * alone_L[1])
+    assert 0.1 < alone_L[1] < together_L[1]

@@ -12,11 +12,17 @@ import pytest
 from click.testing import CliRunner
 
 from asrtool.cli.main import cli
+from asrtool.distributed.settings import Hierarchical
+from asrtool.errors import AsrtoolError
 from asrtool.report.plot import plot_training
 from asrtool.report.training import read_training
-from asrtool.simulate.calibrate import settings_of
+from asrtool.simulate.calibrate import server_message_s, settings_of, shortest_wait_s
+from asrtool.simulate.cluster import make_cluster
+from asrtool.simulate.cores import shared_cpu_s
 from asrtool.simulate.records import MAX_STEPS, shorten
+from asrtool.simulate.rules import ServerRule
 from asrtool.simulate.scenario import load_scenario
+from asrtool.simulate.units import make_units
 from asrtool.train.records import record_of
 
 SMALL = ("--set", "job.num_samples=8000", "--set", "job.batch=10")
@@ -104,7 +110,8 @@ def write_training(
         lines = [{**steps, **whole, "step": n + 1, "samples": 8 * n + 8, "begin": at} for n, at in enumerate(begins)]
         (folder / "learners" / f"{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "metrics.jsonl").write_text("")
-    settings = {"distributed": {"strategy": strategy}, "emulation": {"compute_ms": compute_ms}}
+    distributed = {"strategy": strategy, "h-adpsgd": {"node_size": 2, "message_type": "fp32"}}
+    settings = {"distributed": distributed, "emulation": {"compute_ms": compute_ms}}
     (folder / "inputs.json").write_text(json.dumps({"settings": settings}))
     summary = {
         "num_epochs": 1,
@@ -121,7 +128,7 @@ def test_settings_come_from_the_records_of_a_training(tmp_path: Path) -> None:
     steps = {"compute_s": 0.11, "comm_s": 0.002, "wait_s": 0.016, "data_s": 0.0}
     train = write_training(tmp_path / "train", "allreduce", 4, steps, compute_ms=100)
     scenario = load_scenario([], settings_of([tmp_path]))
-    assert scenario.compute.cpu_ms == pytest.approx(10)
+    assert scenario.compute.cpu_ms == pytest.approx(11, abs=1e-3)  # with what lies between two steps
     assert scenario.compute.trace == str(train / "learners" / "1.jsonl")
     assert scenario.job.batch == 8
     assert scenario.job.num_samples == 640
@@ -129,6 +136,40 @@ def test_settings_come_from_the_records_of_a_training(tmp_path: Path) -> None:
     assert scenario.network.mix_ms == pytest.approx(2)
     assert scenario.network.node_gbit_per_s == pytest.approx(4 * 6e6 * 8 / 0.016 / 1e9)
     assert scenario.saving.checkpoint_s == pytest.approx(0.501, abs=2e-3)
+
+
+def test_of_those_who_wait_for_one_another_the_last_to_come_waits_for_the_message() -> None:
+    """Of three steps of four learners, two a group."""
+    waits = [[9.0, 1.0, 2.0], [1.0, 8.0, 2.0], [4.0, 4.0], [3.0, 7.0, 9.0]]
+    assert shortest_wait_s([np.array(of_one) for of_one in waits], 2) == pytest.approx((1 + 1 + 2 + 3 + 4) / 5)
+    assert shortest_wait_s([np.zeros(0), np.ones(3)], 2) == 0
+
+
+@pytest.mark.parametrize("spread_s", [0.0, 0.002, 0.05])
+def test_messages_of_a_server_take_what_makes_learners_wait_as_they_did(spread_s: float) -> None:
+    rule = ServerRule(4e6, in_s=0.004, out_s=0.004, step_s=0.004, latency_s=0, comm_s=0)
+    came_KL = spread_s * np.random.default_rng(3).random((30, 5))
+    waits_KL = np.array([rule.waits(0, came_L, came_L, came_L) for came_L in came_KL])
+    assert server_message_s(list(waits_KL.T)) == pytest.approx(0.004, rel=1e-6)
+
+
+def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:
+    """A million weights: 8 MB of gradients go through a node of two, and 4 MB of weights."""
+    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
+    train = write_training(tmp_path / "train", "h-adpsgd", 4, steps)
+    scenario = load_scenario([], settings_of([train]))
+    assert scenario.network.node_gbit_per_s == pytest.approx(12e6 * 8 / 0.03 / 1e9)
+
+
+def test_messages_within_super_learners_take_cores() -> None:
+    """Eight learners on four cores, nearly all of whose steps are messages: as if these were computed."""
+    sets = ["network.cores_per_node=4", "compute.ms=10", "compute.cpu_ms=0.001", "network.node_gbit_per_s=0.16"]
+    sets += ["network.efficiency=1", "job.parameters_m=1", "network.learners_per_node=0"]
+    units = make_units(make_cluster(load_scenario([], sets), 8, False), "h-adpsgd", Hierarchical(node_size=2))
+    message_s = 12e6 / (0.16e9 / 8)
+    waited_s = units.tail_s - 4e6 / (0.16e9 / 8)
+    assert waited_s == pytest.approx(shared_cpu_s(message_s, 0.01, 8, 4, False) - message_s, rel=1e-3)
+    assert waited_s == pytest.approx(message_s, rel=0.1)  # half of the cores that they want
 
 
 def test_a_training_that_waited_for_data_is_bound_by_reading(tmp_path: Path) -> None:
@@ -181,3 +222,33 @@ def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_pat
 def test_a_mistake_of_the_command_gets_one_line(words: list[str], expected: str) -> None:
     with pytest.raises(Exception, match=expected):
         CliRunner().invoke(cli, ["simulate", *words], catch_exceptions=False)
+
+
+def test_what_is_uncertain_makes_times_intervals(tmp_path: Path) -> None:
+    """From one end to the other, of which neither is the scenario itself."""
+    mine = tmp_path / "mine.toml"
+    ends = 'low = ["compute.ms=50"]\nhigh = ["compute.ms=400", "network.latency_us=1"]'
+    mine.write_text(f'[compute]\nms = 100\n[uncertain]\n{ends}\nwhy = "the card"\n', encoding="utf-8")
+    words = ("--scenario", str(mine), *SMALL, "--num-learners", "4", "--strategy", "none", "--strategy", "allreduce")
+    rows = json.loads(simulate(*words, "--json"))
+    for place, compute_ms in enumerate(("50", "400")):
+        at_end = json.loads(simulate(*words, "--json", "--set", f"compute.ms={compute_ms}"))
+        assert [row["hours_interval"][place] for row in rows] == pytest.approx([row["hours"] for row in at_end], 0.01)
+    for row in rows:
+        assert row["hours_interval"][0] < row["hours"] < row["hours_interval"][1]
+    text = simulate(*words, "--plot", str(tmp_path / "hours.svg"))
+    assert "| none | 4 | 10 to 80 s |" in text
+    assert (
+        "Times are intervals, compute.ms=50 to compute.ms=400, network.latency_us=1, since the card is not known"
+        in text
+    )
+    known = simulate(*words, "--set", "compute.ms=100", "--set", "network.latency_us=10")
+    assert "| none | 4 | 20 s |" in known
+    assert "interval" not in known
+
+
+def test_ends_are_checked_as_settings_are(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[uncertain]\nhigh = ["compute.speed=3"]\n', encoding="utf-8")
+    with pytest.raises(AsrtoolError, match="speed"):
+        simulate("--scenario", str(mine), *SMALL)
