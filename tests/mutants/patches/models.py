@@ -288,18 +288,4 @@ PATCHES = (
         "_divergence(second_NTV, first_NTV)",
         ("tests/unit/models/test_consistency.py",),
     ),
-    Patch(
-        "second-views-are-not-masked",
-        "asrtool/train/batch.py",
-        "        change(others, random)\n",
-        "",
-        ("tests/unit/train/test_specaugment.py",),
-    ),
-    Patch(
-        "second-views-are-not-trained-on",
-        "asrtool/train/loss.py",
-        "return model.loss(inputs_NT, input_lens_N, *targets, others_NT)",
-        "return model.loss(inputs_NT, input_lens_N, *targets)",
-        ("tests/unit/train/test_objectives.py::test_the_views_are_compared",),
-    ),
 )
