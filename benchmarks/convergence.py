@@ -35,7 +35,6 @@ from asrtool.train.job import Job
 from asrtool.train.train import build_components
 
 STRATEGIES = ("allreduce", "adpsgd-fixed", "adpsgd-random", "adpsgd-pairs", "adpsgd-d1", "bmuf")
-LEAST_BATCH_S = 6.5  # of a learner: it has to hold the longest utterance
 DIVERGED = 3.0  # times the lowest loss on dev: it is not reached again in time
 CLOSE = 1.05  # of the loss of one learner
 SETTINGS = (
@@ -61,6 +60,9 @@ def main() -> None:
     parser.add_argument("--scales", default="1,2,4,8,16,32")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--reference-batch-s", type=float, default=26.0, help="of all learners together, at 1x")
+    parser.add_argument(
+        "--least-batch-s", type=float, default=6.5, help="of a learner: it has to hold the longest utterance"
+    )
     parser.add_argument("--rates", default="0.05,0.1,0.2,0.4", help="learning rates, the same for every batch")
     parser.add_argument("--learners", type=int, nargs="+", default=[4])
     parser.add_argument("--epochs", type=int, default=8)
@@ -88,7 +90,7 @@ def cells(options: argparse.Namespace) -> Iterator[Trained]:
         if scale == 1 or 1 in options.learners:
             yield cell | {"strategy": "single"}
         for num_learners, name in itertools.product(options.learners, names):
-            if num_learners > 1 and options.reference_batch_s * scale / num_learners >= LEAST_BATCH_S:
+            if num_learners > 1 and options.reference_batch_s * scale / num_learners >= options.least_batch_s:
                 yield cell | {"strategy": name, "learners": num_learners}
 
 
