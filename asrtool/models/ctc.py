@@ -43,11 +43,11 @@ class Ctc(Objective):
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """The mean of both copies' losses, and `consistency` times their divergence, which is reported besides."""
-        scores_NTV = self.scores(hidden_NTC)
-        twice = (part.repeat(2, *[1] * (part.ndim - 1)) for part in (lens_N, targets_NU, target_lens_N))
-        divergence = divergence_of_views(scores_NTV, lens_N)
-        total = self.path_loss(scores_NTV, *twice) / 2 + self.consistency * divergence
-        return Loss(total, int(target_lens_N.sum()), {"consistency": float(divergence.detach())})
+        losses = [self.loss(view_NTC, lens_N, targets_NU, target_lens_N) for view_NTC in hidden_NTC.chunk(2)]
+        divergence = divergence_of_views(self.scores(hidden_NTC), lens_N)
+        total = (losses[0].total + losses[1].total) / 2 + self.consistency * divergence
+        figures = {name: sum(loss.figures[name] for loss in losses) / 2 for name in losses[0].figures}
+        return Loss(total, losses[0].normaliser, {**figures, "consistency": float(divergence.detach())})
 
     def scores(self, hidden_NTC: Tensor) -> Tensor:
         """Natural logarithms of the posteriors of tokens, (N, T, V)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from asrtool.config import check_conflicts
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.models.acoustic import build_model
+from asrtool.models.acoustic import Loss, build_model
 from asrtool.models.ctc import Ctc, divergence_of_views
 from asrtool.models.settings import Ctc as CtcSettings
 from asrtool.models.settings import Model
@@ -74,6 +74,23 @@ def test_the_loss_is_the_mean_of_both_and_the_weighted_divergence() -> None:
     assert divergence > 0.01
     assert loss.figures == {"consistency": pytest.approx(divergence)}
     assert loss.total.item() == pytest.approx(sum(alone) / 2 + 0.7 * divergence, rel=1e-6)
+
+
+class Doubled(Ctc):
+    """A person's own."""
+
+    def loss(self, *batch: Tensor) -> Loss:
+        found = super().loss(*batch)
+        return Loss(2 * found.total, found.normaliser, {"seen": 3.0})
+
+
+def test_of_an_own_objective_its_own_loss_counts() -> None:
+    objective = Doubled(CtcSettings(consistency=0.7), 4, NUM_TOKENS).double()
+    both = torch.cat([hidden(1), hidden(2)])
+    found = objective.loss_of_views(both, LENS_N, *TARGETS)
+    by_ctc = [float(Ctc.loss(objective, view, LENS_N, *TARGETS).total.detach()) for view in both.chunk(2)]
+    assert found.total.item() == pytest.approx(sum(by_ctc) + 0.7 * found.figures["consistency"], rel=1e-6)
+    assert found.figures["seen"] == 3
 
 
 def test_a_model_puts_the_second_views_behind_the_first() -> None:
