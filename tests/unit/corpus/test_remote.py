@@ -128,6 +128,14 @@ def test_a_part_of_a_file_is_fetched_as_that(web: WebServer, tmp_path: Path) -> 
         assert not web.requests
 
 
+def test_a_fetch_continues_where_its_answer_ended(web: WebServer) -> None:
+    (web.folder / "large.bin").write_bytes(bytes(range(200)))
+    web.faults["/large.bin"] = [-7, NOTHING, -5]
+    _, found = transfer.read(f"{web.url}/large.bin", 10, 40)
+    assert found == bytes(range(10, 40))
+    assert [asked for _, _, asked in web.requests] == [f"bytes={begin}-39" for begin in (10, 17, 17, 22)]
+
+
 def test_a_part_of_a_file_on_the_disk_is_read_as_that(tmp_path: Path) -> None:
     (tmp_path / "large.bin").write_bytes(bytes(range(200)))
     for begin, end, size in ((10, 20, 10), (0, None, 200), (190, 300, 10), (300, None, 0)):
