@@ -95,7 +95,7 @@ class Objective(nn.Module, ABC):
 
     def loss_of_views(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """As `loss`, where `views` is 2: (2 N, T, C), the second views of all utterances behind the first."""
-        raise NotImplementedError
+        raise NotImplementedError  # an objective that asks for two views compares them
 
     def rows_needed(self, targets: Targets) -> np.ndarray:
         """The fewest rows that an utterance with each of these `targets` is trained on with, int64; here one for each.
