@@ -189,7 +189,9 @@ class Features:
         encoder = config.model.encoder
         if self.speaker_vector and getattr(encoder.settings, "over_bins", False):
             found = f"features.speaker_vector is {self.speaker_vector} but model.encoder {encoder.name}"
-            raise ValueError(f"{found} convolves over the bins of a frame, expected lstm or features without")
+            raise ValueError(
+                f"{found} convolves over the bins of a frame, expected lstm with conv_channels 0, or features without"
+            )
 
     @property
     def num_inputs(self) -> int:

@@ -64,7 +64,7 @@ class Encoder(nn.Module, ABC):
         depends on later frames.
         """
         what = f"{_path_of(self)} with these settings needs whole utterances"
-        raise AsrtoolError(what, "train one that does not, as with --set model.lstm.bidirectional=false")
+        raise AsrtoolError(what, "train one that does not: model.lstm with bidirectional = false and conv_channels = 0")
 
     def output_lens(self, feat_lens_N: Tensor) -> Tensor:
         """The rows that `forward` gives utterances of so many frames."""

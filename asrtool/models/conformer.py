@@ -14,7 +14,9 @@ from asrtool.models.acoustic import Encoder
 from asrtool.models.parts import Carry, Part, run_parts
 from asrtool.models.relative_attention import RelativeAttention, distances
 from asrtool.models.settings import Conformer as ConformerSettings
-from asrtool.models.subsampling import FACTOR, ConvSubsampling, is_padding
+from asrtool.models.subsampling import ConvSubsampling, is_padding
+
+FRAMES = 4  # of a row
 
 
 class Conformer(Encoder):
@@ -22,8 +24,8 @@ class Conformer(Encoder):
 
     def __init__(self, settings: ConformerSettings, num_features: int) -> None:
         super().__init__()
-        self.subsampling, self.output_size = FACTOR, settings.size
-        self.frames = ConvSubsampling(num_features, settings.size, settings.size)
+        self.subsampling, self.output_size = FRAMES, settings.size
+        self.frames = ConvSubsampling(num_features, settings.size, settings.size, FRAMES)
         self.dropout = nn.Dropout(settings.dropout)
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.num_layers))
 

@@ -1,4 +1,4 @@
-"""LSTM layers over stacked frames.
+"""LSTM layers over rows of a few frames.
 
 Letters in names: N utterances, T frames, F features of a frame, C channels of a layer.
 """
@@ -15,26 +15,33 @@ from torch import Tensor, nn
 from asrtool.models.acoustic import Encoder
 from asrtool.models.parts import Part, run_parts
 from asrtool.models.settings import Lstm
+from asrtool.models.subsampling import ConvSubsampling, is_padding
 
 
 class LstmEncoder(Encoder):
-    """Frames are stacked and pass `num_layers` LSTM layers, bidirectional or not, then a linear layer if there is one.
+    """Rows of a few frames pass `num_layers` LSTM layers, bidirectional or not, then a linear layer if there is one.
 
-    The output of each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
+    Frames are stacked, or pass two convolutions, which give a row as many values as a layer has cells. The output of
+    each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
     """
 
     def __init__(self, settings: Lstm, num_features: int) -> None:
         super().__init__()
         self.subsampling = settings.stack_frames
         width = (settings.projection_size or settings.hidden_size) * (2 if settings.bidirectional else 1)
-        widths = [settings.stack_frames * num_features] + [width] * (settings.num_layers - 1)
+        self.rows: ConvSubsampling | None = None
+        num_inputs = settings.stack_frames * num_features
+        if settings.conv_channels:
+            num_inputs = settings.hidden_size
+            self.rows = ConvSubsampling(num_features, settings.conv_channels, num_inputs, settings.stack_frames)
+        widths = [num_inputs] + [width] * (settings.num_layers - 1)
         self.residual = settings.residual
         self.layers = nn.ModuleList(LstmLayer(input_size, settings) for input_size in widths)
         self.norms = nn.ModuleList(nn.LayerNorm(width) if settings.layer_norm else nn.Identity() for _ in widths)
         self.dropout = SequenceDropout(settings.dropout) if settings.sequence_dropout else nn.Dropout(settings.dropout)
         self.bottleneck = nn.Linear(width, settings.bottleneck_size) if settings.bottleneck_size else nn.Identity()
         self.output_size = settings.bottleneck_size or width
-        self.streams = not settings.bidirectional
+        self.streams = not (settings.bidirectional or settings.conv_channels)
 
     def forward(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor]:
         """As Encoder.forward."""
@@ -42,12 +49,16 @@ class LstmEncoder(Encoder):
         return hidden_NTC, lens_N
 
     def parts(self) -> Sequence[Part]:
-        """Frames are stacked, then there are the layers."""
+        """What makes rows of frames, then the layers."""
         layers = [
             Part(functools.partial(self._apply_layer, layer, norm), layer, norm)
             for layer, norm in zip(self.layers, self.norms, strict=True)
         ]
-        return [Part(self._begin), *layers, Part(self._end, self.bottleneck)]
+        return [
+            Part(self._begin, *([] if self.rows is None else [self.rows])),
+            *layers,
+            Part(self._end, self.bottleneck),
+        ]
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
         """As Encoder.stream; the state is that of each layer."""
@@ -63,11 +74,12 @@ class LstmEncoder(Encoder):
         return self.bottleneck(hidden_TNC).transpose(0, 1), states
 
     def _begin(self, feats_NTF: Tensor, feat_lens_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        num_frames = feats_NTF.shape[1]
-        frame_T = torch.arange(num_frames, device=feats_NTF.device)
-        feats_NTF = feats_NTF.masked_fill(frame_T[None, :, None] >= feat_lens_N[:, None, None], 0.0)
         lens_N = self.output_lens(feat_lens_N)
-        hidden_TNC = self._stack(feats_NTF).transpose(0, 1)
+        if self.rows is None:
+            hidden_NTC = self._stack(feats_NTF.masked_fill(is_padding(feat_lens_N, feats_NTF.shape[1])[..., None], 0.0))
+        else:
+            hidden_NTC = self.rows(feats_NTF, feat_lens_N)
+        hidden_TNC = hidden_NTC.transpose(0, 1)
         return hidden_TNC, lens_N, backward_frames(lens_N, hidden_TNC.shape[0])
 
     def _apply_layer(

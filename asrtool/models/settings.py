@@ -25,14 +25,15 @@ class Model:
 
 @dataclass(frozen=True)
 class Lstm:
-    """LSTM layers over stacked frames."""
+    """LSTM layers over rows of a few frames, stacked or by convolutions."""
 
     num_layers: int = 3  # each of both directions, where it is bidirectional; 0: as many as suit the speech
     hidden_size: int = 256  # cells a direction
     bidirectional: bool = True  # otherwise a row depends on no later one
     projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
     bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
-    stack_frames: int = 3  # feature frames joined to one input frame
+    stack_frames: int = 3  # feature frames that make a row
+    conv_channels: int = 0  # of two convolutions over time and frequency that make it; 0: frames are joined as they are
     layer_norm: bool = True  # whether the output of each layer is normalised
     dropout: float = 0.1  # fraction of the values behind a layer that are zeroed in training
     sequence_dropout: bool = False  # whether those are the same in all frames of an utterance
@@ -44,9 +45,17 @@ class Lstm:
         between("model.lstm.hidden_size", self.hidden_size, 1, 8192)
         between("model.lstm.dropout", self.dropout, 0, 0.9)
         between("model.lstm.weight_drop", self.weight_drop, 0, 0.9)
+        if self.conv_channels:
+            between("model.lstm.stack_frames with conv_channels", self.stack_frames, 1, 4)
         between("model.lstm.stack_frames", self.stack_frames, 1, 8)
+        between("model.lstm.conv_channels", self.conv_channels, 0, 1024)
         between("model.lstm.projection_size", self.projection_size, 0, self.hidden_size - 1)
         between("model.lstm.bottleneck_size", self.bottleneck_size, 0, 8192)
+
+    @property
+    def over_bins(self) -> bool:
+        """Whether neighbouring values of a frame are taken for neighbouring frequencies."""
+        return self.conv_channels > 0
 
 
 @dataclass(frozen=True)

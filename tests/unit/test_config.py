@@ -190,7 +190,7 @@ def test_only_the_named_sections_and_keys_are_written() -> None:
         '[model]\nencoder = "lstm"\nobjective = "ctc"\ndeltas = 0\n\n'
         "[model.lstm]\nnum_layers = 3\nhidden_size = 256\nbidirectional = true\n"
         "projection_size = 0\nbottleneck_size = 0\n"
-        "stack_frames = 3\nlayer_norm = true\ndropout = 0.1\n"
+        "stack_frames = 3\nconv_channels = 0\nlayer_norm = true\ndropout = 0.1\n"
         "sequence_dropout = false\nweight_drop = 0.0\nresidual = false\n\n"
         "[model.ctc]\nconsistency = 0.0\n"
     )

@@ -233,7 +233,7 @@ PATCHES = (
     Patch(
         "convolutions-see-what-is-behind-the-first-of-them",
         "asrtool/models/subsampling.py",
-        """            lens_N = torch.div(lens_N + 1, 2, rounding_mode="floor")
+        """            lens_N = torch.div(lens_N + stride - 1, stride, rounding_mode="floor")
 """,
         "",
         ("tests/unit/models/test_conformer.py",),

@@ -143,11 +143,14 @@ def test_a_broken_file_is_refused_in_a_line(made: Path, tmp_path: Path) -> None:
             FeatureReader(folder, "none")
 
 
-@pytest.mark.parametrize("encoder", ["conformer", "deepspeech2"])
+@pytest.mark.parametrize("encoder", ["conformer", "deepspeech2", "lstm"])
 def test_encoders_that_convolve_over_bins_are_refused(encoder: str) -> None:
     what = f"features.speaker_vector is 100 but model.encoder {encoder} convolves over the bins of a frame"
+    settings = ["features.speaker_vector=100", f"model.encoder={encoder}"]
     with pytest.raises(AsrtoolError, match=what):
-        check_conflicts(load_config([], ["features.speaker_vector=100", f"model.encoder={encoder}"]))
+        check_conflicts(load_config([], [*settings, "model.lstm.conv_channels=8"]))
+    if encoder == "lstm":
+        check_conflicts(load_config([], settings))
 
 
 def test_features_of_other_corpora_have_vectors_of_an_extractor_that_is_there(

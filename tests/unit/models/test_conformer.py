@@ -87,15 +87,16 @@ def test_the_convolution_is_that_of_each_channel_by_itself(kernel_size: int, bef
     torch.testing.assert_close(found_NTD[0], module.output(sums_TD))
 
 
-def test_the_subsampling_is_torchs_convolutions_on_each_utterance_alone() -> None:
+@pytest.mark.parametrize("by", [1, 2, 3, 4])
+def test_the_subsampling_is_torchs_convolutions_on_each_utterance_alone(by: int) -> None:
     torch.manual_seed(4)
-    module = ConvSubsampling(7, 3, 5)
+    module = ConvSubsampling(7, 3, 5, by)
     for num_frames in range(1, 12):
         feats_NTF = torch.full((1, 13, 7), 100.0)
         feats_NTF[0, :num_frames] = torch.randn(num_frames, 7)
         hidden = module.second(module.first(feats_NTF[:, None, :num_frames]).relu()).relu()
         expected_NTD = module.output(hidden.transpose(1, 2).flatten(2))
-        assert expected_NTD.shape[1] == -(-num_frames // 4)
+        assert expected_NTD.shape[1] == -(-num_frames // by)
         found_NTD = module(feats_NTF, torch.tensor([num_frames]))
         torch.testing.assert_close(found_NTD[:, : expected_NTD.shape[1]], expected_NTD)
 

@@ -11,6 +11,7 @@ import torch
 from in_bf16 import in_bf16
 
 from asrtool.config_file import load_config
+from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.lstm import LstmLayer, SequenceDropout
 from asrtool.models.settings import Model
@@ -53,6 +54,7 @@ KINDS = [
     {"projection_size": 4, "layer_norm": False},
     {"projection_size": 3, "bottleneck_size": 5, "bidirectional": False},
     {"num_layers": 3, "residual": True},
+    {"conv_channels": 3},
 ]
 
 
@@ -63,9 +65,10 @@ def test_the_model_equals_torchs_packed_lstm_in_outputs_and_gradients(values: di
     log_probs_NTV, out_lens_N = model(feats_NTF, lens_N)
     assert out_lens_N.tolist() == [6, 2, 4, 1]
 
-    stacked = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
     lstms = [torch_lstm(layer) for layer in model.encoder.layers]
-    hidden = stacked
+    hidden = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
+    if "conv_channels" in values:
+        hidden = model.encoder.rows(feats_NTF, lens_N)
     for number, (lstm, norm) in enumerate(zip(lstms, model.encoder.norms, strict=True)):
         before = hidden
         packed = torch.nn.utils.rnn.pack_padded_sequence(hidden, out_lens_N, batch_first=True, enforce_sorted=False)
@@ -86,6 +89,15 @@ def test_the_model_equals_torchs_packed_lstm_in_outputs_and_gradients(values: di
         torch.testing.assert_close(layer.forward_lstm.weight_hh_l0.grad, lstm.weight_hh_l0.grad)
         if layer.backward_lstm is not None:
             torch.testing.assert_close(layer.backward_lstm.weight_ih_l0.grad, lstm.weight_ih_l0_reverse.grad)
+
+
+def test_convolutions_need_whole_utterances_and_at_most_four_frames_a_row() -> None:
+    model = build(bidirectional=False, conv_channels=3)
+    with pytest.raises(AsrtoolError, match=r"needs whole utterances.* conv_channels = 0"):
+        model.stream(torch.zeros(1, 6, 4), None)
+    build(stack_frames=4, conv_channels=1)
+    with pytest.raises(ValueError, match="stack_frames with conv_channels is 5, expected 1 to 4"):
+        build(stack_frames=5, conv_channels=1)
 
 
 def test_in_one_direction_a_row_depends_on_no_later_frame() -> None:

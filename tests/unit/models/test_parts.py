@@ -35,9 +35,11 @@ def test_the_largest_group_is_as_small_as_any_way_to_cut_makes_it(sizes: list[in
         assert max(map(sum, groups)) == smallest_largest(sizes, num)
 
 
-@pytest.mark.parametrize("name", ["lstm", "deepspeech2", "conformer"])
-def test_the_parts_of_an_encoder_have_all_its_weights_once(name: str) -> None:
-    encoder = build_model(Model(encoder=Choice.of("encoder", name, num_layers=3)), 16, 20).encoder
+@pytest.mark.parametrize(
+    ("name", "values"), [("lstm", {}), ("lstm", {"conv_channels": 4}), ("deepspeech2", {}), ("conformer", {})]
+)
+def test_the_parts_of_an_encoder_have_all_its_weights_once(name: str, values: dict[str, int]) -> None:
+    encoder = build_model(Model(encoder=Choice.of("encoder", name, num_layers=3, **values)), 16, 20).encoder
     parts = encoder.parts()
     weights = [weight for part in parts for module in part.modules for weight in module.parameters()]
     assert {id(weight) for weight in weights} == {id(weight) for weight in encoder.parameters()}
