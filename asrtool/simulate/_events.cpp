@@ -410,8 +410,9 @@ class LockStep {
         double added = 0;
         for (size_t place = 0; place < sorted_.size(); ++place)
             added = std::max(added, sorted_[place] + settings_.in_s * static_cast<double>(sorted_.size() - place));
-        wait_until(added + 4 * settings_.latency_s + settings_.step_s +
-                   static_cast<double>(sorted_.size()) * settings_.out_s);
+        const double stepped = added + 4 * settings_.latency_s + settings_.step_s;
+        for (size_t learner = 0; learner < wait_.size(); ++learner)
+            wait_[learner] = stepped + static_cast<double>(learner + 1) * settings_.out_s - computed_[learner];
     }
 
     void save(long long number) {

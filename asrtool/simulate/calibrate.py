@@ -133,7 +133,7 @@ def of_messages(measured: Measured) -> dict[str, str]:
     wait_s = shortest_wait_s(waits, size)
     if run.strategy.startswith("ps-") and wait_s > 0:
         message_s = server_message_s(waits) if run.strategy == "ps-sync" else wait_s
-        found["network.host_gbyte_per_s"] = repr(4 * measured.summary["num_parameters"] / message_s / 1e9)
+        found["network.host_gbyte_per_s"] = repr(part_bytes(measured) / message_s / 1e9)
     elif size > 1 and wait_s > 0:
         rate = awaited_bytes(measured, size) / wait_s / GBIT  # of all messages in the machine together
         found |= {"network.node_gbit_per_s": repr(float(rate)), "network.efficiency": "1"}
@@ -155,23 +155,29 @@ def shortest_wait_s(waits: Sequence[Floats], size: int) -> float:
 
 
 def server_message_s(waits: Sequence[Floats]) -> float:
-    """For which a server of `ps-sync` reads or sends one of its messages: that by which ServerRule has the mean wait.
+    """For which a server of `ps-sync` reads or sends one of its messages: that by which ServerRule has these waits.
 
-    All wait until the same instant, so their waits say when each has come, K steps of L learners.
+    All are answered one by one from the same instant on, so their waits say when each has come, K steps of L learners.
     """
     waits_KL = _together(waits)
-    num_learners, shortest_K = len(waits), waits_KL.min(axis=1)
-    came_KL = np.sort(shortest_K[:, None] - waits_KL, axis=1)  # seconds, the last one at 0
-    left_L = np.arange(num_learners, 0, -1)
-    least, most = shortest_K.mean() / (2 * num_learners + 1), shortest_K.mean() / (num_learners + 2)
+    place_L = np.arange(1, len(waits) + 1)
+    least, most = 0.0, float(waits_KL.min(axis=1).mean())
     for _ in range(HALVINGS):
         middle = (least + most) / 2
-        read_K = (came_KL + middle * left_L).max(axis=1)
-        if (read_K + (num_learners + 1) * middle).mean() < shortest_K.mean():  # a step as long as a message
+        came_KL = np.sort(middle * place_L - waits_KL, axis=1)  # seconds before the first answer
+        read_K = (came_KL + middle * place_L[::-1]).max(axis=1)
+        if read_K.mean() + middle < 0:  # a step as long as a message
             least = middle
         else:
             most = middle
     return float(most)
+
+
+def part_bytes(measured: Measured) -> float:
+    """Of a gradient or of weights, what goes to or from one server."""
+    settings = measured.distributed[measured.run.strategy]
+    value_bytes = 2 if settings["message_type"] == "bf16" else 4
+    return float(value_bytes * measured.summary["num_parameters"] / settings["num_servers"])
 
 
 def _together(waits: Sequence[Floats]) -> Floats:

@@ -156,10 +156,10 @@ class BlockRule:
 
 @dataclass
 class ServerRule:
-    """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer all.
+    """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer one by one.
 
-    The way into the node of a server, and the server itself, take one gradient at a time
-    (asrtool.distributed.synchronous_server).
+    The way into the node of a server and out of it, and the server itself, take one message at a time
+    (asrtool.distributed.synchronous_server); learners are answered in the order of their ranks.
     """
 
     num_bytes: float
@@ -170,11 +170,10 @@ class ServerRule:
     comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
-        num_learners = len(computed_L)
-        left_L = np.arange(num_learners, 0, -1)
-        added = float((np.sort(computed_L) + self.in_s * left_L).max()) + self.latency_s
+        place_L = np.arange(1, len(computed_L) + 1)
+        added = float((np.sort(computed_L) + self.in_s * place_L[::-1]).max()) + self.latency_s
         ordered = added + 2 * self.latency_s  # the norms there, the orders back
-        waits_L: Floats = ordered + self.step_s + num_learners * self.out_s + self.latency_s - computed_L
+        waits_L: Floats = ordered + self.step_s + place_L * self.out_s + self.latency_s - computed_L
         return waits_L
 
     def sent_bytes(self, number: int) -> float:

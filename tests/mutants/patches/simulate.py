@@ -121,4 +121,18 @@ PATCHES = (
         "[*overrides, *end]",
         ("tests/unit/simulate/test_simulate_command.py",),
     ),
+    Patch(
+        "a-server-answers-all-at-once",
+        "asrtool/simulate/rules.py",
+        "self.step_s + place_L * self.out_s",
+        "self.step_s + len(computed_L) * self.out_s",
+        (TEST_MODEL,),
+    ),
+    Patch(
+        "a-server-is-measured-by-all-weights",
+        "asrtool/simulate/calibrate.py",
+        """ / settings["num_servers"])""",
+        ")",
+        ("tests/unit/simulate/test_simulate_command.py",),
+    ),
 )

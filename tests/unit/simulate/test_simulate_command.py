@@ -110,7 +110,8 @@ def write_training(
         lines = [{**steps, **whole, "step": n + 1, "samples": 8 * n + 8, "begin": at} for n, at in enumerate(begins)]
         (folder / "learners" / f"{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "metrics.jsonl").write_text("")
-    distributed = {"strategy": strategy, "h-adpsgd": {"node_size": 2, "message_type": "fp32"}}
+    servers = {name: {"num_servers": 2, "message_type": "bf16"} for name in ("ps-sync", "ps-async")}
+    distributed = {"strategy": strategy, "h-adpsgd": {"node_size": 2, "message_type": "fp32"}, **servers}
     settings = {"distributed": distributed, "emulation": {"compute_ms": compute_ms}}
     (folder / "inputs.json").write_text(json.dumps({"settings": settings}))
     summary = {
@@ -151,6 +152,21 @@ def test_messages_of_a_server_take_what_makes_learners_wait_as_they_did(spread_s
     came_KL = spread_s * np.random.default_rng(3).random((30, 5))
     waits_KL = np.array([rule.waits(0, came_L, came_L, came_L) for came_L in came_KL])
     assert server_message_s(list(waits_KL.T)) == pytest.approx(0.004, rel=1e-6)
+
+
+@pytest.mark.parametrize(("strategy", "num_messages"), [("ps-async", 1), ("ps-sync", 6)])
+def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
+    strategy: str, num_messages: int, tmp_path: Path
+) -> None:
+    """A million weights in bf16 and two servers: 1 MB a message.
+
+    Four learners of ps-sync that wait equally long come as they are answered, one by one: four answers, the last
+    gradient, and the step, which takes as long as a message.
+    """
+    steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
+    train = write_training(tmp_path / "train", strategy, 4, steps)
+    scenario = load_scenario([], settings_of([train]))
+    assert scenario.network.host_gbyte_per_s == pytest.approx(num_messages * 1e6 / 0.03 / 1e9)
 
 
 def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:
