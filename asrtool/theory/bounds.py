@@ -17,6 +17,10 @@ from asrtool.theory.system import ONE_COPY, SHARED, System
 
 ROUND, GRADIENT = "round", "gradient"
 UNBOUNDED_QUANTILE = 0.999  # of the staleness, where the step times have no upper bound
+UNBOUNDED = (
+    f"at most tau steps of others during one; of these step times tau is the quantile of {UNBOUNDED_QUANTILE:.1%}"
+)
+TAKES_TURNS = "that the next learner to end a step is drawn anew each time; with these step times they soon take turns"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Bound:
     step: str  # what K counts
     steps_a_round: float  # of these, in the time that a learner of full speed takes for one
     named: Mapping[str, float] = field(default_factory=dict)
+    supposes: str = ""  # what these step times do not keep exactly
 
     def terms(self, rate: float, num_steps: float) -> dict[str, float]:
         """The three parts of the bound."""
@@ -157,6 +162,7 @@ def _own_times(system: System, constants: Constants, times: str) -> Bound | NoPr
         GRADIENT,
         float(speeds_N.sum()),
         {"N": num, "rho of a step": root**2, "q": q, "tau": tau, "A": a, "B": b, "sigma^2 of a replica": noise},
+        TAKES_TURNS if times == "constant" else UNBOUNDED,
     )
 
 
@@ -175,6 +181,7 @@ def _shared(system: System, constants: Constants, times: str) -> Bound | NoPromi
         GRADIENT,
         float(system.speeds_N.sum()),
         {"L": num, "tau": tau},
+        "" if times == "constant" else UNBOUNDED,
     )
 
 

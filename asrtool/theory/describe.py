@@ -132,6 +132,7 @@ def _bound_dict(bound: Bound | NoPromise, question: Question) -> dict[str, Any]:
         "theorem": bound.theorem,
         "formula": bound.formula,
         "named": dict(bound.named),
+        "supposes": bound.supposes,
         "step": bound.step,
         "K": num_steps,
         "largest_rate": bound.largest_rate,
@@ -246,6 +247,8 @@ def _bounds(found: Answer) -> Iterator[str]:
         terms = bound.terms(question.rate, num)
         yield f"  {bound.theorem}: {bound.formula}"
         yield "    with " + ", ".join(f"{name} = {_short(value)}" for name, value in bound.named.items())
+        if bound.supposes:
+            yield f"    about, for it supposes {bound.supposes}"
         if question.rate > bound.largest_rate:
             yield f"    no promise at rate {question.rate:g}: it has to be {bound.largest_rate:.3g} at most"
         else:

@@ -6,6 +6,7 @@ B batches, L learners.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -195,7 +196,7 @@ def weights_of(model: torch.nn.Module) -> Tensor:
 
 
 def largest_curvature(gradient: Gradient, num_batches: int, weights_P: Tensor, seed: int) -> Interval:
-    """The largest eigenvalue of the Hessian of the mean loss, by Lanczos' method with full orthogonalisation.
+    """The largest modulus of an eigenvalue of the Hessian of the mean loss, by Lanczos' method, fully orthogonalised.
 
     A product with the Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated
     twice. The interval is that of the curvature of a batch in the direction found.
@@ -211,21 +212,22 @@ def largest_curvature(gradient: Gradient, num_batches: int, weights_P: Tensor, s
         return torch.stack([of_batch(b, vector_P) for b in range(num_batches)]).mean(0)
 
     vector_P = torch.randn(len(weights_P), generator=generator, dtype=weights_P.dtype)
-    basis, found, matrix = [vector_P / vector_P.norm()], 0.0, np.zeros((0, 0))
+    basis, found, steepest, matrix = [vector_P / vector_P.norm()], 0.0, 0, np.zeros((0, 0))
     for size in range(1, min(MOST_ITERATIONS, len(weights_P)) + 1):
         image_P = product(basis[-1])
         matrix = np.pad(matrix, (0, 1))
         matrix[:, -1] = matrix[-1, :] = [float(image_P @ one) for one in basis]
         values, vectors = np.linalg.eigh(matrix)
-        before, found = found, float(values[-1])
+        steepest = int(np.abs(values).argmax())
+        before, found = found, float(values[steepest])
         for _ in range(2):
             for one in basis:
                 image_P = image_P - (image_P @ one) * one
         if (size > 2 and abs(found - before) <= CLOSE * abs(found)) or float(image_P.norm()) <= 1e-6 * abs(found):
             break
         basis.append(image_P / image_P.norm())
-    top_P = torch.stack(basis[: len(matrix)]).T @ torch.from_numpy(vectors[:, -1]).to(weights_P)
-    return mean_of([float(top_P @ of_batch(b, top_P)) for b in range(num_batches)])
+    top_P = torch.stack(basis[: len(matrix)]).T @ torch.from_numpy(vectors[:, steepest]).to(weights_P)
+    return mean_of([math.copysign(1.0, found) * float(top_P @ of_batch(b, top_P)) for b in range(num_batches)])
 
 
 def mean_of(values: Sequence[float]) -> Interval:
@@ -248,15 +250,16 @@ def noise_within(products_BB: Floats) -> Interval:
 def noise_between(products_BB: Floats, num_groups: int, seed: int) -> Interval:
     """1/L sum |grad f_i - grad f|^2, unbiased, so it may be negative where the truth is about 0.
 
-    The batches are those of one learner after those of another. The interval is as wide as what batches give that are
-    dealt to learners at random.
+    The batches are those of one learner after those of another. The interval takes from the value what batches give
+    that are dealt to learners at random, where the truth is 0: mirrored, since that is skewed to the right. It is one
+    of 95 % for whether the truth is 0, and too narrow where that is not so.
     """
     value = _beyond_noise(products_BB, num_groups)
     random = np.random.default_rng(seed)
     orders = [random.permutation(len(products_BB)) for _ in range(NUM_DEALT)]
     dealt = [_beyond_noise(products_BB[np.ix_(order, order)], num_groups) for order in orders]
     low, high = np.quantile(dealt, (0.025, 0.975))
-    return Interval(value, value + float(low), value + float(high))
+    return Interval(value, value - float(high), value - float(low))
 
 
 def _variance(products_BB: Floats) -> float:

@@ -32,8 +32,8 @@ class Staleness:
 
     @property
     def largest(self) -> int:
-        """With a fraction that counts."""
-        return int(np.flatnonzero(self.fractions > NEGLIGIBLE)[-1])
+        """However rare; of times without a bound, beyond which less than NEGLIGIBLE lies."""
+        return len(self.fractions) - 1
 
     def quantile(self, fraction: float) -> int:
         """The smallest s such that at least `fraction` of the updates have at most s."""

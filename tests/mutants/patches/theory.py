@@ -110,4 +110,25 @@ PATCHES = (
         "return apart",
         (f"{TESTS}/test_measure.py",),
     ),
+    Patch(
+        "theory-between-interval-not-mirrored",
+        MEASURE,
+        "Interval(value, value - float(high), value - float(low))",
+        "Interval(value, value + float(low), value + float(high))",
+        (f"{TESTS}/test_measure.py",),
+    ),
+    Patch(
+        "theory-smoothness-of-the-highest-eigenvalue-alone",
+        MEASURE,
+        "int(np.abs(values).argmax())",
+        "len(values) - 1",
+        (f"{TESTS}/test_measure.py",),
+    ),
+    Patch(
+        "theory-rare-staleness-is-none",
+        STALENESS,
+        "return len(self.fractions) - 1",
+        "return int(np.flatnonzero(self.fractions > NEGLIGIBLE)[-1])",
+        (f"{TESTS}/test_staleness.py",),
+    ),
 )

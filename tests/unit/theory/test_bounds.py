@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from systems import ALL, system_of
 
 from asrtool.theory.bounds import Bound, Constants, NoPromise, bounds_of
-from asrtool.theory.quadratic import predict
+from asrtool.theory.quadratic import Step, predict, steps_of
 
 CONSTANTS = Constants(smoothness=3.0, noise=2.0, between=0.0, start=5.0)
 
@@ -45,6 +47,59 @@ def test_the_consensus_of_theorem_1_is_above_that_of_a_quadratic() -> None:
         rate = bound.largest_rate
         course = predict(system_of(name, 6), CONSTANTS, rate, 2000, in_rounds=True)
         assert course.distance_K.max() <= bound.extra * rate**2 / CONSTANTS.smoothness**2
+
+
+@pytest.mark.parametrize("of_largest", [1.0, 0.1])
+def test_the_consensus_of_theorem_4_is_above_that_of_a_quadratic(of_largest: float) -> None:
+    settings = {"block_momentum": 0.0, "block_steps": 4}
+    (bound,) = bounds("bmuf", 6, **settings)
+    rate = of_largest * bound.largest_rate
+    course = predict(system_of("bmuf", 6, **settings), CONSTANTS, rate, 200, in_rounds=True)
+    limit = bound.extra * rate**2 / CONSTANTS.smoothness**2
+    assert limit / 6 < course.distance_K.max() <= limit
+
+
+@pytest.mark.parametrize("of_largest", [1.0, 0.1])
+@pytest.mark.parametrize("name", ["adpsgd-fixed", "adpsgd-random", "adpsgd-pairs"])
+def test_gradients_are_taken_as_near_the_mean_as_the_proof_of_theorem_2_says(name: str, of_largest: float) -> None:
+    """sum |phi_k - mean w_k|^2 <= alpha^2 sigma^2 K A + alpha^2 B sum |grad f(phi_k)|^2."""
+    system, beta = system_of(name, 6), CONSTANTS.smoothness
+    bound = bounds_of(system, CONSTANTS, "exponential")[-1]
+    assert isinstance(bound, Bound)
+    rate, num = of_largest * bound.largest_rate, 3000
+    apart, squares = distances_of_gradients(steps_of(system, beta, rate, in_rounds=False), system.num_replicas, num)
+    by_noise = rate**2 * CONSTANTS.noise * num * bound.named["A"]
+    by_gradients = rate**2 * bound.named["B"] * beta**2 * squares
+    assert apart <= by_noise + by_gradients
+    assert of_largest == 1 or by_gradients < apart
+    assert bound.extra * rate**2 * num == pytest.approx(beta**2 * by_noise)
+
+
+@pytest.mark.parametrize("of_largest", [1.0, 0.1])
+def test_gradients_are_as_stale_as_the_proof_of_theorem_3_says(of_largest: float) -> None:
+    """sum |w_k - phi_k|^2 <= 2 alpha^2 (L - 1) (K sigma^2 + tau sum |grad f(phi_k)|^2); a half is needed, or nearly."""
+    system, beta, num = system_of("ps-async", 6), CONSTANTS.smoothness, 3000
+    (bound,) = bounds("ps-async", 6)
+    rate = of_largest * bound.largest_rate
+    apart, squares = distances_of_gradients(steps_of(system, beta, rate, in_rounds=False), 1, num)
+    by_noise = bound.extra * rate**2 / beta**2 * num
+    by_gradients = 2 * rate**2 * 5 * bound.named["tau"] * beta**2 * squares
+    assert 0.4 * by_noise < apart <= by_noise + by_gradients
+
+
+def distances_of_gradients(steps: Iterator[Step], num_replicas: int, num: int) -> tuple[float, float]:
+    """Sums over `num` steps, of 400 weights from the minimum on: |phi_k - mean w_k|^2, and |phi_k|^2."""
+    random, scale, state_SP = np.random.default_rng(2), math.sqrt(CONSTANTS.noise / 400), None
+    apart = squares = 0.0
+    for step in itertools.islice(steps, num):
+        if state_SP is None:
+            state_SP = np.zeros((step.change.shape[1], 400))
+        phi_P = state_SP[step.rows[1] if num_replicas > 1 else -1]
+        apart += float(np.square(phi_P - state_SP[:num_replicas].mean(axis=0)).sum())
+        squares += float(np.square(phi_P).sum())
+        noise_P = scale * random.standard_normal((step.noise.shape[1], 400))
+        state_SP[step.rows] = step.change @ state_SP + step.noise @ noise_P
+    return apart, squares
 
 
 def test_theorem_1_has_the_constants_of_the_page() -> None:

@@ -51,9 +51,14 @@ def test_the_largest_curvature_is_that_of_the_hessian(dtype: torch.dtype, close:
     batches = all_samples.chunk(4)
     hessian = torch.autograd.functional.hessian(lambda weights_P: network.loss(weights_P, all_samples), network.start_P)
     found = largest_curvature(lambda b, w: network.gradient(w, batches[b]), 4, network.start_P, seed=1)
-    largest = float(torch.linalg.eigvalsh(hessian.double())[-1])
+    largest = float(torch.linalg.eigvalsh(hessian.double()).abs().max())
     assert found.value == pytest.approx(largest, rel=close)
     assert found.low < largest < found.high
+
+
+def test_the_smoothness_of_a_saddle_is_that_of_its_steepest_direction_down() -> None:
+    found = largest_curvature(lambda _, w: w * torch.tensor([3.0, -5.0, 1.0]), 2, torch.zeros(3), seed=1)
+    assert found.value == pytest.approx(5, rel=1e-3)
 
 
 def test_the_interval_of_a_curvature_is_that_between_batches() -> None:
@@ -82,8 +87,18 @@ def test_noise_within_and_between_learners_is_found_without_bias(apart: float) -
         between.append(noise_between(gradients_BP @ gradients_BP.T, 4, seed=1))
     values = [one.value for one in between]
     assert abs(statistics.fmean(values) - apart) < 4 * statistics.stdev(values) / math.sqrt(40)
-    assert sum(one.low <= apart <= one.high for one in between) >= 34
+    held = sum(one.low <= apart <= one.high for one in between)
+    assert held >= (30 if apart else 36)  # it is an interval of 95 % where the truth is 0
     assert sum(one.low > 0 for one in between) == (40 if apart else pytest.approx(1, abs=3))
+
+
+def test_noise_of_learners_that_do_not_differ_is_seldom_taken_for_more_than_0() -> None:
+    """One direction makes what is dealt skewed; 2.5 % are due, and quantiles added instead of taken away give 11."""
+    random, above, num = np.random.default_rng(9), 0, 150
+    for seed in range(num):
+        gradients_BP = random.standard_normal((16, 1))
+        above += noise_between(gradients_BP @ gradients_BP.T, 4, seed).low > 0
+    assert 0 < above / num < 0.06
 
 
 def test_the_variance_of_a_batch_is_that_of_gradients_and_its_interval_holds_it() -> None:

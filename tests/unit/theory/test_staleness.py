@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from systems import ALL, system_of
@@ -50,6 +52,26 @@ def test_staleness_is_that_of_events_in_virtual_time(name: str, slow: dict[int, 
             expected_S = np.pad(one.fractions, (0, length - len(one.fractions)))
             expected_S = np.append(expected_S[: MOST - 1], expected_S[MOST - 1 :].sum())
             np.testing.assert_allclose(drawn_S, expected_S, atol=0.03)
+            assert_same_mean_and_tails(drawn_S, expected_S, runs if times == "constant" else runs * steps)
+
+
+def assert_same_mean_and_tails(drawn_S: np.ndarray, expected_S: np.ndarray, num: int) -> None:
+    """Of `num` independent updates, within four standard errors: the mean, and what lies above three quantiles."""
+    s = np.arange(len(expected_S))
+    mean = float(expected_S @ s)
+    deviation = math.sqrt(max(0.0, float(expected_S @ s**2) - mean**2))
+    assert abs(float(drawn_S @ s) - mean) <= 4 * deviation / math.sqrt(num) + 1e-9
+    for quantile in (0.5, 0.9, 0.99):
+        above = s > np.searchsorted(np.cumsum(expected_S), quantile - 1e-12)
+        tail, drawn = float(expected_S[above].sum()), float(drawn_S[above].sum())
+        assert abs(drawn - tail) <= 4 * math.sqrt(tail * (1 - tail) / num) + 1e-9
+
+
+def test_the_largest_staleness_counts_however_rare_it_is() -> None:
+    """All 15 others end two steps during one of the learner that is 1.05 times slower, with probability 0.05^15."""
+    slowest = steps_of_others(system_of("ps-async", 16, {0: 1.05}), "constant")[0]
+    assert slowest.fractions[-1] < 1e-15
+    assert slowest.largest == 30
 
 
 @pytest.mark.parametrize("times", TIMES)
