@@ -193,13 +193,16 @@ def print_table(finished: Iterable[Trained], options: argparse.Namespace) -> Non
 class Best:
     """The rate of a cell with the lowest mean loss over its seeds, of those rates that have most seeds."""
 
-    loss: float
+    losses: dict[int, float]  # by seed
     rate: float
-    seeds: frozenset[int]
     num_rates: int
 
+    @property
+    def loss(self) -> float:
+        return statistics.fmean(self.losses.values())
+
     def __str__(self) -> str:
-        return f"{self.loss:.3f} at {self.rate:g} ({len(self.seeds)}, {self.num_rates})"
+        return f"{self.loss:.3f} at {self.rate:g} ({len(self.losses)}, {self.num_rates})"
 
 
 def best_of(trainings: Iterable[Trained]) -> Best:
@@ -210,12 +213,12 @@ def best_of(trainings: Iterable[Trained]) -> Best:
     num_seeds = max(map(len, of_rate.values()))
     most = {rate: losses for rate, losses in of_rate.items() if len(losses) == num_seeds}
     rate = min(most, key=lambda rate: statistics.fmean(most[rate].values()))
-    return Best(statistics.fmean(most[rate].values()), rate, frozenset(most[rate]), len(most))
+    return Best(most[rate], rate, len(most))
 
 
 def is_close(best: Best, alone: Sequence[Trained]) -> bool:
     """Whether the loss is that of one learner with the same seeds, about."""
-    same = [trained for trained in alone if trained["seed"] in best.seeds]
+    same = [trained for trained in alone if trained["seed"] in best.losses]
     return bool(same) and best.loss <= CLOSE * best_of(same).loss
 
 
