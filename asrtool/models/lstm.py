@@ -21,8 +21,8 @@ from asrtool.models.subsampling import ConvSubsampling, is_padding
 class LstmEncoder(Encoder):
     """Rows of a few frames pass `num_layers` LSTM layers, bidirectional or not, then a linear layer if there is one.
 
-    Frames are stacked, or pass two convolutions, which give a row as many values as a layer has cells. The output of
-    each layer is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
+    Frames are stacked, or pass two convolutions, which give a row as many values as a layer has cells. What these and
+    each layer give is normalised (Ba et al., 2016): without it CTC spends the first epochs on blanks alone.
     """
 
     def __init__(self, settings: Lstm, num_features: int) -> None:
@@ -34,6 +34,7 @@ class LstmEncoder(Encoder):
         if settings.conv_channels:
             num_inputs = settings.hidden_size
             self.rows = ConvSubsampling(num_features, settings.conv_channels, num_inputs, settings.stack_frames)
+        self.rows_norm = nn.LayerNorm(num_inputs) if self.rows and settings.layer_norm else nn.Identity()
         widths = [num_inputs] + [width] * (settings.num_layers - 1)
         self.residual = settings.residual
         self.layers = nn.ModuleList(LstmLayer(input_size, settings) for input_size in widths)
@@ -78,7 +79,7 @@ class LstmEncoder(Encoder):
         if self.rows is None:
             hidden_NTC = self._stack(feats_NTF.masked_fill(is_padding(feat_lens_N, feats_NTF.shape[1])[..., None], 0.0))
         else:
-            hidden_NTC = self.rows(feats_NTF, feat_lens_N)
+            hidden_NTC = self.rows_norm(self.rows(feats_NTF, feat_lens_N))
         hidden_TNC = hidden_NTC.transpose(0, 1)
         return hidden_TNC, lens_N, backward_frames(lens_N, hidden_TNC.shape[0])
 

@@ -68,7 +68,7 @@ def test_the_model_equals_torchs_packed_lstm_in_outputs_and_gradients(values: di
     lstms = [torch_lstm(layer) for layer in model.encoder.layers]
     hidden = torch.nn.functional.pad(feats_NTF, (0, 0, 0, 1)).reshape(4, 6, 12)
     if "conv_channels" in values:
-        hidden = model.encoder.rows(feats_NTF, lens_N)
+        hidden = model.encoder.rows_norm(model.encoder.rows(feats_NTF, lens_N))
     for number, (lstm, norm) in enumerate(zip(lstms, model.encoder.norms, strict=True)):
         before = hidden
         packed = torch.nn.utils.rnn.pack_padded_sequence(hidden, out_lens_N, batch_first=True, enforce_sorted=False)
