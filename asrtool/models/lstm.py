@@ -55,11 +55,8 @@ class LstmEncoder(Encoder):
             Part(functools.partial(self._apply_layer, layer, norm), layer, norm)
             for layer, norm in zip(self.layers, self.norms, strict=True)
         ]
-        return [
-            Part(self._begin, *([] if self.rows is None else [self.rows])),
-            *layers,
-            Part(self._end, self.bottleneck),
-        ]
+        of_rows = [] if self.rows is None else [self.rows, self.rows_norm]
+        return [Part(self._begin, *of_rows), *layers, Part(self._end, self.bottleneck)]
 
     def stream(self, feats_NTF: Tensor, state: Any) -> tuple[Tensor, Any]:
         """As Encoder.stream; the state is that of each layer."""
