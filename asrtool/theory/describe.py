@@ -248,7 +248,7 @@ def _bounds(found: Answer) -> Iterator[str]:
         yield f"  {bound.theorem}: {bound.formula}"
         yield "    with " + ", ".join(f"{name} = {_short(value)}" for name, value in bound.named.items())
         if bound.supposes:
-            yield f"    about, for it supposes {bound.supposes}"
+            yield f"    holds approximately: it supposes {bound.supposes}"
         if question.rate > bound.largest_rate:
             yield f"    no promise at rate {question.rate:g}: it has to be {bound.largest_rate:.3g} at most"
         else:

@@ -54,6 +54,23 @@ def test_a_rate_that_is_too_large_has_no_promise() -> None:
     assert "0.7 diverges" in words
 
 
+@pytest.mark.parametrize(
+    ("name", "times", "words"),
+    [
+        ("adpsgd-pairs", "constant", "drawn anew each time"),
+        ("adpsgd-pairs", "exponential", "the quantile of 99.9%"),
+        ("ps-async", "exponential", "the quantile of 99.9%"),
+        ("ps-async", "constant", ""),
+        ("allreduce", "exponential", ""),
+    ],
+)
+def test_a_bound_says_what_the_step_times_do_not_keep(name: str, times: str, words: str) -> None:
+    asked = ["--strategy", name, "--num-learners", "4", "--rate", "0.01", "--times", times]
+    found = json.loads(run(*asked, "--json"))["bounds"][-1]["supposes"]
+    assert (words in found) if words else not found
+    assert ("holds approximately: it supposes" in run(*asked)) == bool(words)
+
+
 def test_words_say_who_waits_and_who_is_slow() -> None:
     slow = ("--num-learners", "4", "--slow", "2:10")
     assert "a step takes 10 times as long" in run("--strategy", "allreduce", *slow)
