@@ -88,7 +88,7 @@ bench-dist: $(BENCH_STAMP)
 bench-sim: demo
 	$(BIN)/python benchmarks/sim.py recipes/swbd/exp $(BENCH)
 
-# The claims of the papers, tested by runs: the table of docs/evidence.md. Two hours of an idle machine; may be stopped and
+# The claims of the papers, tested by runs: the table of docs/evidence.md. Three hours of an idle machine; may be stopped and
 # continued. Some: make evidence EVIDENCE="--only stragglers traffic"
 EVIDENCE_WORK := recipes/swbd/exp-evidence
 evidence: demo
