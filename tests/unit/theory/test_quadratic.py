@@ -46,6 +46,20 @@ def test_consensus_on_a_fixed_ring_has_its_closed_form() -> None:
     assert course_of("adpsgd-fixed").distance_K[-1] == pytest.approx(expected, rel=1e-9)
 
 
+def test_consensus_on_a_flat_loss_right_after_mixing_has_its_closed_form() -> None:
+    """(W - rate G) T: what is mixed is what an update has left."""
+    flat = Constants(smoothness=1e-9, noise=SIGMA2, start=1e-12)
+    matrix = mixing_matrix(fixed_ring(NUM, 0, 1))
+    after_update = predict(system_of("adpsgd-fixed", NUM), flat, RATE, 2000, in_rounds=True).distance_K[-1]
+    squares = [((1 + 2 * math.cos(2 * math.pi * i / NUM)) / 3) ** 2 for i in range(1, NUM)]
+    covariance = np.zeros((NUM, NUM))
+    for _ in range(2000):
+        covariance = matrix.T @ (covariance + RATE**2 * SIGMA2 * np.eye(NUM)) @ matrix
+    mixed = np.trace(covariance) / NUM - covariance.mean()
+    assert mixed == pytest.approx(RATE**2 * SIGMA2 / NUM * sum(one / (1 - one) for one in squares), rel=1e-9)
+    assert after_update == pytest.approx(mixed + RATE**2 * SIGMA2 * (1 - 1 / NUM), rel=1e-6)
+
+
 def test_consensus_with_delay_by_one_has_its_closed_form() -> None:
     expected = RATE**2 * SIGMA2 * (1 - 1 / NUM) / (1 - X**2)
     assert course_of("adpsgd-d1").distance_K[-1] == pytest.approx(expected, rel=1e-9)
