@@ -35,6 +35,7 @@ sherpa_onnx = pytest.importorskip("sherpa_onnx", reason="needs sherpa-onnx, of t
 RATE_HZ = 8000
 LSTM = Choice.of("encoder", "lstm", num_layers=2, hidden_size=16)
 ONE_WAY = Choice.of("encoder", "lstm", num_layers=1, hidden_size=16, bidirectional=False, stack_frames=4)
+CONVOLVED = Choice.of("encoder", "lstm", num_layers=1, hidden_size=16, conv_channels=4)
 DEEP_SPEECH = Choice.of("encoder", "deepspeech2", num_layers=1, hidden_size=16, num_channels=4)
 CONFORMER = Choice.of(
     "encoder", "conformer", num_layers=1, num_heads=2, head_size=8, feed_forward_size=16, kernel_size=5
@@ -132,6 +133,7 @@ def theirs(folder: Path, *recordings: np.ndarray) -> list[list[str]]:
         (Model(encoder=LSTM, objective=CTC), "speaker", 4.0),
         (Model(encoder=LSTM, objective=CTC), "speaker", 9.03),
         (Model(encoder=ONE_WAY, objective=CTC, deltas=2), "utterance", 3.21),
+        (Model(encoder=CONVOLVED, objective=CTC), "speaker", 4.0),
         (Model(encoder=DEEP_SPEECH, objective=CTC), "none", 3.0),
         (Model(encoder=CONFORMER, objective=CTC), "speaker", 8.0),
         (Model(encoder=LSTM, objective=TRANSDUCER), "speaker", 8.0),
