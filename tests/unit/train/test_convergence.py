@@ -28,7 +28,7 @@ def test_the_best_rate_has_the_lowest_mean_of_those_with_most_seeds() -> None:
     cell = [trained(1, 0.1, 9.0, 2.0), trained(2, 0.1, 9.0, 4.0), trained(1, 0.2, 9.0, 1.0), trained(1, 0.4, 9.0, 2.0)]
     cell += [trained(2, 0.4, 9.0, 2.0)]
     best = convergence.best_of(cell)
-    assert (best.loss, best.rate, best.seeds, best.num_rates) == (2.0, 0.4, {1, 2}, 2)
+    assert (best.loss, best.rate, set(best.losses), best.num_rates) == (2.0, 0.4, {1, 2}, 2)
     diverged = convergence.best_of([trained(1, 0.1, 5.0), trained(1, 0.2, 9.0, 3.0)])  # one ended after an epoch
     assert (diverged.loss, diverged.rate) == (3.0, 0.2)
 
