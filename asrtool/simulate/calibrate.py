@@ -67,6 +67,9 @@ def read_measured(work: Path) -> Measured:
     if not (folder / "learners").is_dir():
         raise AsrtoolError(f"--from {work}: no training there", "name OUT of asrtool train, or a work directory")
     run = read_training(folder)
+    if run.simulated:
+        what = f"--from {folder}: records of a simulation"
+        raise AsrtoolError(what, "name OUT of asrtool train, or a work directory")
     if not run.finished:
         raise AsrtoolError(f"--from {folder}: the training there is not finished", "let it end, or name another one")
     summary = json.loads((folder / "train.json").read_bytes())
@@ -175,9 +178,9 @@ def server_message_s(waits: Sequence[Floats]) -> float:
 
 def part_bytes(measured: Measured) -> float:
     """Of a gradient or of weights, what goes to or from one server."""
-    settings = measured.distributed[measured.run.strategy]
-    value_bytes = 2 if settings["message_type"] == "bf16" else 4
-    return float(value_bytes * measured.summary["num_parameters"] / settings["num_servers"])
+    settings = measured.distributed.get(measured.run.strategy, {})  # a setting that is not there had its default
+    value_bytes = 2 if settings.get("message_type") == "bf16" else 4
+    return float(value_bytes * measured.summary["num_parameters"] / settings.get("num_servers", 1))
 
 
 def _together(waits: Sequence[Floats]) -> Floats:

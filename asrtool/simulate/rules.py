@@ -158,14 +158,14 @@ class BlockRule:
 class ServerRule:
     """ps-sync: servers add gradients as they come; once each learner has ordered the step they answer one by one.
 
-    The way into the node of a server and out of it, and the server itself, take one message at a time
-    (asrtool.distributed.synchronous_server); learners are answered in the order of their ranks.
+    The way into the node of a server, and the server itself, take one gradient at a time
+    (asrtool.distributed.synchronous_server). Learners are answered in the order of their ranks.
     """
 
     num_bytes: float
     in_s: float  # of a gradient, by what is slower: the link into the node, or the server
-    out_s: float  # of an answer, likewise
-    step_s: float  # of the optimizer at the server
+    out_s: float  # from one answer to the next
+    step_s: float  # from the orders to the first answer: the optimizer, and where answers come together, all of them
     latency_s: float
     comm_s: float
 
@@ -224,10 +224,16 @@ def super_learner_size(cluster: Cluster, settings: Any) -> int:
 
 
 def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerRule:
-    """Servers lie beside the first learners; those of one node share its link."""
+    """Servers lie beside the first learners; those of one node share its link.
+
+    A server that is slower than the link has its answers go out one by one; on a slower link they are under way
+    together, and arrive together.
+    """
     part, links = num_bytes / num_servers, cluster.links
     alone = links.num_nodes(cluster.num_learners) == 1
     link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
     link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
-    message_s = max(link_s, host_s)
-    return ServerRule(num_bytes, message_s, message_s, host_s, link.latency_s, cluster.mix_s)
+    if host_s >= link_s:
+        return ServerRule(num_bytes, host_s, host_s, host_s, link.latency_s, cluster.mix_s)
+    all_s = cluster.num_learners * link_s
+    return ServerRule(num_bytes, link_s, 0.0, host_s + all_s, link.latency_s, cluster.mix_s)

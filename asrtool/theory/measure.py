@@ -57,7 +57,7 @@ class Interval:
 class AtWeights:
     """What was measured at the weights of one model."""
 
-    smoothness: Interval  # largest eigenvalue of the Hessian
+    smoothness: Interval  # largest modulus of an eigenvalue of the Hessian
     noise: Interval
     between: Interval
     loss: Interval  # nats a token
@@ -118,7 +118,7 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
     gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(num)]).double()
     products_BB = (gradients_BP @ gradients_BP.T).numpy()
     return AtWeights(
-        largest_curvature(losses.gradient, num, weights_P, seed),
+        largest_curvature(losses.gradient, num, weights_P, seed, downwards=True),
         noise_within(products_BB),
         noise_between(products_BB, num_groups, seed),
         mean_of([losses.loss(b, weights_P) for b in range(num)]),
@@ -195,11 +195,14 @@ def weights_of(model: torch.nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad]).clone()
 
 
-def largest_curvature(gradient: Gradient, num_batches: int, weights_P: Tensor, seed: int) -> Interval:
-    """The largest modulus of an eigenvalue of the Hessian of the mean loss, by Lanczos' method, fully orthogonalised.
+def largest_curvature(
+    gradient: Gradient, num_batches: int, weights_P: Tensor, seed: int, downwards: bool = False
+) -> Interval:
+    """The largest eigenvalue of the Hessian of the mean loss, by Lanczos' method with full orthogonalisation.
 
-    A product with the Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated
-    twice. The interval is that of the curvature of a batch in the direction found.
+    With `downwards` that of the largest modulus, as the smoothness has it: a loss may be steepest downwards. A product
+    with the Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated twice.
+    The interval is that of the curvature of a batch in the direction found.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -218,7 +221,7 @@ def largest_curvature(gradient: Gradient, num_batches: int, weights_P: Tensor, s
         matrix = np.pad(matrix, (0, 1))
         matrix[:, -1] = matrix[-1, :] = [float(image_P @ one) for one in basis]
         values, vectors = np.linalg.eigh(matrix)
-        steepest = int(np.abs(values).argmax())
+        steepest = int(np.abs(values).argmax()) if downwards else size - 1
         before, found = found, float(values[steepest])
         for _ in range(2):
             for one in basis:

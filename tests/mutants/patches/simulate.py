@@ -131,7 +131,7 @@ PATCHES = (
     Patch(
         "a-server-is-measured-by-all-weights",
         "asrtool/simulate/calibrate.py",
-        """ / settings["num_servers"])""",
+        ' / settings.get("num_servers", 1))',
         ")",
         ("tests/unit/simulate/test_simulate_command.py",),
     ),

@@ -120,8 +120,8 @@ PATCHES = (
     Patch(
         "theory-smoothness-of-the-highest-eigenvalue-alone",
         MEASURE,
-        "int(np.abs(values).argmax())",
-        "len(values) - 1",
+        "int(np.abs(values).argmax()) if downwards else size - 1",
+        "size - 1",
         (f"{TESTS}/test_measure.py",),
     ),
     Patch(

@@ -90,6 +90,12 @@ def test_a_record_has_the_keys_of_one_of_a_training(tmp_path: Path) -> None:
     assert list(json.loads(line)) == [ast.literal_eval(key) for key in written.keys if key]
 
 
+def test_records_of_a_simulation_are_not_taken_for_those_of_a_training(tmp_path: Path) -> None:
+    simulate(*SMALL, "--num-learners", "4", "--strategy", "ps-sync", "--out", str(tmp_path / "out"))
+    with pytest.raises(AsrtoolError, match="records of a simulation"):
+        settings_of([tmp_path / "out" / "ps-sync-4"])
+
+
 def test_of_a_long_training_the_beginning_is_written() -> None:
     scenario = load_scenario([], ["job.num_samples=1000000", "job.batch=1", "job.num_epochs=3"])
     part, fraction = shorten(scenario, 8)
