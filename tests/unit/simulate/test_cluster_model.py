@@ -20,6 +20,7 @@ from asrtool.simulate.cluster import PERIOD, make_cluster
 from asrtool.simulate.compiled import compiled
 from asrtool.simulate.events import Answer, Begin, End, Event, Push, Receive, Round, Send, Take, Update
 from asrtool.simulate.outcome import PARTS, Outcome
+from asrtool.simulate.rules import ServerRule
 
 needs_compiled = pytest.mark.skipif(
     compiled is None and not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
@@ -123,6 +124,12 @@ def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> N
     of = scenario(8, 20, f"network.host_gbyte_per_s={4e6 / message_s / 1e9}", *FREE)
     expected_s = 20 * STEP_S + (8 + 1 + 19 * (8 + 1 + 1) + 8) * message_s
     assert run(of, "ps-sync", 8).seconds == pytest.approx(expected_s)
+
+
+def test_a_learner_of_ps_sync_waits_for_the_answers_before_its_own() -> None:
+    rule = ServerRule(4e6, in_s=0.003, out_s=0.004, step_s=0.01, latency_s=0.0, comm_s=0.0)
+    came_L = np.zeros(3)
+    assert rule.waits(0, came_L, came_L, came_L) == pytest.approx([0.019 + 0.004 * place for place in (1, 2, 3)])
 
 
 def test_block_averages_cost_one_mean_a_block() -> None:
