@@ -1,11 +1,13 @@
 """Predicted against measured throughput of every strategy: `asrtool train` with emulated compute, and the simulator.
 
-    .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--epochs 1] [--keep FOLDER]
+    .venv/bin/python benchmarks/sim.py EXP [--learners 2 4 8] [--only NAME ...] [--repeats 1] [--keep FOLDER]
 
 EXP is what a demo leaves. The simulator is calibrated (`asrtool simulate --from`) by a run of one learner and one of
 four equal learners by the same strategy, the fewest of which two super-learners exchange; so these are in the sample,
 and all else is not.
 Throughput is steps a second of all learners from when the last one begins its first step to the end of the last step.
+With --repeats all of it is done so often, one round after another, and medians are compared: how fast memory is copied
+changes from minute to minute on a shared machine, and with it what servers and sums take.
 """
 
 from __future__ import annotations
@@ -39,40 +41,44 @@ def main() -> None:
     parser.add_argument("exp", type=Path, help="work directory of a demo")
     parser.add_argument("--learners", type=int, nargs="+", default=[2, 4, 8], metavar="N")
     parser.add_argument("--only", nargs="+", default=STRATEGIES, choices=STRATEGIES, metavar="NAME")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="where trainings are kept; those that are there are not run again")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(options.exp, options.keep or Path(folder), options.epochs)
-        bench.table(options.only, options.learners)
+        kept = options.keep or Path(folder)
+        rounds = [Bench(options.exp, kept / str(n) if n else kept) for n in range(options.repeats)]
+        print_table(rounds, options.only, options.learners)
+
+
+def print_table(rounds: Sequence[Bench], strategies: Sequence[str], numbers: Sequence[int]) -> None:
+    """A line a case with medians over the rounds, all measurements, then how many are within WITHIN."""
+    print("| strategy | learners | | measured steps/s | predicted | error | all |\n|---|---|---|---|---|---|---|")
+    errors = []
+    for name in strategies:
+        cases = [(number, slow) for number in numbers for slow in ((), (SLOW,))]
+        found = [[bench.compare(name, *case) for case in cases] for bench in rounds]
+        for (number, slow), pairs in zip(cases, zip(*found, strict=True), strict=True):
+            measured, predicted = (statistics.median(values) for values in zip(*pairs, strict=True))
+            errors.append(predicted / measured - 1)
+            what = f"learner {slow[0]}" if slow else "equal"
+            cells = [name, number, what, f"{measured:.2f}", f"{predicted:.2f}", f"{100 * errors[-1]:+.1f} %"]
+            cells.append(", ".join(f"{one:.2f} ({other:.2f})" for one, other in pairs))
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    num_within = sum(abs(error) <= WITHIN for error in errors)
+    median = statistics.median(map(abs, errors))
+    print(f"\n{num_within} of {len(errors)} within {100 * WITHIN:g} %; median of the errors {100 * median:.1f} %")
 
 
 class Bench:
     """Trainings of one model and set, each in a folder of its name."""
 
-    def __init__(self, exp: Path, folder: Path, num_epochs: int) -> None:
+    def __init__(self, exp: Path, folder: Path) -> None:
         self.exp = exp
         self.folder = folder
-        self.num_epochs = num_epochs
 
-    def table(self, strategies: Sequence[str], numbers: Sequence[int]) -> None:
-        """Print a line a case, then how many are within WITHIN."""
-        print("| strategy | learners | | measured steps/s | predicted | error |\n|---|---|---|---|---|---|")
-        errors = []
-        for name in strategies:
-            for number in numbers:
-                for slow in ((), (SLOW,)):
-                    measured = speed(self.train(name, number, slow))
-                    predicted = self.predict(name, number, slow)
-                    errors.append(predicted / measured - 1)
-                    what = f"learner {slow[0]}" if slow else "equal"
-                    row = (
-                        f"| {name} | {number} | {what} | {measured:.2f} | {predicted:.2f} | {100 * errors[-1]:+.1f} % |"
-                    )
-                    print(row, flush=True)
-        num_within = sum(abs(error) <= WITHIN for error in errors)
-        median = statistics.median(map(abs, errors))
-        print(f"\n{num_within} of {len(errors)} within {100 * WITHIN:g} %; median of the errors {100 * median:.1f} %")
+    def compare(self, name: str, number: int, slow: Sequence[str]) -> tuple[float, float]:
+        """Steps a second, measured and predicted."""
+        return speed(self.train(name, number, slow)), self.predict(name, number, slow)
 
     def train(self, name: str, number: int, slow: Sequence[str]) -> Path:
         """The folder of a training, which is run unless it is there."""
@@ -82,7 +88,7 @@ class Bench:
         settings = [
             f"distributed.h-adpsgd.node_size={min(NODE_SIZE, number)}",
             "train.batch_s=40",  # few steps, of which one of a slow learner takes a second
-            f"train.num_epochs={self.num_epochs}",
+            "train.num_epochs=1",
             "train.save_every_steps=0",
         ]
         options = ["--strategy", name, "--num-learners", str(number), "--compute-ms", str(COMPUTE_MS)]

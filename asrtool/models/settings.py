@@ -29,7 +29,7 @@ class Lstm:
 
     num_layers: int = 3  # each of both directions, where it is bidirectional; 0: as many as suit the speech
     hidden_size: int = 256  # cells a direction
-    bidirectional: bool = True  # otherwise a row depends on no later one
+    bidirectional: bool = True  # otherwise a row depends on no later one; by convolutions on two
     projection_size: int = 0  # values that the output of a direction is projected to, within the recurrence; 0 is none
     bottleneck_size: int = 0  # values of a linear layer behind the last LSTM; 0 is none
     stack_frames: int = 3  # feature frames that make a row

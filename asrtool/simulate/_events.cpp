@@ -291,7 +291,7 @@ struct LockStepSettings {
     Py_ssize_t num_learners, period, size;  // learners that average their gradients together
     double all_s, one_s, first, mean_s, gather_s;
     long long block_steps;
-    double in_s, out_s, step_s, latency_s;
+    double in_s, step_s, latency_s;
     double update_s, comm_s, start_s, checkpoint_s, evaluation_s;
     long long num_rounds, rounds_of_epoch, every_steps, num_batches;
 };
@@ -303,10 +303,12 @@ struct LearnerSums {
 
 class LockStep {
    public:
-    LockStep(const LockStepSettings& settings, const double* computes, const double* loads, LearnerSums* sums)
+    LockStep(const LockStepSettings& settings, const double* computes, const double* loads, const double* answered,
+             LearnerSums* sums)
         : settings_(settings),
           computes_(computes),
           loads_(loads),
+          answered_(answered),
           sums_(sums),
           free_(settings.num_learners),
           begin_(settings.num_learners),
@@ -412,7 +414,7 @@ class LockStep {
             added = std::max(added, sorted_[place] + settings_.in_s * static_cast<double>(sorted_.size() - place));
         const double stepped = added + 4 * settings_.latency_s + settings_.step_s;
         for (size_t learner = 0; learner < wait_.size(); ++learner)
-            wait_[learner] = stepped + static_cast<double>(learner + 1) * settings_.out_s - computed_[learner];
+            wait_[learner] = stepped + answered_[learner] - computed_[learner];
     }
 
     void save(long long number) {
@@ -432,6 +434,7 @@ class LockStep {
     const LockStepSettings settings_;
     const double* const computes_;
     const double* const loads_;
+    const double* const answered_;  // of kServer alone, by learner
     LearnerSums* const sums_;
     vector<double> free_, begin_, computed_, wait_, loaded_, sorted_;
 };
@@ -482,19 +485,20 @@ PyObject* run(PyObject*, PyObject* arguments) {
 
 PyObject* run_lock_step(PyObject*, PyObject* arguments) {
     LockStepSettings settings;
-    PyObject *computes, *loads, *sums;
-    if (!PyArg_ParseTuple(arguments, "(innndddddLdddddddddLLLL)OOO", &settings.rule, &settings.num_learners,
+    PyObject *computes, *loads, *answered, *sums;
+    if (!PyArg_ParseTuple(arguments, "(innndddddLddddddddLLLL)OOOO", &settings.rule, &settings.num_learners,
                           &settings.period, &settings.size, &settings.all_s, &settings.one_s, &settings.first,
-                          &settings.mean_s, &settings.gather_s, &settings.block_steps, &settings.in_s, &settings.out_s,
-                          &settings.step_s, &settings.latency_s, &settings.update_s, &settings.comm_s,
+                          &settings.mean_s, &settings.gather_s, &settings.block_steps, &settings.in_s, &settings.step_s,
+                          &settings.latency_s, &settings.update_s, &settings.comm_s,
                           &settings.start_s, &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
                           &settings.rounds_of_epoch, &settings.every_steps, &settings.num_batches, &computes, &loads,
-                          &sums))
+                          &answered, &sums))
         return nullptr;
     try {
-        const Buffer of_computes(computes, PyBUF_SIMPLE), of_loads(loads, PyBUF_SIMPLE), of_sums(sums, PyBUF_WRITABLE);
+        const Buffer of_computes(computes, PyBUF_SIMPLE), of_loads(loads, PyBUF_SIMPLE),
+            of_answered(answered, PyBUF_SIMPLE), of_sums(sums, PyBUF_WRITABLE);
         LockStep training(settings, of_computes.values<double>(), of_loads.values<double>(),
-                          of_sums.values<LearnerSums>());
+                          of_answered.values<double>(), of_sums.values<LearnerSums>());
         training.run();
         Py_RETURN_NONE;
     } catch (const std::exception&) {

@@ -10,4 +10,10 @@ def run(
     nodes: Numbers,
     sums: Numbers,
 ) -> None: ...
-def run_lock_step(settings: tuple[float, ...], computes: Numbers, loads: Numbers | None, sums: Numbers) -> None: ...
+def run_lock_step(
+    settings: tuple[float, ...],
+    computes: Numbers,
+    loads: Numbers | None,
+    answered: Numbers | None,
+    sums: Numbers,
+) -> None: ...

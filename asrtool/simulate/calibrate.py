@@ -57,7 +57,9 @@ def settings_of(works: Iterable[Path]) -> list[str]:
     settings: dict[str, str] = {}
     for work in works:
         measured = read_measured(work)
-        settings |= of_job(measured) | of_steps(measured) | of_messages(measured) | of_pauses(measured)
+        settings |= (
+            of_job(measured) | of_strategy(measured) | of_steps(measured) | of_messages(measured) | of_pauses(measured)
+        )
     return [f"{key}={value}" for key, value in settings.items()]
 
 
@@ -89,6 +91,16 @@ def of_job(measured: Measured) -> dict[str, str]:
         "job.parameters_m": repr(summary["num_parameters"] / 1e6),
         "distributed.num_learners": str(len(run.learners)),
     }
+
+
+def of_strategy(measured: Measured) -> dict[str, str]:
+    """The settings of its strategy: what messages took was that of their number, type and size."""
+    name = measured.run.strategy
+    return {f"distributed.{name}.{key}": _text(value) for key, value in measured.distributed.get(name, {}).items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def of_steps(measured: Measured) -> dict[str, str]:

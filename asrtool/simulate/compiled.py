@@ -127,7 +127,9 @@ def run_lock_step(cluster: Cluster, rule: Rule, outcome: Outcome) -> Floats:
         *_rule(rule, num_learners), cluster.update_s, rule.comm_s, saving.start_s, saving.checkpoint_s,
         saving.evaluation_s / num_learners, num_rounds, rounds_of_epoch, saving.every_steps, cluster.num_batches,
     )  # fmt: skip
-    compiled.run_lock_step(settings, np.ascontiguousarray(cluster.compute_LK[:num_learners]), loads, sums_L)
+    answered_L = np.ascontiguousarray(rule.answered_L) if isinstance(rule, ServerRule) else None
+    computes_LK = np.ascontiguousarray(cluster.compute_LK[:num_learners])
+    compiled.run_lock_step(settings, computes_LK, loads, answered_L, sums_L)
     for name in ("compute_s", "wait_s", "data_s", "between_s", "blamed_s"):
         getattr(outcome, name)[:] += sums_L[name]
     outcome.comm_s += num_rounds * rule.comm_s
@@ -140,7 +142,7 @@ def run_lock_step(cluster: Cluster, rule: Rule, outcome: Outcome) -> Floats:
 
 def _rule(rule: Rule, num_learners: int) -> tuple[float, ...]:
     """The numbers of a rule, those of others 0."""
-    kind, size, sums, mean_s, gather_s, block_steps, server = 0, 1, (0.0, 0.0, 0.0), 0.0, 0.0, 1, (0.0,) * 4
+    kind, size, sums, mean_s, gather_s, block_steps, server = 0, 1, (0.0, 0.0, 0.0), 0.0, 0.0, 1, (0.0,) * 3
     if isinstance(rule, SuperLearnerRule):
         kind, gather_s = 2, rule.gather_s
     inner = rule.inner if isinstance(rule, SuperLearnerRule) else rule
@@ -152,7 +154,7 @@ def _rule(rule: Rule, num_learners: int) -> tuple[float, ...]:
     if isinstance(rule, BlockRule):
         kind, mean_s, block_steps = 3, rule.mean_s, rule.block_steps
     if isinstance(rule, ServerRule):
-        kind, server = 4, (rule.in_s, rule.out_s, rule.step_s, rule.latency_s)
+        kind, server = 4, (rule.in_s, rule.step_s, rule.latency_s)
     return kind, num_learners, PERIOD, size, *sums, mean_s, gather_s, block_steps, *server
 
 

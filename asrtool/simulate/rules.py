@@ -164,16 +164,16 @@ class ServerRule:
 
     num_bytes: float
     in_s: float  # of a gradient, by what is slower: the link into the node, or the server
-    out_s: float  # from one answer to the next
-    step_s: float  # from the orders to the first answer: the optimizer, and where answers come together, all of them
+    step_s: float  # of the optimizer
+    answered_L: Floats  # from then on, when the answer to each learner has come
     latency_s: float
     comm_s: float
 
     def waits(self, number: int, free_L: Floats, begin_L: Floats, computed_L: Floats) -> Floats:
-        place_L = np.arange(1, len(computed_L) + 1)
-        added = float((np.sort(computed_L) + self.in_s * place_L[::-1]).max()) + self.latency_s
+        places_L = np.arange(len(computed_L), 0, -1)
+        added = float((np.sort(computed_L) + self.in_s * places_L).max()) + self.latency_s
         ordered = added + 2 * self.latency_s  # the norms there, the orders back
-        waits_L: Floats = ordered + self.step_s + place_L * self.out_s + self.latency_s - computed_L
+        waits_L: Floats = ordered + self.step_s + self.answered_L + self.latency_s - computed_L
         return waits_L
 
     def sent_bytes(self, number: int) -> float:
@@ -224,16 +224,32 @@ def super_learner_size(cluster: Cluster, settings: Any) -> int:
 
 
 def server_rule(cluster: Cluster, num_bytes: float, num_servers: int) -> ServerRule:
-    """Servers lie beside the first learners; those of one node share its link.
-
-    A server that is slower than the link has its answers go out one by one; on a slower link they are under way
-    together, and arrive together.
-    """
+    """Servers lie beside the first learners; those of one node share its link."""
     part, links = num_bytes / num_servers, cluster.links
     alone = links.num_nodes(cluster.num_learners) == 1
     link, sharing = (links.inner, 1) if alone else (links.outer, min(num_servers, links.node_size))
     link_s, host_s = sharing * part / link.bytes_per_s, cluster.host_s(part)
-    if host_s >= link_s:
-        return ServerRule(num_bytes, host_s, host_s, host_s, link.latency_s, cluster.mix_s)
-    all_s = cluster.num_learners * link_s
-    return ServerRule(num_bytes, link_s, 0.0, host_s + all_s, link.latency_s, cluster.mix_s)
+    answered_L = answers_s(cluster.num_learners, host_s, link_s)
+    return ServerRule(num_bytes, max(link_s, host_s), host_s, answered_L, link.latency_s, cluster.mix_s)
+
+
+def answers_s(num: int, host_s: float, link_s: float) -> Floats:
+    """When each of `num` messages has come, which a server writes one behind the other, each in `host_s`.
+
+    Those under way share the link, of which one alone needs `link_s`, in equal parts. So by a server that is slower
+    than the link they come one by one; from a faster one nearly together, all as late as the last one.
+    """
+    ends_L, due_L = np.zeros(num), np.zeros(num)
+    now_s = received = 0.0  # time, and what fraction of a message that began at 0 would have been received
+    first = 0  # that is under way
+    for last in range(num + 1):
+        begin_s = last * host_s if last < num else np.inf
+        while first < last and now_s + (due_L[first] - received) * link_s * (last - first) <= begin_s:
+            now_s += (due_L[first] - received) * link_s * (last - first)
+            received = due_L[first]
+            ends_L[first] = max(now_s, (first + 1) * host_s)
+            first += 1
+        if last < num:
+            received += (begin_s - now_s) / (link_s * (last - first)) if first < last else 0.0
+            now_s, due_L[last] = begin_s, received + 1
+    return ends_L

@@ -181,7 +181,7 @@ def _shared(system: System, constants: Constants, times: str) -> Bound | NoPromi
         GRADIENT,
         float(system.speeds_N.sum()),
         {"L": num, "tau": tau},
-        "" if times == "constant" else UNBOUNDED,
+        "" if times == "constant" or num == 1 else UNBOUNDED,
     )
 
 
@@ -212,7 +212,7 @@ def longest(system: System, times: str) -> int:
     """tau: the most steps of others during a step of any; the quantile of 99.9 % where there is no bound."""
     by_replica = steps_of_others(system, times)
     if times == "constant":
-        return max(one.largest for one in by_replica)
+        return max(one.bound for one in by_replica)
     return max(one.quantile(UNBOUNDED_QUANTILE) for one in by_replica)
 
 

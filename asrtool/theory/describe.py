@@ -53,6 +53,12 @@ class Answer:
     stable: Stable
     measured: Measured | None = None
 
+    @property
+    def curvature(self) -> float:
+        """By which a rate is stable: the smoothness, but of directions upwards alone where that is known."""
+        smoothness, measured = self.question.constants.smoothness, self.measured
+        return measured.curvature if measured and smoothness == measured.constants().smoothness else smoothness
+
 
 def answer(question: Question, measured: Measured | None = None) -> Answer:
     """Ask theory."""
@@ -91,6 +97,7 @@ def to_dict(found: Answer) -> dict[str, Any]:
         "steps_of_others": _staleness_dict(found.others, speeds_N),
         "bounds": [_bound_dict(bound, question) for bound in found.bounds],
         "largest_stable_rate_times_curvature": dataclasses.asdict(found.stable),
+        "curvature": found.curvature,
     }
     finite: dict[str, Any] = _finite(content)
     return finite
@@ -280,9 +287,14 @@ def _stability(found: Answer) -> Iterator[str]:
         yield "  not known for this strategy with momentum"
     for title, value in (("mean of the learners", stable.mean), ("differences of learners", stable.apart)):
         if value is not None:
-            rate = value / question.constants.smoothness
-            verdict = "diverges" if question.rate > rate else "is stable"
-            yield f"{_row(title, _short(value))}   rate {rate:.3g} at this smoothness: {question.rate:g} {verdict}"
+            yield f"{_row(title, _short(value))}   {_stable_rate(value, found.curvature, question.rate)}"
+
+
+def _stable_rate(value: float, curvature: float, rate: float) -> str:
+    if curvature <= 0:
+        return "no direction curves upwards, so none diverges by its rate"
+    largest = value / curvature
+    return f"rate {largest:.3g} at curvature {curvature:.3g}: {rate:g} {'diverges' if rate > largest else 'is stable'}"
 
 
 def _row(name: str, *values: object) -> str:

@@ -6,7 +6,6 @@ B batches, L learners.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +57,7 @@ class AtWeights:
     """What was measured at the weights of one model."""
 
     smoothness: Interval  # largest modulus of an eigenvalue of the Hessian
+    curvature: Interval  # highest eigenvalue, by which a rate is stable: downwards nothing bounds it
     noise: Interval
     between: Interval
     loss: Interval  # nats a token
@@ -86,6 +86,11 @@ class Measured:
             self.begin.loss.value,
         )
 
+    @property
+    def curvature(self) -> float:
+        """The higher one of both."""
+        return max(self.begin.curvature.value, self.trained.curvature.value)
+
 
 def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_shards: bool) -> Measured:
     """Of the work folder of `asrtool run`, with the settings of `config`.
@@ -106,9 +111,9 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     groups = min(num_learners, len(batches) // 2)
     losses = Losses(components.model, batches)
     begin, trained = (measure_at(weights, losses, groups, config.train.seed) for weights in (start_P, weights_P))
-    if max(begin.smoothness.value, trained.smoothness.value) <= 0:
-        what = f"the largest curvature measured at {path} is {trained.smoothness.value:.3g}, expected more than 0"
-        raise AsrtoolError(what, "measure more --batches")
+    if not trained.smoothness.value > 0:
+        what = f"{path}: the curvature of the loss there is {trained.smoothness.value:.3g}, expected more than 0"
+        raise AsrtoolError(what, "name a --work whose training did not diverge")
     return Measured(begin, trained, path, len(batches), groups)
 
 
@@ -117,8 +122,11 @@ def measure_at(weights_P: Tensor, losses: Losses, num_groups: int, seed: int) ->
     num = len(losses.batches)
     gradients_BP = torch.stack([losses.gradient(b, weights_P) for b in range(num)]).double()
     products_BB = (gradients_BP @ gradients_BP.T).numpy()
+    steepest = largest_curvature(losses.gradient, num, weights_P, seed, downwards=True)
+    upwards = steepest if steepest.value > 0 else largest_curvature(losses.gradient, num, weights_P, seed)
     return AtWeights(
-        largest_curvature(losses.gradient, num, weights_P, seed, downwards=True),
+        max(steepest, Interval(-steepest.value, -steepest.high, -steepest.low), key=lambda one: one.value),
+        upwards,
         noise_within(products_BB),
         noise_between(products_BB, num_groups, seed),
         mean_of([losses.loss(b, weights_P) for b in range(num)]),
@@ -200,9 +208,9 @@ def largest_curvature(
 ) -> Interval:
     """The largest eigenvalue of the Hessian of the mean loss, by Lanczos' method with full orthogonalisation.
 
-    With `downwards` that of the largest modulus, as the smoothness has it: a loss may be steepest downwards. A product
-    with the Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated twice.
-    The interval is that of the curvature of a batch in the direction found.
+    With `downwards` that of the largest modulus, negative where the loss is steepest downwards. A product with the
+    Hessian is a central difference of gradients: losses such as torch's CTC cannot be differentiated twice. The
+    interval is that of the curvature of a batch in the direction found.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -230,7 +238,7 @@ def largest_curvature(
             break
         basis.append(image_P / image_P.norm())
     top_P = torch.stack(basis[: len(matrix)]).T @ torch.from_numpy(vectors[:, steepest]).to(weights_P)
-    return mean_of([math.copysign(1.0, found) * float(top_P @ of_batch(b, top_P)) for b in range(num_batches)])
+    return mean_of([float(top_P @ of_batch(b, top_P)) for b in range(num_batches)])
 
 
 def mean_of(values: Sequence[float]) -> Interval:

@@ -18,6 +18,7 @@ from asrtool.theory.system import SHARED, Floats, System
 TIMES = ("constant", "exponential")
 MOST = 2**22  # of a distribution
 NEGLIGIBLE = 1e-12
+SEEN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,15 @@ class Staleness:
         return float(self.fractions @ np.arange(len(self.fractions)))
 
     @property
-    def largest(self) -> int:
+    def bound(self) -> int:
         """However rare; of times without a bound, beyond which less than NEGLIGIBLE lies."""
         return len(self.fractions) - 1
+
+    @property
+    def largest(self) -> int:
+        """That is seen: of a thousand million updates less than one has more."""
+        beyond_S = np.cumsum(self.fractions[::-1])[::-1]
+        return int(np.flatnonzero(beyond_S >= SEEN)[-1])
 
     def quantile(self, fraction: float) -> int:
         """The smallest s such that at least `fraction` of the updates have at most s."""

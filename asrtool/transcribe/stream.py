@@ -59,7 +59,11 @@ class Stream:
         if cmvn == "utterance" or recogniser.origin.extractor:
             found = "features.cmvn = utterance" if cmvn == "utterance" else "features.speaker_vector"
             what = f"{recogniser.origin.origin}: {found} needs whole utterances"
-            raise AsrtoolError(what, "train with --set features.cmvn=global --set model.lstm.bidirectional=false")
+            raise AsrtoolError(
+                what,
+                "train with --set features.cmvn=global --set model.lstm.bidirectional=false "
+                "--set model.lstm.conv_channels=0",
+            )
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)
         self._extractor: FeatureType = recogniser.features.type.load()(recogniser.features)

@@ -124,8 +124,8 @@ PATCHES = (
     Patch(
         "a-server-answers-all-at-once",
         "asrtool/simulate/rules.py",
-        "self.step_s + place_L * self.out_s",
-        "self.step_s + len(computed_L) * self.out_s",
+        "self.step_s + self.answered_L",
+        "self.step_s + self.answered_L.max()",
         (TEST_MODEL,),
     ),
     Patch(

@@ -20,7 +20,7 @@ from asrtool.simulate.cluster import PERIOD, make_cluster
 from asrtool.simulate.compiled import compiled
 from asrtool.simulate.events import Answer, Begin, End, Event, Push, Receive, Round, Send, Take, Update
 from asrtool.simulate.outcome import PARTS, Outcome
-from asrtool.simulate.rules import ServerRule
+from asrtool.simulate.rules import ServerRule, answers_s
 
 needs_compiled = pytest.mark.skipif(
     compiled is None and not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
@@ -126,10 +126,39 @@ def test_a_server_of_ps_sync_that_is_slower_than_links_answers_one_by_one() -> N
     assert run(of, "ps-sync", 8).seconds == pytest.approx(expected_s)
 
 
-def test_a_learner_of_ps_sync_waits_for_the_answers_before_its_own() -> None:
-    rule = ServerRule(4e6, in_s=0.003, out_s=0.004, step_s=0.01, latency_s=0.0, comm_s=0.0)
+def test_a_learner_of_ps_sync_waits_for_its_own_answer() -> None:
+    answered_L = np.array([0.004, 0.009, 0.012])
+    rule = ServerRule(4e6, in_s=0.003, step_s=0.01, answered_L=answered_L, latency_s=0.0, comm_s=0.0)
     came_L = np.zeros(3)
-    assert rule.waits(0, came_L, came_L, came_L) == pytest.approx([0.019 + 0.004 * place for place in (1, 2, 3)])
+    assert rule.waits(0, came_L, came_L, came_L) == pytest.approx(0.019 + answered_L)
+
+
+def shared_in_small_steps(num: int, host_s: float, link_s: float) -> np.ndarray:
+    """As answers_s, by a link that hands out what it carries in a short time in equal parts."""
+    step_s = 1e-5
+    left_L, ends_L, now_s = np.full(num, link_s), np.zeros(num), 0.0
+    begins_L = host_s * np.arange(num)
+    while (left_L > 0).any():
+        under_way = (begins_L <= now_s) & (left_L > 0)
+        left_L[under_way] -= step_s / max(1, under_way.sum())
+        now_s += step_s
+        ends_L[under_way] = now_s
+    return np.maximum(ends_L, begins_L + host_s)
+
+
+@pytest.mark.parametrize("host_s", [0.0, 0.0013, 0.0039, 0.004, 0.0041, 0.02])
+def test_answers_of_a_server_share_its_link(host_s: float) -> None:
+    assert answers_s(5, host_s, 0.004) == pytest.approx(shared_in_small_steps(5, host_s, 0.004), abs=2e-4)
+    assert answers_s(5, 0.0, 0.004) == pytest.approx(np.full(5, 0.02))
+    assert answers_s(5, 0.003, 0.0) == pytest.approx(0.003 * np.arange(1, 6))
+
+
+def test_a_little_faster_server_changes_little() -> None:
+    link = ("network.learners_per_node=1", "network.gbit_per_s=8", "network.efficiency=1", *FREE[:2])
+    slower, faster = (
+        run(scenario(8, 20, f"network.host_gbyte_per_s={rate}", *link), "ps-sync", 8).seconds for rate in (0.999, 1.001)
+    )
+    assert faster == pytest.approx(slower, rel=0.01)
 
 
 def test_block_averages_cost_one_mean_a_block() -> None:

@@ -154,7 +154,7 @@ def test_of_those_who_wait_for_one_another_the_last_to_come_waits_for_the_messag
 
 @pytest.mark.parametrize("spread_s", [0.0, 0.002, 0.05])
 def test_messages_of_a_server_take_what_makes_learners_wait_as_they_did(spread_s: float) -> None:
-    rule = ServerRule(4e6, in_s=0.004, out_s=0.004, step_s=0.004, latency_s=0, comm_s=0)
+    rule = ServerRule(4e6, in_s=0.004, step_s=0.004, answered_L=0.004 * np.arange(1, 6), latency_s=0, comm_s=0)
     came_KL = spread_s * np.random.default_rng(3).random((30, 5))
     waits_KL = np.array([rule.waits(0, came_L, came_L, came_L) for came_L in came_KL])
     assert server_message_s(list(waits_KL.T)) == pytest.approx(0.004, rel=1e-6)
@@ -171,8 +171,10 @@ def test_a_server_reads_its_part_of_the_weights_in_the_type_of_messages(
     """
     steps = {"compute_s": 0.1, "comm_s": 0.002, "wait_s": 0.03, "data_s": 0.0}
     train = write_training(tmp_path / "train", strategy, 4, steps)
-    scenario = load_scenario([], settings_of([train]))
+    scenario = load_scenario([], [*settings_of([train]), f"distributed.strategy={strategy}"])
     assert scenario.network.host_gbyte_per_s == pytest.approx(num_messages * 1e6 / 0.03 / 1e9)
+    settings = scenario.distributed.strategy[0].settings
+    assert (settings.num_servers, settings.message_type) == (2, "bf16")  # else what they took is not predicted
 
 
 def test_super_learners_wait_for_gradients_and_slices_of_their_own(tmp_path: Path) -> None:

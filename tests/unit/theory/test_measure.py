@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +15,16 @@ from systems import system_of
 from torch import Tensor, nn
 
 from asrtool.theory.bounds import Constants
-from asrtool.theory.measure import Interval, largest_curvature, noise_between, noise_within
+from asrtool.theory.describe import Question, answer, to_text
+from asrtool.theory.measure import (
+    Interval,
+    Losses,
+    Measured,
+    largest_curvature,
+    measure_at,
+    noise_between,
+    noise_within,
+)
 from asrtool.theory.quadratic import predict
 from asrtool.theory.system import System
 
@@ -56,10 +68,38 @@ def test_the_largest_curvature_is_that_of_the_hessian(dtype: torch.dtype, close:
     assert found.low < largest < found.high
 
 
+class Saddle:
+    """A loss with eigenvalues 3, -5 and 1, whatever the batch, as `Losses` gives it."""
+
+    batches = range(4)
+
+    def loss(self, number: int, weights_P: Tensor) -> float:
+        return float(weights_P @ self.gradient(number, weights_P)) / 2
+
+    def gradient(self, number: int, weights_P: Tensor) -> Tensor:
+        return weights_P * torch.tensor([3.0, -5.0, 1.0])
+
+
 def test_the_smoothness_of_a_saddle_is_that_of_its_steepest_direction_down() -> None:
-    for downwards, expected in ((True, 5), (False, 3)):
-        found = largest_curvature(lambda _, w: w * torch.tensor([3.0, -5.0, 1.0]), 2, torch.zeros(3), 1, downwards)
+    saddle = Saddle()
+    for downwards, expected in ((True, -5), (False, 3)):
+        found = largest_curvature(saddle.gradient, 2, torch.zeros(3), 1, downwards)
         assert found.value == pytest.approx(expected, rel=1e-3)
+    at = measure_at(torch.ones(3), cast(Losses, saddle), num_groups=2, seed=1)
+    assert at.smoothness.low <= at.smoothness.value <= at.smoothness.high
+    assert (at.smoothness.value, at.curvature.value) == pytest.approx((5, 3), rel=1e-3)
+
+
+def test_a_rate_is_stable_by_the_steepest_direction_up() -> None:
+    at = measure_at(torch.ones(3), cast(Losses, Saddle()), num_groups=2, seed=1)
+    at = dataclasses.replace(at, loss=Interval(1.0, 1.0, 1.0))
+    measured = Measured(at, at, Path("model.pt"), 4, 2)
+    for constants, verdict in (
+        (measured.constants(), "rate 0.667 at curvature 3: 0.5 is stable"),
+        (Constants(smoothness=6), "rate 0.333 at curvature 6: 0.5 diverges"),  # given by --constant
+    ):
+        found = answer(Question(system_of("allreduce", 2), 0.5, constants, 10, "constant"), measured)
+        assert verdict in to_text(found)
 
 
 def test_the_interval_of_a_curvature_is_that_between_batches() -> None:

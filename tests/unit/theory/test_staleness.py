@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from systems import ALL, system_of
 
 from asrtool.errors import AsrtoolError
@@ -67,11 +68,20 @@ def assert_same_mean_and_tails(drawn_S: np.ndarray, expected_S: np.ndarray, num:
         assert abs(drawn - tail) <= 4 * math.sqrt(tail * (1 - tail) / num) + 1e-9
 
 
-def test_the_largest_staleness_counts_however_rare_it_is() -> None:
+def test_the_bound_of_a_staleness_counts_however_rare_it_is() -> None:
     """All 15 others end two steps during one of the learner that is 1.05 times slower, with probability 0.05^15."""
     slowest = steps_of_others(system_of("ps-async", 16, {0: 1.05}), "constant")[0]
     assert slowest.fractions[-1] < 1e-15
-    assert slowest.largest == 30
+    assert slowest.bound == 30
+    assert 15 < slowest.largest < 25  # of a binomial with 15 x 0.05
+
+
+def test_a_staleness_that_nobody_sees_is_not_said_to_be_the_largest() -> None:
+    """Each of 127 others chooses this one with 1/127, once in one of its own steps."""
+    system = system_of("adpsgd-random", 128)
+    first, fractions = recorded_staleness(system, "constant")[0], scipy.stats.binom.sf(np.arange(128), 127, 1 / 127)
+    assert first.bound == 128
+    assert first.largest - 1 == np.flatnonzero(fractions < 1e-9)[0]
 
 
 @pytest.mark.parametrize("times", TIMES)
