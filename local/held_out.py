@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Speaker = str | None
@@ -45,7 +45,7 @@ class Calls:
         joining = {other for other in touched if self._speakers[other] <= held_out | new}
         gain_s = sum(self.speech_s[other] for other in sorted(joining))
         loss = sum(self._num_utterances[other, speaker] for other in touched - joining for speaker in new)
-        return Option(gain_s, loss / gain_s, hashlib.sha256(id_.encode()).hexdigest(), new, joining)
+        return Option(gain_s, loss / gain_s, _key(id_), new, joining)
 
     def of(self, speakers: set[Speaker]) -> set[str]:
         """The conversations in which one of `speakers` speaks."""
@@ -63,6 +63,36 @@ def choose_conversations(
 
     At least one; those all of whose speakers are held out anyway are among them. Deterministic.
     """
+    members = group_alike(speech_s, num_utterances)
+    group_of = {id_: group for group, ids in members.items() for id_ in ids}
+    of_groups: Counter[tuple[str, Speaker]] = Counter()
+    for (id_, speaker), num in num_utterances.items():
+        of_groups[group_of[id_], speaker] += num
+    speech_of_groups_s = {group: sum(speech_s[id_] for id_ in ids) for group, ids in members.items()}
+    return {id_ for group in _choose(speech_of_groups_s, of_groups, target_s) for id_ in members[group]}
+
+
+def group_alike(
+    recordings: Iterable[str], num_utterances: Iterable[tuple[str, Speaker]]
+) -> Mapping[str, Sequence[str]]:
+    """Recordings with the same speakers, under the name of the first by key: one is held out as all are.
+
+    Where each utterance is a recording of its own, a speaker may have a hundred thousand.
+    """
+    speakers: defaultdict[str, set[Speaker]] = defaultdict(set)
+    for recording, speaker in num_utterances:
+        speakers[recording].add(speaker)
+    groups: defaultdict[frozenset[Speaker], list[str]] = defaultdict(list)
+    for recording in sorted(recordings):
+        groups[frozenset(speakers[recording])].append(recording)
+    return {min(ids, key=_key): ids for ids in groups.values()}
+
+
+def _key(id_: str) -> str:
+    return hashlib.sha256(id_.encode()).hexdigest()
+
+
+def _choose(speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float) -> set[str]:
     calls = Calls(speech_s, num_utterances)
     held_out: set[Speaker] = set()
     chosen: set[str] = set()

@@ -109,6 +109,19 @@ def one_by_one(segments: list[SupervisionSegment], target_s: float) -> set[str]:
     return chosen
 
 
+def test_many_recordings_of_few_speakers_take_no_memory_by_their_square() -> None:
+    """As where each utterance is a file: two million pairs of recordings of one speaker, some 60 bytes each."""
+    names = [f"{who}{number:04}" for who in "ab" for number in range(1000)]
+    speech_s, num = dict.fromkeys(names, 5.0), Counter({(name, name[0]): 1 for name in names})
+    tracemalloc.start()
+    chosen = choose_conversations(speech_s, num, 60.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(chosen) == 1000
+    assert len({name[0] for name in chosen}) == 1
+    assert peak < 2**24
+
+
 @given(
     calls=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=15),
     target_s=st.floats(1, 400),
