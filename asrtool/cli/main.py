@@ -18,6 +18,9 @@ from asrtool.errors import AsrtoolError
 from asrtool.log import setup_logging
 
 DEBUG = "--debug"
+# Heeded as torch is loaded: how often a thread looks whether the others are through, before it sleeps. By libgomp's own
+# number they use up their share of a core that another process wants, and then wait for it at each step of an LSTM.
+SPIN = "3000"
 COMMANDS = {
     "run": ("asrtool.cli.run:run", "Run the stages of a recipe that are not done."),
     "config": ("asrtool.cli.config:config", "Print the settings of a recipe, and what they mean."),
@@ -128,6 +131,8 @@ def _first_help(ctx: click.Context) -> str:
 def main() -> None:
     """Run the command line; exit code 1 for a person's mistake, 2 for usage, 128 + n when signal n stopped it."""
     signal.signal(signal.SIGTERM, _stop)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     words = [word for word in sys.argv[1:] if word != DEBUG]  # no command has it, so that it may stand anywhere
     try:
         code = cli.main(args=words, prog_name="asrtool", standalone_mode=False)

@@ -182,3 +182,20 @@ def test_an_error_of_the_system_names_the_file_and_no_number(
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().err == "error: /sealed/out: Permission denied; check the path and its permissions\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
+)
+def test_threads_sleep_soon_unless_the_environment_says_how_they_wait(
+    given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOMP_SPINCOUNT", "")  # so that what main sets is forgotten afterwards
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["asrtool", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    assert os.environ.get("GOMP_SPINCOUNT") == expected
