@@ -489,8 +489,8 @@ PyObject* run_lock_step(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "(innndddddLddddddddLLLL)OOOO", &settings.rule, &settings.num_learners,
                           &settings.period, &settings.size, &settings.all_s, &settings.one_s, &settings.first,
                           &settings.mean_s, &settings.gather_s, &settings.block_steps, &settings.in_s, &settings.step_s,
-                          &settings.latency_s, &settings.update_s, &settings.comm_s,
-                          &settings.start_s, &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
+                          &settings.latency_s, &settings.update_s, &settings.comm_s, &settings.start_s,
+                          &settings.checkpoint_s, &settings.evaluation_s, &settings.num_rounds,
                           &settings.rounds_of_epoch, &settings.every_steps, &settings.num_batches, &computes, &loads,
                           &answered, &sums))
         return nullptr;
