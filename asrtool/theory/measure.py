@@ -113,7 +113,7 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     begin, trained = (measure_at(weights, losses, groups, config.train.seed) for weights in (start_P, weights_P))
     if not trained.smoothness.value > 0:
         what = f"{path}: the curvature of the loss there is {trained.smoothness.value:.3g}, expected more than 0"
-        raise AsrtoolError(what, "name a --work whose training did not diverge")
+        raise AsrtoolError(what, "name a WORK whose training did not diverge")
     return Measured(begin, trained, path, len(batches), groups)
 
 
