@@ -101,6 +101,8 @@ setup(
             # As of "onnx", for its tests, and what reads it.
             "onnx>=1.17",
             "sherpa-onnx>=1.12",
+            # As of "parquet", for its tests.
+            "pyarrow>=15",
         ],
         # Audio and features at s3://BUCKET/KEY; http:// and https:// need nothing.
         "s3": ["boto3>=1.35"],
@@ -108,6 +110,8 @@ setup(
         "dask": ["distributed>=2025.1"],
         # asrtool export --onnx.
         "onnx": ["onnx>=1.17"],
+        # Your own data with audio in columns of Parquet or Arrow files.
+        "parquet": ["pyarrow>=15"],
         # What benchmarks/dist.py compares the strategies with.
         "bench": ["decent-dp==0.2.3", "hivemind==1.1.12"],
     },

@@ -12,6 +12,7 @@ from local.corpus import Release
 from local.tars import is_tar, unpack
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
+IN_COLUMNS = (".parquet", ".arrow")  # with audio in them
 CUTS = ".jsonl.gz"  # those of lhotse
 
 
@@ -47,12 +48,11 @@ def _open(release: Release, configured: str, unpacked: Path) -> Path:
         return path
     if is_tar(path) and not release.is_one_folder:
         return unpack(path, unpacked)
-    if release.is_one_folder and path.is_file() and path.name.lower().endswith((*MANIFESTS, CUTS)):
+    if release.is_one_folder and path.is_file() and path.name.lower().endswith((*MANIFESTS, *IN_COLUMNS, CUTS)):
         return path
     state = "is a file" if path.exists() else "does not exist"
-    expected = (
-        f"the folder or manifest ({', '.join((*MANIFESTS, CUTS))})" if release.is_one_folder else "a folder or tar file"
-    )
+    files = ", ".join((*MANIFESTS, *IN_COLUMNS, CUTS))
+    expected = f"the folder or manifest ({files})" if release.is_one_folder else "a folder or tar file"
     raise AsrtoolError(
         f"paths.{release.key}: {path} {state}, expected {expected} of {release.name} ({release.title})",
         f"set paths.{release.key} to where the release is",

@@ -175,7 +175,7 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     """A MANIFEST of audio files and texts: a table (csv, tsv) or JSON lines; or a folder with such.
 
     Columns or keys: audio_filepath, file_name, path ...; text, sentence, transcription ...; speaker, client_id ...;
-    offset and duration in seconds. Also a tree as LibriSpeech's.
+    offset and duration in seconds. Also a tree as LibriSpeech's, and Parquet or Arrow files with audio in a column.
 
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train

@@ -10,8 +10,8 @@ from local.corpus import ROLES, Release
 from local.corpus import Corpus as Base
 
 LAYOUTS = (
-    "a Kaldi data directory, manifests, cuts or Shar of lhotse, a manifest (csv, tsv, jsonl) or a folder of audio and"
-    " text"
+    "a Kaldi data directory, manifests, cuts or Shar of lhotse, a manifest (csv, tsv, jsonl), Parquet or Arrow files,"
+    " or a folder of audio and text"
 )
 
 

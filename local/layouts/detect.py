@@ -13,6 +13,7 @@ from local.layouts.folder import prepare_folder
 from local.layouts.kaldi import prepare_kaldi
 from local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
 from local.layouts.manifest import CLIPS, prepare_manifest
+from local.layouts.parquet import column_files, in_columns, prepare_columns
 from local.layouts.rows import LINES, TABLES, is_manifest
 from local.layouts.shar import is_shar_folder, prepare_shar
 from local.layouts.trans import is_trans_folder, prepare_trans
@@ -27,11 +28,14 @@ def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "tr
     """Write the manifest folder `out`, as `source`, or of several sets in it that of `role`, is laid out.
 
     wav.scp marks a Kaldi data directory, cuts.*.jsonl.gz with recording.*.tar Lhotse Shar, *recordings*.jsonl.gz or
-    *cuts*.jsonl.gz lhotse manifests, *.trans.txt a tree as LibriSpeech's, and a table or JSON lines a manifest. At an
-    address it is Shar or lhotse manifests. Its ref.stm has that label on each segment.
+    *cuts*.jsonl.gz lhotse manifests, *.trans.txt a tree as LibriSpeech's, *.parquet or *.arrow audio in columns, and a
+    table or JSON lines a manifest. At an address it is Shar or lhotse manifests. Its ref.stm has that label on each
+    segment.
     """
-    source = find_set(source, role)
-    if is_manifest(source) and not is_cuts(source):
+    given, source = source, find_set(source, role)
+    if in_columns(source):
+        prepare_columns(column_files(given, NAMES, role) if given.is_dir() else [source], out, data, label)
+    elif is_manifest(source) and not is_cuts(source):
         prepare_manifest(source, out, data, label)
     elif not as_url(source) and (source / "wav.scp").is_file():
         prepare_kaldi(source, out, data, label)
@@ -42,18 +46,20 @@ def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "tr
     elif is_trans_folder(source):
         prepare_trans(source, out, data, label)
     else:
-        _refuse_columns(source)
         prepare_folder(source, out, data, label)
 
 
 def find_set(source: Path, role: str) -> Path:
     """What is read of `source` for `role`: the manifest in it, its part of that name, or all of it.
 
-    Raises AsrtoolError where it has manifests and none is that of the role.
+    Of several files with audio in columns, the first. Raises AsrtoolError where it has manifests or such files and none
+    is that of the role.
     """
     source = place_of(source)
     # As the stage corpus links it.
-    while source.is_file() and source.is_symlink() and not is_manifest(source) and not is_cuts(source):
+    while (
+        source.is_file() and source.is_symlink() and not (is_manifest(source) or is_cuts(source) or in_columns(source))
+    ):
         source = source.parent / os.readlink(source)
     if as_url(source) or not source.is_dir() or (source / "wav.scp").is_file():
         return source
@@ -62,6 +68,8 @@ def find_set(source: Path, role: str) -> Path:
     for folder in (source, *(source / name for name in NAMES[role])):
         if found := next((folder / name for name in METADATA if (folder / name).is_file()), None):
             return found
+    if files := column_files(source, NAMES, role):
+        return files[0]
     tables = sorted(path for path in source.iterdir() if is_manifest(path))
     has_clips = (source / CLIPS).is_dir()
     if not tables or (not has_clips and any(find_files(source, "*.txt"))):
@@ -73,13 +81,3 @@ def find_set(source: Path, role: str) -> Path:
         there, expected = ", ".join(path.name for path in tables), " or ".join(NAMES[role])
         raise AsrtoolError(f"{source}: the manifests {there}, for {role} expected {expected}", "name one of the files")
     return chosen[0]
-
-
-def _refuse_columns(folder: Path) -> None:
-    """Raise AsrtoolError where audio lies in columns of other files."""
-    for pattern in ("*.parquet", "*.arrow"):
-        for path in find_files(folder, pattern):
-            raise AsrtoolError(
-                f"{path}: audio in {pattern[2:]} files is not read",
-                "write it as files with a metadata.csv (file_name,transcription), HuggingFace's audiofolder",
-            )

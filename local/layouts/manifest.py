@@ -8,7 +8,7 @@ It names a file of audio and a text, and perhaps who speaks, and where in the fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lhotse import SupervisionSegment
@@ -32,16 +32,20 @@ def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
     Paths are relative to the folder of `manifest`, to clips in it, or found as `locate` does. A file is a recording.
     Raises AsrtoolError naming the line of what is malformed or there twice, or when too much cannot be used.
     """
+    write_rows(read_rows(manifest), _bases(manifest), out, data, label)
+
+
+def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str) -> None:
+    """As prepare_manifest, of rows whose paths are relative to one of the folders `bases`."""
     drops: list[Drop] = []
     by_file: dict[Path, list[Row]] = {}
-    bases = _bases(manifest)
-    for row in read_rows(manifest):
+    for row in all_rows:
         by_file.setdefault(_find(row.audio, bases), []).append(row)
-    names = _names(by_file, bases, manifest)
+    names = _names(by_file, bases)
     files = {names[path]: path for path in by_file}
     sounds = usable_audio(files, usual_rate_hz(files.values()), 1, out, drops)
     rows = {names[path]: rows for path, rows in by_file.items()}
-    spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], manifest, drops)]
+    spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], drops)]
     _warn_of_speakers(rows, label)
     segments = normalise_all(spoken, text_rule(data), drops)
     if not segments:
@@ -63,7 +67,7 @@ def _find(name: str, bases: Iterable[Path]) -> Path:
     return next((path for path in tried if path.is_file()), None) or locate(tried[0].parent, name)
 
 
-def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path], manifest: Path) -> dict[Path, str]:
+def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Path, str]:
     """Path -> id of the recording: its path below the folder of the manifest, or its name, with - for /."""
     names: dict[str, Path] = {}
     for path, (row, *_) in by_file.items():
@@ -71,25 +75,23 @@ def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path], manifest: P
         id_ = one_word("-".join(path.relative_to(base).with_suffix("").parts))
         other = names.setdefault(id_, path)
         if other != path:
-            what = f"{path} and {other}, line {by_file[other][0].line}, would both be recording {id_}"
-            raise AsrtoolError(f"{manifest}:{row.line}: {what}", "rename one of them")
+            what = f"{path} and {other}, of {by_file[other][0].where}, would both be recording {id_}"
+            raise AsrtoolError(f"{row.where}: {what}", "rename one of them")
     return {path: id_ for id_, path in names.items()}
 
 
-def _segments(
-    id_: str, sound: Sound, rows: list[Row], manifest: Path, drops: list[Drop]
-) -> Iterator[SupervisionSegment]:
+def _segments(id_: str, sound: Sound, rows: list[Row], drops: list[Drop]) -> Iterator[SupervisionSegment]:
     """The utterances of a recording that lie in it. Raises AsrtoolError for two that are one stretch."""
-    lines: dict[str, int] = {}
+    places: dict[str, str] = {}
     for row in rows:
         start_s = row.offset_s or 0.0
         length_s = sound.duration_s - start_s if row.duration_s is None else row.duration_s
         is_whole = len(rows) == 1 and not start_s
         name = id_ if is_whole else f"{id_}-{round(1000 * start_s):08d}"
-        other = lines.setdefault(name, row.line)
-        if other != row.line:
-            what = f"{row.audio} from {start_s:g} s was there before, in line {other}"
-            raise AsrtoolError(f"{manifest}:{row.line}: {what}", "keep one of the two")
+        other = places.setdefault(name, row.where)
+        if other != row.where:
+            what = f"{row.audio} from {start_s:g} s was there before, in {other}"
+            raise AsrtoolError(f"{row.where}: {what}", "keep one of the two")
         if times_run(name, repr(start_s), repr(start_s + length_s), sound, drops):
             length_s = within(start_s, length_s, sound.duration_s)
             yield SupervisionSegment(name, id_, start_s, length_s, 0, row.text, speaker=one_word(row.speaker) or id_)

@@ -33,7 +33,7 @@ COLUMNS = {
 class Row:
     """An utterance of a manifest; times in seconds, None for the beginning and the end of the file."""
 
-    line: int
+    where: str  # FILE:LINE
     audio: str
     text: str
     speaker: str  # empty where it is not known
@@ -53,7 +53,7 @@ def read_rows(manifest: Path) -> Iterator[Row]:
     is_empty = True
     for line, entry in entries:
         is_empty = False
-        yield _row(manifest, line, entry)
+        yield row_of(f"{manifest}:{line}", entry)
     if is_empty:
         raise AsrtoolError(f"{manifest}: no utterance in it", "expected one a line")
 
@@ -118,26 +118,23 @@ def _num_known(heading: str, delimiter: str) -> int:
     return len(known & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
 
 
-def _row(path: Path, line: int, entry: Mapping[str, Any]) -> Row:
-    audio, text = (_needed(path, line, entry, what) for what in ("audio", "text"))
+def row_of(where: str, entry: Mapping[str, Any]) -> Row:
+    """What `entry`, which is at `where`, says of an utterance. Raises AsrtoolError where it is malformed."""
+    audio, text = (_needed(where, entry, what) for what in ("audio", "text"))
     speaker = _value(entry, "speaker")
-    offset_s, duration_s = (_seconds(path, line, entry, what) for what in ("offset", "duration"))
-    return Row(line, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s)
+    offset_s, duration_s = (_seconds(where, entry, what) for what in ("offset", "duration"))
+    return Row(where, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s)
 
 
-def _needed(path: Path, line: int, entry: Mapping[str, Any], what: str) -> str:
+def _needed(where: str, entry: Mapping[str, Any], what: str) -> str:
     value = _value(entry, what)
     if isinstance(value, dict):  # of audio, in HuggingFace's datasets
         value = value.get("path")
     if value is None:
         found = ", ".join(entry)
-        raise AsrtoolError(
-            f"{path}:{line}: no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}"
-        )
+        raise AsrtoolError(f"{where}: no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}")
     if not isinstance(value, str) or (what == "audio" and not _is_path(value)):
-        raise AsrtoolError(
-            f"{path}:{line}: {what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}"
-        )
+        raise AsrtoolError(f"{where}: {what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}")
     return value
 
 
@@ -149,7 +146,7 @@ def _value(entry: Mapping[str, Any], what: str) -> Any:
     return next((entry[name] for name in COLUMNS[what] if entry.get(name) is not None), None)
 
 
-def _seconds(path: Path, line: int, entry: Mapping[str, Any], what: str) -> float | None:
+def _seconds(where: str, entry: Mapping[str, Any], what: str) -> float | None:
     value = _value(entry, what)
     if value is None or value == "":
         return None
@@ -158,5 +155,5 @@ def _seconds(path: Path, line: int, entry: Mapping[str, Any], what: str) -> floa
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise AsrtoolError(f"{path}:{line}: {what} is {value!r}", "expected seconds")
+        raise AsrtoolError(f"{where}: {what} is {value!r}", "expected seconds")
     return seconds

@@ -1,0 +1,142 @@
+"""Parquet and Arrow files with audio in a column, as HuggingFace's hub and `save_to_disk` of its datasets have them.
+
+The bytes of each row are written once to a file beside the manifests; the rest is as for a manifest of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import soundfile
+
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+from asrtool.log import progress
+from local.layouts.manifest import write_rows
+from local.layouts.rows import COLUMNS, Row, row_of
+from local.releases import IN_COLUMNS, find_files
+from local.utterances import one_word
+
+BATCH_ROWS = 64  # whose audio is in memory at a time
+Entry = dict[str, Any]
+
+
+def in_columns(path: Path) -> bool:
+    """Whether `path` is named as a file with audio in a column."""
+    return path.suffix.lower() in IN_COLUMNS and path.is_file()
+
+
+def column_files(source: Path, role_names: Mapping[str, Sequence[str]], role: str) -> list[Path]:
+    """The Parquet or Arrow files in the folder `source` for `role`; none where it has no such files.
+
+    A file or a folder is that of a role where its name begins with one of its names:
+    ``data/train-00000-of-00002.parquet``, ``clean/train.100/0000.parquet``, ``validation/data-00000-of-00001.arrow``.
+    Where none is of any role, all files are.
+    Raises AsrtoolError where there are others, and none for `role`.
+    """
+    found = [path for suffix in IN_COLUMNS for path in find_files(source, f"*{suffix}")]
+    files = sorted(path for path in found if not path.name.startswith("cache-"))  # what `map` of datasets leaves there
+    parts = {path: [part.lower() for part in path.relative_to(source).parts] for path in files}
+    of_name = {
+        name: [path for path in files if any(re.match(rf"{name}(?![a-z])", part) for part in parts[path])]
+        for names in role_names.values()
+        for name in names
+    }
+    if not any(of_name.values()):
+        return files
+    for name in role_names[role]:
+        if of_name[name]:
+            return of_name[name]
+    there, expected = ", ".join(str(path.relative_to(source)) for path in files[:3]), " or ".join(role_names[role])
+    raise AsrtoolError(f"{source}: has {there}, for {role} expected {expected}", "name one of the files")
+
+
+def prepare_columns(files: Sequence[Path], out: Path, data: Data, label: str) -> None:
+    """Write the manifest folder `out` from `files`, its audio to `out`/audio, with ref.stm as of prepare_manifest.
+
+    Raises AsrtoolError naming the row of what is malformed, and when too much cannot be used.
+    """
+    folder = out / "audio"
+    taken: set[str] = set()
+    rows = (row for path in progress(files, "read columns", unit="file") for row in _rows(path, folder, taken))
+    write_rows(rows, [folder, *dict.fromkeys(path.parent for path in files)], out, data, label)
+
+
+def _rows(path: Path, folder: Path, taken: set[str]) -> Iterator[Row]:
+    for number, entry in enumerate(_entries(path), start=1):
+        where = f"{path}:{number}"
+        name = next((name for name in COLUMNS["audio"] if _bytes_of(entry.get(name)) is not None), None)
+        if name:
+            entry[name] = str(_write(entry[name], path, number, folder, taken))
+            entry = {name: entry[name]} | {key: value for key, value in entry.items() if key not in COLUMNS["audio"]}
+        yield row_of(where, entry)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    """The rows of a file, without columns that no utterance needs. Raises AsrtoolError where it cannot be read."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        what = f"{path} needs the package pyarrow, which cannot be imported here ({error})"
+        raise AsrtoolError(what, "pip install 'asrtool[parquet]'") from error
+    wanted = {name for names in COLUMNS.values() for name in names}
+    try:
+        with contextlib.ExitStack() as stack:
+            if path.suffix.lower() == ".parquet":
+                file = stack.enter_context(pyarrow.parquet.ParquetFile(path))
+                columns = [name for name in file.schema_arrow.names if name.lower() in wanted]
+                batches = file.iter_batches(BATCH_ROWS, columns=columns)
+            else:
+                batches = _arrow_batches(pyarrow, stack.enter_context(pyarrow.memory_map(str(path))))
+            for batch in batches:
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    for entry in batch.slice(start, BATCH_ROWS).to_pylist():
+                        yield {key.lower(): value for key, value in entry.items() if key.lower() in wanted}
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).split("\n")[0]
+        raise AsrtoolError(f"{path}: cannot be read as {path.suffix[1:]}: {reason}", "fetch it again") from error
+
+
+def _arrow_batches(pyarrow: Any, source: Any) -> Iterator[Any]:
+    """Of the format of files, or of that of streams, which `save_to_disk` writes."""
+    try:
+        file = pyarrow.ipc.open_file(source)
+    except pyarrow.ArrowInvalid:
+        yield from pyarrow.ipc.open_stream(source)
+    else:
+        yield from map(file.get_batch, range(file.num_record_batches))
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    found = value.get("bytes") if isinstance(value, dict) else value
+    return found if isinstance(found, bytes) else None
+
+
+def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str]) -> Path:
+    """The file in `folder` of the audio of a row, named as the row says, else for its file and number."""
+    data = _bytes_of(value) or b""
+    said = (value.get("path") or "") if isinstance(value, dict) else ""
+    name = one_word(PurePosixPath(said).stem).lstrip(".")
+    if not name or name in taken:
+        name = f"{one_word(path.stem)}-{number:06d}"
+    taken.add(name)
+    target = folder / f"{name}{_suffix(data, said)}"
+    if not target.is_file() or target.read_bytes() != data:
+        with write_beside(target) as temporary:
+            temporary.write_bytes(data)
+    return target
+
+
+def _suffix(data: bytes, said: str) -> str:
+    """That of its format; of one that cannot be read, that which is said."""
+    try:
+        return f".{soundfile.info(io.BytesIO(data)).format.lower()}"
+    except soundfile.LibsndfileError:
+        return PurePosixPath(said).suffix or ".bin"
