@@ -43,6 +43,7 @@ class Corpus(ABC):
 
     in_mini: ClassVar[bool] = False  # whether local/mini_corpus.py makes one that can stand in for it
     train_hours: ClassVar[float] = 0.0  # of speech in its training set, about; 0 where that is not known before
+    shortened_samples: ClassVar[int] = 0  # of all channels, about, that its releases compress with shorten
     labels: ClassVar[tuple[tuple[str, str], ...]] = ()  # of its reference, with headings: the columns of RESULTS.md
 
     @property

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from asrtool.config import Config
+from asrtool.config import Config, select
+from asrtool.config_value import flatten
 from asrtool.corpus.mix import fractions_of
 from asrtool.errors import AsrtoolError
+from asrtool.recipe.state import read_marker
 from local.named import with_role
 
 
@@ -18,7 +20,7 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
     mini corpus has in its stead. Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
     """
     report = work / "manifests" / "train" / "report.json"
-    if report.exists():
+    if report.exists() and _is_of(config, work):
         return float(json.loads(report.read_text(encoding="utf-8"))["speech_hours"]), f"by {report}"
     corpora = with_role(config.data, "train")
     if _is_mini(config):
@@ -30,6 +32,13 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
     return sum(corpus.train_hours for corpus in corpora), "as published for " + ", ".join(c.name for c in corpora)
 
 
+def shortened_samples(config: Config, work: Path) -> int:
+    """Samples that a run in `work` has yet to decode from shorten, as the releases were published."""
+    if _is_mini(config) or ((work / "manifests" / "train" / "report.json").exists() and _is_of(config, work)):
+        return 0
+    return sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
+
+
 def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     """Corpus -> its hours in an epoch by data.mix, where one of all utterances has `hours`; empty where not known.
 
@@ -37,7 +46,7 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     """
     corpora = with_role(config.data, "train")
     reports = [work / "manifests" / "corpora" / corpus.name / "train" / "report.json" for corpus in corpora]
-    if all(report.exists() for report in reports):
+    if all(report.exists() for report in reports) and _is_of(config, work):
         found = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
         sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in found]
     elif _is_mini(config):
@@ -52,6 +61,26 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     fractions = fractions_of(config.data.mixing, utterances, tenths_s)
     drawn = {name: sum(utterances.values()) * fractions[name] * tenths_s[name] / utterances[name] for name in names}
     return {name: hours * of_it / sum(tenths_s.values()) for name, of_it in drawn.items()}
+
+
+def _is_of(config: Config, work: Path) -> bool:
+    """Whether what was prepared in `work` is of the corpora and releases of `config`, as far as that is recorded."""
+    marker = read_marker(work, "corpus")
+    if not marker or "settings" not in marker:
+        return True
+    made_of = marker["settings"]
+    keys = [release.key for corpus in with_role(config.data, "train") for release in corpus.releases]
+    now = flatten(select(config, ("data.train",)))
+    return now["data.train"] == made_of["data.train"] and all(
+        _as_list(config.paths.get(key)) == _as_list(made_of.get(f"paths.{key}")) for key in keys
+    )
+
+
+def _as_list(path: object) -> list[object] | None:
+    """Of a setting of [paths]: None where it is not set, which is not nowhere."""
+    if path is None:
+        return None
+    return [path] if isinstance(path, str) else list(path)  # type: ignore[call-overload]
 
 
 def _is_mini(config: Config) -> bool:

@@ -6,20 +6,19 @@ import contextlib
 import dataclasses
 import errno
 import math
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
-from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header
+from asrtool.corpus.sphere import check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 from local.riff import missing_bytes
+from local.shortened import decode_shortened
 from local.text_rules import Unusable
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def usable_audio(
             good[id_] = check_audio(path, sampling_rate_hz, num_channels)
         except AsrtoolError as error:
             drops.append(Drop(id_, "unusable audio", error.what))
-    return _decoded(good, out / "audio", drops)
+    return decode_shortened(good, out / "audio", drops)
 
 
 def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
@@ -133,25 +132,6 @@ def locate(directory: Path, name: str) -> Path:
 def is_sphere(path: Path) -> bool:
     """Whether the file is named as a SPHERE file."""
     return path.suffix.lower() == ".sph"
-
-
-def _decoded(sounds: dict[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
-    shortened = [id_ for id_, s in sounds.items() if is_sphere(s.path) and read_header(s.path).is_shortened]
-    targets = {id_: folder / f"{id_}.flac" for id_ in shortened}
-    todo = [id_ for id_, target in targets.items() if not target.is_file()]
-    failed = set()
-    if todo:
-        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-            faults = pool.map(decode_to_flac, [sounds[id_].path for id_ in todo], [targets[id_] for id_ in todo])
-            for id_, fault in zip(todo, progress(faults, "decode shorten", len(todo), "file"), strict=True):
-                if fault:
-                    failed.add(id_)
-                    drops.append(Drop(id_, "unusable audio", fault))
-    return {
-        id_: dataclasses.replace(sound, path=targets.get(id_, sound.path))
-        for id_, sound in sounds.items()
-        if id_ not in failed
-    }
 
 
 def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop]) -> bool:

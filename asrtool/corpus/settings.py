@@ -185,13 +185,14 @@ class Features:
         between("features.speaker_vector", self.speaker_vector, 0, 1000)
 
     def check(self, config: Config) -> None:
-        """What says who speaks is no bin that has neighbours."""
+        """What says who speaks, and differences over time, are no bins that have neighbours."""
         encoder = config.model.encoder
-        if self.speaker_vector and getattr(encoder.settings, "over_bins", False):
-            found = f"features.speaker_vector is {self.speaker_vector} but model.encoder {encoder.name}"
-            raise ValueError(
-                f"{found} convolves over the bins of a frame, expected lstm with conv_channels 0, or features without"
-            )
+        if not getattr(encoder.settings, "over_bins", False):
+            return
+        for key, value in (("features.speaker_vector", self.speaker_vector), ("model.deltas", config.model.deltas)):
+            if value:
+                found = f"{key} is {value} but model.encoder {encoder.name} convolves over the bins of a frame"
+                raise ValueError(f"{found}, expected lstm with conv_channels 0, or {key} 0")
 
     @property
     def num_inputs(self) -> int:

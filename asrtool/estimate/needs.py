@@ -49,10 +49,13 @@ class Need:
         return [self.stage, *("-" if number is None else f"{number:.3g}" for number in numbers)]
 
 
-def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str, float]) -> str:
+def format_estimate(
+    run: Run, hours: float, source: str, of_corpora: Mapping[str, float], decoding: tuple[float, float]
+) -> str:
     """A table of the stages that take long or much, and what it is made of; `source` is where `hours` are known from.
 
-    `of_corpora` are the hours of each corpus in an epoch, empty where they are not known: then an epoch is all `hours`.
+    `decoding` are the hours of CPU and the bytes of audio that is decoded when it is prepared, 0 for none. `of_corpora`
+    are the hours of each corpus in an epoch, empty where they are not known: then an epoch is all `hours`.
     Raises AsrtoolError for a model that cannot be built.
     """
     config, began = run.config, time.perf_counter()
@@ -62,6 +65,8 @@ def format_estimate(run: Run, hours: float, source: str, of_corpora: Mapping[str
         needs.insert(
             0, Need("prepare same-audio", cpu_hours=hours * (SAME_AUDIO_S + SEARCH_S * min(hours, INDEX_HOURS)) / 3600)
         )
+    if any(decoding):
+        needs.insert(0, Need("prepare", cpu_hours=decoding[0], disk_bytes=decoding[1]))
     epoch_hours = sum(of_corpora.values()) or hours
     total_s = 3600 * epoch_hours * sum(1 / speed for speed in config.features.speeds)
     for stage, settings in trainings(run).items():

@@ -96,7 +96,8 @@ def _build(config: Config, num_tokens: int) -> AcousticModel:
     if uses_tree(config.model.objective):
         num_leaves = config.tree.num_leaves
         tree = Tree(np.zeros((num_tokens, num_tokens, 2), dtype=np.int32), np.ones(num_leaves, dtype=np.int64))
-    return build_model(config.model, config.features.num_features, num_tokens, tree)
+    features = config.features
+    return build_model(config.model, features.num_inputs, num_tokens, tree, features.speaker_vector)
 
 
 def _made_up(
@@ -108,7 +109,7 @@ def _made_up(
     has_leaves = model.objective.targets == "leaves"
     num_targets = int(model.encoder.output_lens(lens_N)[0]) if has_leaves else int(seconds * TOKENS_A_S)
     targets_NU = torch.randint(1, min(num_tokens, PHONES), (num_utterances, num_targets))
-    feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_features)
+    feats_NTF = torch.randn(num_utterances, int(lens_N[0]), config.features.num_inputs)
     others = (feats_NTF.flip(0),) if model.objective.views == 2 else ()
     parts = (feats_NTF, lens_N, targets_NU, torch.full_like(lens_N, num_targets), *others)
     return tuple(part.to(device) for part in parts)

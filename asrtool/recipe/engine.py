@@ -80,7 +80,7 @@ def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
     logging.info("%s: %s%s", title, stage.why, f" ({state.why})" if state.why else "")
     _check_needs(run, stage)
     made_of = fingerprint(run, stage)
-    before = read_marker(run.work, stage)
+    before = read_marker(run.work, stage.name)
     mark_started(run.work, stage, before)
     if force and stage.resumes:
         _start_afresh(run, stage)
@@ -124,7 +124,7 @@ def _check_needs(run: Run, stage: Stage) -> None:
         maker = maker_of(run.recipe.stages, need)
         if maker is None:
             raise AsrtoolError(f"stage {stage.name} needs {need}, which no stage makes", "see: asrtool run --check")
-        marker = read_marker(run.work, maker)
+        marker = read_marker(run.work, maker.name)
         if marker and not marker["finished"]:
             what = f"stage {stage.name} needs {run.work / need}, but stage {maker.name}, which makes it, did not finish"
         elif not (run.work / need).exists():

@@ -111,7 +111,7 @@ def stage_state(run: Run, stage: Stage) -> State:
     """The state of `stage` by its marker and the files as they are now."""
     if run.is_off(stage):
         return OFF
-    marker = read_marker(run.work, stage)
+    marker = read_marker(run.work, stage.name)
     if marker is None:
         return State("to do")
     if not marker["finished"]:
@@ -195,8 +195,8 @@ def needs_digest(run: Run, stage: Stage, path: str) -> str:
     return contents_of(run.work).digest(path, stage.reads_only)
 
 
-def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:
-    """The marker of `stage`; None when there is none that can be read (then the stage is to do)."""
+def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
+    """The marker of the stage of that name; None when there is none that can be read (then the stage is to do)."""
     try:
         marker = json.loads(_marker_file(work, stage).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -207,7 +207,7 @@ def read_marker(work: Path, stage: Stage) -> dict[str, Any] | None:
 
 def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
     """From now on the files of `stage` are not to be trusted, until it is marked finished; `before` is its marker."""
-    write_text(_marker_file(work, stage), json.dumps({**(before or {}), **STARTED}))
+    write_text(_marker_file(work, stage.name), json.dumps({**(before or {}), **STARTED}))
 
 
 def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
@@ -224,8 +224,8 @@ def mark_finished(work: Path, stage: Stage, made_of: Fingerprint, seconds: float
         "makes": {path: contents_of(work).digest(path) for path in stage.makes},
         "times": times_of_outputs(work, stage),
     }
-    write_text(_marker_file(work, stage), json.dumps(marker, indent=1))
+    write_text(_marker_file(work, stage.name), json.dumps(marker, indent=1))
 
 
-def _marker_file(work: Path, stage: Stage) -> Path:
-    return work / MARKERS / f"{stage.name}.json"
+def _marker_file(work: Path, stage: str) -> Path:
+    return work / MARKERS / f"{stage}.json"

@@ -74,6 +74,7 @@ class Corpus(Base):
     roles = ("train",)
     in_mini = True
     train_hours = 1700.0  # with Switchboard the 2,000 hours of the papers
+    shortened_samples = 11_699 * 600 * SAMPLING_RATE_HZ * NUM_CHANNELS  # calls of ten minutes
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train."""

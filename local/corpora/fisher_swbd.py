@@ -21,6 +21,7 @@ class Corpus(Base):
     roles = ("train",)
     in_mini = True
     train_hours = Fisher.train_hours + Swbd.train_hours
+    shortened_samples = Fisher.shortened_samples
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/train, and the manifests of both below `out`/parts."""

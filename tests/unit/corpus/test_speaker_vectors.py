@@ -143,10 +143,11 @@ def test_a_broken_file_is_refused_in_a_line(made: Path, tmp_path: Path) -> None:
             FeatureReader(folder, "none")
 
 
+@pytest.mark.parametrize("setting", ["features.speaker_vector=100", "model.deltas=2"])
 @pytest.mark.parametrize("encoder", ["conformer", "deepspeech2", "lstm"])
-def test_encoders_that_convolve_over_bins_are_refused(encoder: str) -> None:
-    what = f"features.speaker_vector is 100 but model.encoder {encoder} convolves over the bins of a frame"
-    settings = ["features.speaker_vector=100", f"model.encoder={encoder}"]
+def test_encoders_that_convolve_over_bins_are_refused(encoder: str, setting: str) -> None:
+    what = f"{setting.replace('=', ' is ')} but model.encoder {encoder} convolves over the bins of a frame"
+    settings = [setting, f"model.encoder={encoder}"]
     with pytest.raises(AsrtoolError, match=what):
         check_conflicts(load_config([], [*settings, "model.lstm.conv_channels=8"]))
     if encoder == "lstm":

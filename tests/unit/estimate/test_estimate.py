@@ -13,6 +13,8 @@ from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.estimate.needs import V100_FLOPS, training_need
 from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
+from local.corpora.fisher import Corpus as Fisher
+from local.corpora.swbd import Corpus as Swbd
 from local.hours import epoch_hours
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
@@ -68,6 +70,38 @@ def test_a_release_that_is_not_there_counts_as_published(tmp_path: Path) -> None
     assert found[""][1].startswith("286 h of speech as published for swbd")
 
 
+def test_manifests_of_other_releases_are_not_what_the_settings_mean(tmp_path: Path) -> None:
+    """As in a folder where the demo ran, on the mini corpus, and a real configuration is asked for."""
+    work, words = tmp_path / "work", ("--config", "swb2000", "--set", "specaugment.max_freq_bins=5")
+    (work / "manifests" / "train").mkdir(parents=True)
+    (work / "manifests" / "train" / "report.json").write_text(json.dumps({"speech_hours": 12.5}))
+    paths = {f"paths.{release.key}": "" for release in (*Fisher.releases, *Swbd.releases)}
+    marker = {"finished": True, "commands": [], "needs": {}, "code": {}, "makes": {}}
+    for recorded, source in (
+        ({"data.train": ["swbd", "fisher"], **paths}, "1,986 h of speech as published"),
+        ({"data.train": ["swbd"], **dict.fromkeys(paths, "/ldc")}, "1,986 h of speech as published"),
+        ({"data.train": ["swbd", "fisher"], **dict.fromkeys(paths, "/ldc")}, "12.5 h of speech by"),
+    ):
+        (work / ".stages").mkdir(exist_ok=True)
+        (work / ".stages" / "corpus.json").write_text(json.dumps(marker | {"settings": recorded}))
+        placed = [word for key in paths for word in ("--set", f"{key}=/ldc")] if "/ldc" in recorded.values() else []
+        found = estimate(work, *words, *placed)
+        assert found[""][1].startswith(source)
+        assert ("prepare" in found) == source.startswith("1,986")
+
+
+def test_audio_that_has_to_be_decoded_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--config", "swb2000", "--set", "specaugment.max_freq_bins=5")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    by_desphere = estimate(tmp_path / "work", *words)["prepare"]
+    (tmp_path / "sph2pipe").touch(0o755)
+    by_sph2pipe = estimate(tmp_path / "work", *words)["prepare"]
+    samples = 2 * 11_699 * 600 * 8000
+    assert float(by_desphere[0]) == pytest.approx(samples / 1.2e6 / 3600, rel=0.01)
+    assert float(by_sph2pipe[0]) == pytest.approx(float(by_desphere[0]) / 100, rel=0.01)
+    assert float(by_desphere[2]) == pytest.approx(107e9 / 2**30, rel=0.01)
+
+
 def test_a_corpus_of_unknown_size_is_prepared_first(tmp_path: Path) -> None:
     command = ["run", "--recipe", "own", "--work", str(tmp_path), "--estimate"]
     result = CliRunner().invoke(cli, [*command, "--set", "paths.own_train=/audio", "--set", "paths.own_test=/audio"])
@@ -93,6 +127,13 @@ def test_a_moving_average_needs_memory_and_disk() -> None:
     assert with_average.memory_bytes - plain.memory_bytes == 4 * 1000
     train = load_config().train
     assert with_average.disk_bytes - plain.disk_bytes == 2 * 4 * 1000 * (train.keep_last + train.keep_best)
+
+
+def test_the_model_is_that_of_the_training_with_deltas_and_a_vector_of_the_speaker() -> None:
+    words = ("model.deltas=2", "features.speaker_vector=7")
+    inputs = 3 * (3 * 10 + 7)  # three frames a row
+    with_both = 2 * 4 * 16 * (inputs + 16 + 2) + 2 * 4 * 16 * (32 + 16 + 2) + 33 * 50
+    assert probe(*words).num_weights == with_both
 
 
 def probe(*overrides: str) -> Probe:

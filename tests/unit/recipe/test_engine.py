@@ -210,7 +210,7 @@ def test_a_marker_that_is_cut_short_means_to_do(toy_run: Run) -> None:
     marker = toy_run.work / ".stages" / "second.json"
     marker.write_text(marker.read_text()[:50])
     assert states(toy_run) == ["done", "to do", "stale after second"]
-    assert read_marker(toy_run.work, toy_run.recipe.stages[1]) is None
+    assert read_marker(toy_run.work, toy_run.recipe.stages[1].name) is None
 
 
 def test_a_person_who_starts_in_the_middle_is_warned_of_stale_inputs(

@@ -231,7 +231,7 @@ def test_a_stage_that_left_its_outputs_alone_keeps_the_code_that_made_them(
 ) -> None:
     run = make_run(tmp_path, stage=KEEPING)
     run_stages(run, range(1))
-    before = read_marker(run.work, KEEPING)
+    before = read_marker(run.work, KEEPING.name)
     assert before
     change_code(root)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_stage_that_left_its_outputs_alone_keeps_the_code_that_made_them(
         assert "made by other code (asrtool/words.py changed); --force makes it again" in caplog.text
         caplog.clear()
         assert state(run) == "stale code changed: asrtool/words.py"
-        after = read_marker(run.work, KEEPING)
+        after = read_marker(run.work, KEEPING.name)
         assert after
         assert after["code"] == before["code"]
     assert run_stages(run, range(1), force=True) == ["train"]
