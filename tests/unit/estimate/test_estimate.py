@@ -132,7 +132,8 @@ def test_a_moving_average_needs_memory_and_disk() -> None:
 def test_the_model_is_that_of_the_training_with_deltas_and_a_vector_of_the_speaker() -> None:
     words = ("model.deltas=2", "features.speaker_vector=7")
     inputs = 3 * (3 * 10 + 7)  # three frames a row
-    with_both = 2 * 4 * 16 * (inputs + 16 + 2) + 2 * 4 * 16 * (32 + 16 + 2) + 33 * 50
+    norms = 2 * 2 * 32
+    with_both = 2 * 4 * 16 * (inputs + 16 + 2) + 2 * 4 * 16 * (32 + 16 + 2) + norms + 33 * 50
     assert probe(*words).num_weights == with_both
 
 
