@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel as AcousticModule
 from asrtool.models.acoustic import choose_device, load_model, tree_of
+from asrtool.models.memory import free_unused, is_out_of_memory
 from asrtool.models.topology import Topology, load_topology
 from asrtool.settings import Choice
 
@@ -192,10 +194,30 @@ def check_scores(scores_TV: np.ndarray, name: str) -> None:
 def apply_model(
     model: torch.nn.Module, feats_NTF: np.ndarray, feat_lens_N: np.ndarray, device: torch.device
 ) -> tuple[np.ndarray, list[int]]:
-    """Scores (N, T, V) on the host, and the rows of each utterance."""
-    with torch.inference_mode():
-        scores_NTV, lens_N = model(torch.from_numpy(feats_NTF).to(device), torch.from_numpy(feat_lens_N).to(device))
-    return scores_NTV.float().cpu().numpy(), lens_N.tolist()
+    """Scores (N, T, V) on the host, and the rows of each utterance.
+
+    A batch that does not fit memory is computed in halves. Raises AsrtoolError where a single utterance does not.
+    """
+    try:
+        with torch.inference_mode():
+            scores_NTV, lens_N = model(torch.from_numpy(feats_NTF).to(device), torch.from_numpy(feat_lens_N).to(device))
+            return scores_NTV.float().cpu().numpy(), lens_N.tolist()
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        num, num_frames = feats_NTF.shape[:2]
+        if num == 1:
+            what = f"an utterance of {num_frames} frames does not fit memory"
+            raise AsrtoolError(what, "free some, or hide the GPU with CUDA_VISIBLE_DEVICES= where there is one") from error
+    free_unused()
+    logging.warning("%d utterances do not fit memory: computing them in halves, lower decode.batch_s", num)
+    halves = [
+        apply_model(model, feats_NTF[part, : feat_lens_N[part].max()], feat_lens_N[part], device)
+        for part in (slice(num // 2), slice(num // 2, num))
+    ]
+    num_rows = max(scores_NTV.shape[1] for scores_NTV, _ in halves)
+    padded = [np.pad(each_NTV, ((0, 0), (0, num_rows - each_NTV.shape[1]), (0, 0))) for each_NTV, _ in halves]
+    return np.concatenate(padded), [length for _, lens in halves for length in lens]
 
 
 class ScoreFile:

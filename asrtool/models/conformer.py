@@ -16,16 +16,14 @@ from asrtool.models.relative_attention import RelativeAttention, distances
 from asrtool.models.settings import Conformer as ConformerSettings
 from asrtool.models.subsampling import ConvSubsampling, is_padding
 
-FRAMES = 4  # of a row
-
 
 class Conformer(Encoder):
     """A row for every four frames passes `num_layers` blocks."""
 
     def __init__(self, settings: ConformerSettings, num_features: int) -> None:
         super().__init__()
-        self.subsampling, self.output_size = FRAMES, settings.size
-        self.frames = ConvSubsampling(num_features, settings.size, settings.size, FRAMES)
+        self.subsampling, self.output_size = settings.frames_a_row, settings.size
+        self.frames = ConvSubsampling(num_features, settings.size, settings.size, self.subsampling)
         self.dropout = nn.Dropout(settings.dropout)
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.num_layers))
 

@@ -28,7 +28,7 @@ class DeepSpeech2(Encoder):
 
     def __init__(self, settings: DeepSpeech2Settings, num_features: int) -> None:
         super().__init__()
-        self.subsampling = 2
+        self.subsampling = settings.frames_a_row
         channels = settings.num_channels
         self.convolutions = nn.ModuleList(
             Convolution(before, channels, kernel, stride)

@@ -27,7 +27,7 @@ class LstmEncoder(Encoder):
 
     def __init__(self, settings: Lstm, num_features: int) -> None:
         super().__init__()
-        self.subsampling = settings.stack_frames
+        self.subsampling = settings.frames_a_row
         width = (settings.projection_size or settings.hidden_size) * (2 if settings.bidirectional else 1)
         self.rows: ConvSubsampling | None = None
         num_inputs = settings.stack_frames * num_features

@@ -12,7 +12,8 @@ EPSILON = 1e-5
 class MaskedBatchNorm(nn.Module):
     """Of values (..., C) those that are padding neither count nor are changed by others; all in float32.
 
-    The running statistics are float buffers, which learners average as they do weights.
+    The running statistics are float buffers, which learners average as they do weights. Where its weights are frozen
+    (`train.frozen`), so are they, and training normalises by them as decoding does.
     """
 
     running_mean_C: Tensor
@@ -29,7 +30,8 @@ class MaskedBatchNorm(nn.Module):
         """The same shape, float32; `is_padding` expands to the shape of `values` without channels."""
         with torch.autocast(values.device.type, enabled=False):
             values = values.float()
-            mean_C, var_C = self._statistics(values, is_padding) if self.training else self._running()
+            is_trained = self.training and self.weight.requires_grad
+            mean_C, var_C = self._statistics(values, is_padding) if is_trained else self._running()
             return (values - mean_C) * (var_C + EPSILON).rsqrt() * self.weight + self.bias
 
     def _running(self) -> tuple[Tensor, Tensor]:

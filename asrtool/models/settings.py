@@ -57,12 +57,18 @@ class Lstm:
         """Whether neighbouring values of a frame are taken for neighbouring frequencies."""
         return self.conv_channels > 0
 
+    @property
+    def frames_a_row(self) -> int:
+        """Feature frames that make a row of the output."""
+        return self.stack_frames
+
 
 @dataclass(frozen=True)
 class DeepSpeech2:
     """Convolutions over time and frequency, then LSTM layers, with batch normalisation."""
 
     over_bins: ClassVar[bool] = True  # whether neighbouring values of a frame are taken for neighbouring frequencies
+    frames_a_row: ClassVar[int] = 2  # of the output
 
     num_channels: int = 32  # of the two convolutions
     num_layers: int = 5  # of LSTM
@@ -84,6 +90,7 @@ class Conformer:
     """Self-attention and convolutions over rows of four frames."""
 
     over_bins: ClassVar[bool] = True
+    frames_a_row: ClassVar[int] = 4
 
     num_layers: int = 12  # blocks
     num_heads: int = 4  # of the attention
@@ -201,6 +208,15 @@ class FrameCe(Hybrid):
     def __post_init__(self) -> None:
         super().__post_init__()
         between("model.frame-ce.piece_frames", self.piece_frames, 0, 100_000)
+
+    def check(self, config: Config) -> None:
+        """Before anything is trained: pieces are whole rows."""
+        super().check(config)
+        encoder = config.model.encoder
+        frames = getattr(encoder.settings, "frames_a_row", 1)
+        if self.piece_frames % frames:
+            what = f"model.frame-ce.piece_frames is {self.piece_frames} but a row of model.encoder {encoder.name} has"
+            raise ValueError(f"{what} {frames} frames, expected a multiple, as {self.piece_frames // frames * frames}")
 
 
 @dataclass(frozen=True)

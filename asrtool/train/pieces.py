@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from asrtool.distributed.update import Update
 from asrtool.errors import AsrtoolError
+from asrtool.models.memory import free_unused, is_out_of_memory
 from asrtool.train.batch import TrainingBatch, seed_torch
 from asrtool.train.loss import EmulatedCompute, Task
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Trains(Protocol):
@@ -38,8 +37,8 @@ class Computed:
 class Pieces:
     """Computes batches in pieces of at most `max_frames`, padding included; 0 is no limit.
 
-    Where memory may run out, a batch larger than any before is a probe: it is computed before learners exchange
-    anything, and where it does not fit, it and all later ones are split further.
+    Where memory may run out, a batch larger than any before, in one of `sizes_of`, is a probe: it is computed before
+    learners exchange anything, and where it does not fit, it and all later ones are split further.
     """
 
     def __init__(self, task: Task | EmulatedCompute, max_frames: int, frame_ms: float, probes: bool) -> None:
@@ -48,7 +47,7 @@ class Pieces:
         self.max_frames = max_frames
         self.frame_ms = frame_ms
         self.probes = probes
-        self.largest = 0  # frames of a piece that has fitted
+        self.largest: tuple[int, ...] = (0, 0, 0)  # each of the sizes of pieces that have fitted
 
     def backward(
         self, strategy: Trains, batch: TrainingBatch | None, divisor: float, before_others: Callable[[], None]
@@ -63,15 +62,15 @@ class Pieces:
             return self._add(strategy, [None], divisor, before_others)
         while True:
             pieces = list(split(batch, self.max_frames))
-            frames = max(piece.padded_frames for piece in pieces)
+            is_probe = self.probes and any(new > old for new, old in zip(_largest(pieces), self.largest, strict=True))
             try:
-                if not self.probes or frames <= self.largest:
+                if not is_probe:
                     return self._add(strategy, pieces, divisor, before_others)
                 return self._probe(strategy, pieces, divisor, before_others)
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
-                self._shrink(strategy, batch, frames, error)
+                self._shrink(strategy, batch, _largest(pieces)[0], is_probe, error)
 
     def _probe(
         self, strategy: Trains, pieces: Sequence[TrainingBatch], divisor: float, before_others: Callable[[], None]
@@ -79,7 +78,7 @@ class Pieces:
         """All gradients of this learner first, then those of the others."""
         with _alone(strategy):
             computed = self._add(strategy, pieces, divisor, lambda: None)
-        self.largest = max(piece.padded_frames for piece in pieces)
+        self.largest = tuple(map(max, self.largest, _largest(pieces)))
         self._add(strategy, [None], divisor, before_others)
         return computed
 
@@ -104,20 +103,32 @@ class Pieces:
                 figures[name] = figures.get(name, 0.0) + value
         return Computed(totals[0] if len(totals) == 1 else torch.stack(totals).sum(), figures)
 
-    def _shrink(self, strategy: Trains, batch: TrainingBatch, frames: int, error: RuntimeError) -> None:
-        longest, was_probe = int(batch.input_lens_N.max()), self.probes and frames > self.largest
+    def _shrink(
+        self, strategy: Trains, batch: TrainingBatch, frames: int, was_probe: bool, error: RuntimeError
+    ) -> None:
+        longest = int(batch.input_lens_N.max())
         if not was_probe or frames <= longest:
             what = f"{frames * self.frame_ms / 1000:g} s of speech, padding included, do not fit memory"
             setting = f"resume with --set train.max_batch_s={max(longest, frames // 2) * self.frame_ms / 1000:g}"
             way = setting if frames > longest else "leave long utterances out with --set data.max_duration_s"
             raise AsrtoolError(what, f"{way}, or train a smaller model") from error
         strategy.optimizer.zero_grad(set_to_none=True)
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        free_unused()
         self.max_frames = max(frames // 2, longest)
         seed_torch(batch.torch_seed)
         seconds = self.max_frames * self.frame_ms / 1000
         logging.info("batches do not fit memory: computing at most %g s of speech at once (train.max_batch_s)", seconds)
+
+
+def sizes_of(piece: TrainingBatch) -> tuple[int, int, int]:
+    """What the memory of a piece grows with: frames, padding included; frames by frames, as attention has them; frames
+    by targets, as a transducer has."""
+    frames = piece.padded_frames
+    return frames, frames * piece.inputs_NT.shape[1], frames * piece.targets_NU.shape[1]
+
+
+def _largest(pieces: Sequence[TrainingBatch]) -> tuple[int, ...]:
+    return tuple(map(max, *map(sizes_of, pieces))) if len(pieces) > 1 else sizes_of(pieces[0])
 
 
 def split(batch: TrainingBatch, max_frames: int) -> Iterator[TrainingBatch]:
@@ -139,8 +150,3 @@ def _alone(strategy: Trains) -> contextlib.AbstractContextManager[None]:
     no_sync = getattr(strategy.task, "no_sync", contextlib.nullcontext)
     context: contextlib.AbstractContextManager[None] = no_sync()
     return context
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Of a GPU or of the host."""
-    return any(text in str(error) for text in OUT_OF_MEMORY)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asrtool.config import check_conflicts
+from asrtool.config import Config, check_conflicts
 from asrtool.config_file import load_config
 from asrtool.corpus.settings import Features
 from asrtool.corpus.spectrogram import PowerSpectrum
 from asrtool.models.acoustic import build_model
 from asrtool.settings import Choice
+from asrtool.train.chain import hybrid_settings
 
 CONF = Path(__file__).parents[3] / "recipes/swbd/conf"
 
@@ -57,3 +58,24 @@ def test_each_system_is_laid_over_each_size_and_its_model_can_be_built(base: str
     assert config.model.encoder.name in (name, "lstm")
     assert sum(parameter.numel() for parameter in model.parameters()) > 100_000
     assert (config.features.type.name == "spectrogram") == (name == "deepspeech2")
+
+
+def test_systems_of_several_files_are_what_they_say() -> None:
+    """The papers' hybrid, the best attention model, and LF-MMI behind models that are trained as long as the base."""
+
+    def laid_over(*names: str) -> Config:
+        config = load_config([CONF / f"{name}.toml" for name in names])
+        check_conflicts(config)
+        return config
+
+    hybrid = laid_over("swb2000", "hybrid", "lstm_paper")
+    assert (hybrid.tree.num_leaves, hybrid.model.objective.settings.piece_frames) == (32000, 21)
+    assert (hybrid.model.encoder.settings.weight_drop, hybrid.model.encoder.settings.dropout) == (0, 0)
+    attention = laid_over("swb300", "attention", "attention_paper")
+    encoder, decoder = attention.model.encoder.settings, attention.model.objective.settings
+    assert (encoder.num_layers, encoder.hidden_size, encoder.residual, decoder.hidden_size) == (8, 768, True, 768)
+    assert attention.train.sequence_noise
+    assert attention.train.optimizer.settings.nesterov
+    for base in ("swb300", "swb2000", "mini"):
+        plain, mmi = laid_over(base).train, hybrid_settings(laid_over(base, "hybrid_mmi")).train
+        assert (mmi.num_epochs, mmi.peak_lr) == (plain.num_epochs, plain.peak_lr)

@@ -11,7 +11,8 @@ import torch
 
 from asrtool.corpus.index import Utterance
 from asrtool.decode import forward
-from asrtool.decode.forward import Scored, compute_scores
+from asrtool.decode.forward import Scored, apply_model, compute_scores
+from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import choose_device
 
 LENS = (7, 3, 5)
@@ -108,3 +109,47 @@ def test_a_gpu_gives_the_scores_of_the_processor(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(forward, "choose_device", lambda: torch.device("cpu"))
     for name, scores_TV in scores_of(compute_scores(Double(), Reader(), max_frames=8)).items():  # type: ignore[arg-type]
         np.testing.assert_allclose(on_gpu[name], scores_TV, rtol=1e-5)
+
+
+class Limited(torch.nn.Module):
+    """A row for every two frames; memory for 10 frames, padding included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.shapes.append(tuple(feats_NTF.shape[:2]))
+        if feats_NTF.shape[0] * feats_NTF.shape[1] > 10:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return 3 * feats_NTF[:, ::2], (lens_N + 1) // 2
+
+
+def test_a_batch_that_does_not_fit_memory_is_computed_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+    lens_N = np.array([2, 3, 9, 5, 4])
+    feats_NTF = np.random.default_rng(1).random((5, 9, 2)).astype(np.float32)
+    model = Limited()
+    scores_NTV, lens = apply_model(model, feats_NTF, lens_N, torch.device("cpu"))
+    assert lens == [1, 2, 5, 3, 2]
+    assert scores_NTV.shape == (5, 5, 2)
+    for n, length in enumerate(lens):
+        np.testing.assert_array_equal(scores_NTV[n, :length], 3 * feats_NTF[n, ::2][:length])
+    assert model.shapes == [(5, 9), (2, 3), (3, 9), (1, 9), (2, 5)]
+    assert "5 utterances do not fit memory: computing them in halves, lower decode.batch_s" in caplog.text
+
+
+def test_an_utterance_that_does_not_fit_memory_is_one_line() -> None:
+    with pytest.raises(AsrtoolError, match="an utterance of 11 frames does not fit memory; free some"):
+        apply_model(Limited(), np.zeros((1, 11, 2), np.float32), np.array([11]), torch.device("cpu"))
+
+
+def test_other_errors_of_a_model_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        apply_model(Broken(), np.zeros((2, 3, 2), np.float32), np.array([3, 3]), torch.device("cpu"))
+
+
+class Broken(torch.nn.Module):
+    """Adds what does not fit."""
+
+    def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return feats_NTF + torch.zeros(7), lens_N

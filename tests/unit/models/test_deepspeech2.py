@@ -77,12 +77,30 @@ def test_a_single_frame_has_no_variance_and_gives_numbers() -> None:
 
 
 def test_normalisation_is_float32_under_bf16() -> None:
+    """Of values in bf16, as a convolution under autocast gives them; in bf16 it would be off by a hundredth."""
+    torch.manual_seed(4)
     norm = MaskedBatchNorm(2)
-    values_NTC, is_padding_NT = (1000 + torch.randn(4, 50, 2)), torch.zeros(4, 50, dtype=torch.bool)
+    values_NTC, is_padding_NT = (8 + torch.randn(4, 50, 2)).bfloat16(), torch.zeros(4, 50, dtype=torch.bool)
     with torch.autocast("cpu", torch.bfloat16):
         found_NTC = norm(values_NTC, is_padding_NT)
     assert found_NTC.dtype == torch.float32
-    torch.testing.assert_close(found_NTC.var((0, 1)), torch.ones(2), atol=0.02, rtol=0)
+    exact_NTC = values_NTC.double()
+    mean_C, var_C = exact_NTC.mean((0, 1)), exact_NTC.var((0, 1), unbiased=False)
+    torch.testing.assert_close(found_NTC.double(), (exact_NTC - mean_C) / (var_C + 1e-5).sqrt(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(norm.running_mean_C.double(), 0.1 * mean_C, atol=1e-6, rtol=1e-6)
+
+
+def test_a_frozen_normalisation_keeps_its_statistics_and_goes_by_them() -> None:
+    torch.manual_seed(5)
+    norm = MaskedBatchNorm(2)
+    values_NTC, is_padding_NT = 3 + 2 * torch.randn(4, 50, 2), torch.zeros(4, 50, dtype=torch.bool)
+    norm(values_NTC, is_padding_NT)
+    for parameter in norm.parameters():
+        parameter.requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    found_NTC = norm.train()(values_NTC + 1, is_padding_NT)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in norm.state_dict().items())
+    assert torch.equal(found_NTC, norm.eval()(values_NTC + 1, is_padding_NT))
 
 
 def test_a_convolution_is_torchs_on_an_utterance_alone() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
-from asrtool.config import Config
+from asrtool.config import Config, check_conflicts
 from asrtool.config_file import load_config
-from asrtool.models.acoustic import save_model
+from asrtool.errors import AsrtoolError
+from asrtool.models.acoustic import build_model, save_model
 from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
 from asrtool.train.train import build_components
 
@@ -37,6 +39,17 @@ def test_a_model_of_frames_is_trained_as_it_is() -> None:
     config = config_of("frame-ce", "model.frame-ce.piece_frames=21")
     assert hybrid_settings(config) == config
     assert described(aligner_settings(config)) == ("ctc", config.train.num_epochs, config.train.peak_lr)
+
+
+@pytest.mark.parametrize(("encoder", "frames"), [("lstm", 3), ("deepspeech2", 2), ("conformer", 4)])
+def test_pieces_of_no_whole_rows_are_refused_before_anything_is_trained(encoder: str, frames: int) -> None:
+    config = config_of("frame-ce", f"model.encoder={encoder}", "model.frame-ce.piece_frames=25")
+    what = f"piece_frames is 25 but a row of model.encoder {encoder} has {frames} frames, expected a multiple, as 24"
+    with pytest.raises(AsrtoolError, match=what):
+        check_conflicts(config)
+    check_conflicts(config_of("frame-ce", f"model.encoder={encoder}", "model.frame-ce.piece_frames=24"))
+    by_ctc = config_of("ctc", f"model.encoder={encoder}", f"model.{encoder}.num_layers=1").model
+    assert build_model(by_ctc, 40, 5).encoder.subsampling == frames
 
 
 def test_what_needs_no_alignment_aligns_by_itself_or_by_ctc() -> None:

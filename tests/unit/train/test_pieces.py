@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -20,6 +22,7 @@ from asrtool import registry
 from asrtool.config_file import load_config
 from asrtool.distributed.update import Update
 from asrtool.errors import AsrtoolError
+from asrtool.models.memory import is_out_of_memory
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.loss import Task
 from asrtool.train.pieces import Pieces, split
@@ -184,6 +187,56 @@ def test_a_learner_whose_memory_runs_out_does_not_stop_the_others(
     for name in ("whole", "limited, probing"):
         learners.run(run, str(toy), str(tmp_path), name, settings)
     assert_close(last_weights(tmp_path / "limited, probing"), last_weights(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("second", "is_larger"), [((12, 1000, 50), True), ((60, 200, 10), False), ((30, 200, 10), False),
+                              ((12, 1000, 10), True), ((60, 200, 11), True), ((61, 200, 10), True)]
+)  # fmt: skip
+def test_a_batch_of_as_many_frames_but_longer_utterances_or_texts_is_a_probe(
+    second: tuple[int, int, int], is_larger: bool
+) -> None:
+    """Memory of a transducer grows with frames by tokens, that of attention with frames by frames."""
+
+    def batch(num: int, frames: int, tokens: int) -> TrainingBatch:
+        lens, target_lens_N = np.full(num, frames), torch.full((num,), tokens)
+        inputs_NT = np.ones((num, frames, 3), dtype=np.float32)
+        names = [str(n) for n in range(num)]
+        return TrainingBatch(names, inputs_NT, lens, torch.ones(num, tokens).long(), target_lens_N, num * tokens)
+
+    class Limited(torch.nn.Module):
+        """Fits what the first batch needs, by any measure."""
+
+        figures: ClassVar[dict[str, float]] = {}
+        weight = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, piece: TrainingBatch | None) -> torch.Tensor:
+            if piece is not None and is_larger and len(piece.ids) == second[0]:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            return self.weight * (0 if piece is None else len(piece.ids))
+
+    task = Limited()
+    optimizer = torch.optim.SGD([task.weight], lr=0.1)
+    strategy = SimpleNamespace(task=task, update=Update([task.weight], optimizer, 5.0), optimizer=optimizer)
+    pieces = Pieces(task, 0, 10.0, probes=True)  # type: ignore[arg-type]
+    pieces.backward(strategy, batch(60, 200, 10), 1.0, lambda: None)
+    computed = pieces.backward(strategy, batch(*second), 1.0, lambda: None)
+    assert float(computed.nats) == second[0]
+    assert bool(pieces.max_frames) == is_larger
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_what_torch_says_where_memory_runs_out(message: str) -> None:
+    assert is_out_of_memory(RuntimeError(message))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_without_a_probe_the_advice_leads_to_a_training_that_ends(run_here, tmp_path: Path) -> None:
