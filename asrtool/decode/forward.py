@@ -208,7 +208,9 @@ def apply_model(
         num, num_frames = feats_NTF.shape[:2]
         if num == 1:
             what = f"an utterance of {num_frames} frames does not fit memory"
-            raise AsrtoolError(what, "free some, or hide the GPU with CUDA_VISIBLE_DEVICES= where there is one") from error
+            raise AsrtoolError(
+                what, "free some, or hide the GPU with CUDA_VISIBLE_DEVICES= where there is one"
+            ) from error
     free_unused()
     logging.warning("%d utterances do not fit memory: computing them in halves, lower decode.batch_s", num)
     halves = [

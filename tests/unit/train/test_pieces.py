@@ -211,7 +211,8 @@ def test_a_batch_of_as_many_frames_but_longer_utterances_or_texts_is_a_probe(
         weight = torch.nn.Parameter(torch.ones(()))
 
         def forward(self, piece: TrainingBatch | None) -> torch.Tensor:
-            if piece is not None and is_larger and len(piece.ids) == second[0]:
+            shape = piece and (*piece.inputs_NT.shape[:2], piece.targets_NU.shape[1])
+            if is_larger and shape == second:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
             return self.weight * (0 if piece is None else len(piece.ids))
 
