@@ -28,6 +28,7 @@ WORDS_AN_HOUR = 11_000  # of Switchboard and Fisher
 NUM_WORDS = 45_000  # of their lexicon
 SAME_AUDIO_S, SEARCH_S = 6.3, 0.04  # CPU seconds an hour: all but what each hour of the index adds (decisions)
 INDEX_HOURS = 100.0  # beyond which the index of data.same_audio is thinned
+BYTES_A_WORD = 8  # of a text that a neural language model is trained on, its sentences included (train/sentences.py)
 BEGINNINGS = 35  # that a neural language model reads, for each word, of 100 hypotheses (benchmarks/rescoring.py)
 # IBM's hybrid LSTM of 43.15 million weights, 16 epochs of 2,000 hours, took one V100 about a week.
 V100_FLOPS = 6 * 43.15e6 * 16 * 2000 * 3600 * 100 / (7 * 24 * 3600)
@@ -142,7 +143,9 @@ def neural_lm_need(nnlm: Nnlm, hours: float, neural: NeuralProbe, probe: Probe) 
         cpu_hours=None if probe.is_gpu else own_hours,
         gpu_hours=own_hours if probe.is_gpu else flops / V100_FLOPS / 3600,
         disk_bytes=4 * neural.num_weights * (1 + states) * (nnlm.keep_last + nnlm.keep_best),
-        memory_bytes=4 * neural.num_weights * (3 + states) + 3 * 4 * nnlm.batch_words * neural.words_a_row,
+        memory_bytes=4 * neural.num_weights * (3 + states)
+        + 3 * 4 * nnlm.batch_words * neural.words_a_row
+        + BYTES_A_WORD * hours * WORDS_AN_HOUR,
     )
 
 

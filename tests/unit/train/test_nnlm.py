@@ -185,13 +185,17 @@ def test_a_model_that_is_lost_or_damaged_is_written_again(
 
 
 def test_every_sentence_is_in_one_batch_and_no_batch_is_larger_than_asked() -> None:
-    lengths = np.random.default_rng(1).integers(1, 31, 200).tolist()
-    for random in (None, np.random.default_rng(2)):
-        batches = plan_batches(lengths, 100, random)
+    lengths_N = np.random.default_rng(1).integers(1, 31, 200)
+
+    def plan(seed: int) -> list[list[int]]:
+        return [batch.tolist() for batch in plan_batches(lengths_N, 100, seed and np.random.default_rng(seed))]
+
+    for seed in (0, 2):
+        batches = plan(seed)
         assert sorted(i for batch in batches for i in batch) == list(range(200))
-        assert max(len(batch) * max(lengths[i] for i in batch) for batch in batches) <= 100
-    assert plan_batches([500], 100, None) == [[0]]
-    assert plan_batches(lengths, 100, np.random.default_rng(2)) == plan_batches(lengths, 100, np.random.default_rng(2))
+        assert max(len(batch) * max(lengths_N[batch]) for batch in batches) <= 100
+    assert [batch.tolist() for batch in plan_batches(np.array([500]), 100, None)] == [[0]]
+    assert plan(2) == plan(2) != plan(3)
 
 
 def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Texts) -> None:
