@@ -8,12 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from asrtool.errors import AsrtoolError
 from asrtool.score.align import align_words
 from asrtool.score.characters import Characters, edit_distance
 from asrtool.score.result import Counts
+from asrtool.url import as_url
 
 if TYPE_CHECKING:
     from asrtool.decode.words import Word
+    from asrtool.transcribe.recogniser import Recogniser as Opened
     from asrtool.transcribe.transcript import Transcript
 
 
@@ -22,35 +25,52 @@ class Recogniser:
 
     def __init__(self, path: str | Path, method: str | None = None, num_jobs: int = 1) -> None:
         """As `load`."""
+        if num_jobs < 1:
+            raise AsrtoolError(f"num_jobs is {num_jobs}, expected 1 or more", "leave it out for this process alone")
         from asrtool.bundle.trained import open_trained
         from asrtool.transcribe.recogniser import open_recogniser
 
         with contextlib.ExitStack() as stack:
             self._trained = stack.enter_context(open_trained(Path(path)))
-            self._opened = open_recogniser(self._trained, method, num_jobs)
+            self._recogniser = open_recogniser(self._trained, method, num_jobs)
             self._stack = stack.pop_all()
+        self._is_open = True
 
-    def transcribe(self, audio: str | Path, channels: str = "each") -> Transcript:
+    def transcribe(self, audio: str | Path, channels: str | int = "each") -> Transcript:
         """What is said in a file; it has `text`, `words` and `lines`, with times in seconds and confidences.
 
         `channels`: ``each``, ``mix``, or numbers from 1 on, as ``1,2``. Raises AsrtoolError where it cannot be read.
         """
         from asrtool.transcribe.transcribe import transcribe
 
-        return transcribe(self._opened, audio, channels)
+        return transcribe(self._opened(), audio, str(channels))
 
     def align(self, audio: str | Path, text: str, channel: int = 1) -> list[Word]:
         """When each word of `text` is said on a channel of a file, in seconds from its beginning.
 
-        Raises AsrtoolError where it cannot be read, or the text does not fit it.
+        The text is normalised by the rules that the model was trained with (data.text_rules). Raises AsrtoolError where
+        it cannot be read, or the text does not fit it.
         """
         from asrtool.transcribe.align import align
+        from local.own_text import text_rule
+        from local.text_rules import Unusable
 
-        return align(self._opened, audio, text, channel)
+        opened = self._opened()
+        try:
+            words = text_rule(self._trained.config.data)(text)
+        except Unusable as error:
+            raise AsrtoolError(f"{text!r}: {error.reason}: {error.detail}", "write it as it is said") from error
+        return align(opened, audio, words, channel)
 
     def close(self) -> None:
         """Remove what a bundle was unpacked to."""
+        self._is_open = False
         self._stack.close()
+
+    def _opened(self) -> Opened:
+        if not self._is_open:
+            raise AsrtoolError(f"{self._trained.origin}: was closed", "load it again, or use it before it is closed")
+        return self._recogniser
 
     def __enter__(self) -> Recogniser:
         return self
@@ -76,7 +96,15 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
     from asrtool.corpus.settings import Data
     from local.layouts.detect import prepare_any
 
-    prepare_any(Path(data), Path(out), Data(text_rules=text_rules), Path(out).name)
+    if not Path(data).exists() and not as_url(data):
+        raise AsrtoolError(
+            f"{data}: no such file or folder", "name data in one of the layouts of docs/guide/corpora.md"
+        )
+    try:
+        settings = Data(text_rules=text_rules)
+    except ValueError as error:
+        raise AsrtoolError(str(error), "see data.text_rules in docs/guide/settings.md") from error
+    prepare_any(Path(data), Path(out), settings, Path(out).name)
     return Path(out)
 
 

@@ -115,6 +115,8 @@ def parts_of(path: Path) -> Path:
 
 
 def _check_own(path: Path, signs: Sequence[str]) -> None:
+    if path.exists() and not path.is_dir():
+        raise AsrtoolError(f"{path}: is no folder, expected one to write", "name another place")
     here = Path.cwd()
     if path.resolve() in (here, *here.parents):
         raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")

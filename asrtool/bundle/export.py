@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asrtool.bundle.archive import Archive, write_archive
+from asrtool.bundle.archive import Archive, is_archive, open_archive, write_archive
 from asrtool.bundle.trained import SAFE_MODEL, SETTINGS, SUMS, TUNED, TUNING, VECTORS, Trained, dev_errors, open_trained
 from asrtool.config import Config, format_toml
 from asrtool.corpus.cmvn import CMVN, write_everyone
@@ -28,9 +28,11 @@ SECTIONS = ("data", "features", "tokenizer", "lang", "lm", "graph", "model", "nn
 def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive:
     """Write the bundle `out` of the work folder `work`, with those search methods, or all that it decodes with.
 
-    Raises AsrtoolError where the work folder is not finished, for a method that it was not tuned for, and when the
-    disk is full.
+    `work` may be a bundle, too. Raises AsrtoolError where the work folder is not finished, for a method that it was not
+    tuned for, where `out` is a file of another kind, and when the disk is full.
     """
+    if out.exists() and not is_archive(out):
+        raise AsrtoolError(f"{out}: is there, and is no bundle", "choose another name, or remove it first")
     with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
         config = _with_methods(trained, methods)
         files = _converted(trained, config, Path(folder))
@@ -84,11 +86,13 @@ def _converted(trained: Trained, config: Config, folder: Path) -> dict[str, Path
 
 
 def _describe(trained: Trained, config: Config) -> dict[str, Any]:
-    """Where it comes from, and what it reached."""
+    """Where it comes from, and what it reached; of a bundle, what that says."""
+    methods = [method.name for method in config.decode.methods]
+    if is_archive(trained.origin):
+        return _fewer(open_archive(trained.origin).about, methods)
     info = load_acoustic_model(trained.model).info
     run = _read(trained.folder / "config" / "run.json")
     training = _read(trained.folder / "train" / "train.json")
-    methods = [method.name for method in config.decode.methods]
     errors = {name: wer for name, wer in dev_errors(trained.folder).items() if name in methods}
     return {
         "name": trained.folder.resolve().name,
@@ -105,6 +109,22 @@ def _describe(trained: Trained, config: Config) -> dict[str, Any]:
         "methods": methods,
         "dev_wer_percent": errors,
         "test_wer_percent": dict(_test_errors(trained.folder, methods)),
+    }
+
+
+def _fewer(about: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """What a bundle says of itself, with these methods alone, exported now."""
+
+    def kept(rates: Mapping[str, float]) -> dict[str, float]:
+        return {method: rate for method, rate in rates.items() if method in methods}
+
+    tests = {name: kept(rates) for name, rates in about["test_wer_percent"].items()}
+    return {
+        **about,
+        "methods": methods,
+        "exported_by": f"{release()}, {commit()}",
+        "dev_wer_percent": kept(about["dev_wer_percent"]),
+        "test_wer_percent": {name: rates for name, rates in tests.items() if rates},
     }
 
 

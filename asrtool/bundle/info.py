@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.bundle.archive import Archive, is_archive, open_archive
+from asrtool.errors import AsrtoolError
 from asrtool.models.torch_info import read_info
 
 
 def describe_file(path: Path) -> str:
     """Lines of text. Raises AsrtoolError where the file is neither, or damaged."""
+    if path.is_dir():
+        raise AsrtoolError(
+            f"{path}: is a folder, expected a bundle or a model file",
+            f"of a work folder: asrtool run --list --work {path}",
+        )
     if is_archive(path):
         archive = open_archive(path)
         archive.check()

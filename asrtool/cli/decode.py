@@ -49,8 +49,13 @@ def decode(
         --tokenizer exp/tokenizer --lang exp/lang --lm exp/lm --graph exp/graph --config exp/config/decode.toml
     """
     from asrtool.bundle.archive import is_archive
+    from asrtool.bundle.trained import EXPECTED
+    from asrtool.errors import AsrtoolError
 
+    if not model.exists():
+        raise AsrtoolError(f"{model}: no such file or folder", EXPECTED)
     if model.is_dir() or is_archive(model):
+        _refuse_options(model)
         _decode_data(model, data, out, config.data.allow_pipes)
         return
     if tuning is None:
@@ -59,6 +64,22 @@ def decode(
     from asrtool.decode.decode import decode_run
 
     decode_run(model, open_features(data, config.remote), tuning, out, folders, config)
+
+
+def _refuse_options(model: Path) -> None:
+    """A bundle or a run is decoded by what it was tuned for; click.UsageError for an option that says otherwise."""
+    context = click.get_current_context()
+    given = [
+        next(option for option in parameter.opts if option.startswith("--"))
+        for parameter in context.command.params
+        if parameter.name not in ("model", "data", "out", "allow_pipes")
+        and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{given[0]} is for a model file: {model} is decoded with what it holds, as it was tuned. Fewer methods:"
+            f" asrtool export {model} NEW --method NAME."
+        )
 
 
 def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:

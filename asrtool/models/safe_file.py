@@ -45,11 +45,22 @@ def read_safe(path: Path | str, kind: str, keys: tuple[str, ...]) -> dict[str, A
 
     Raises AsrtoolError, naming `kind`, when the file cannot be read, is damaged, or lacks one of the `keys`.
     """
+    return _read(path, kind, keys, "pt")
+
+
+def read_safe_info(path: Path | str, kind: str) -> dict[str, Any]:
+    """``info`` of the file, without torch, None for its tensors; AsrtoolError as `read_safe`."""
+    info: dict[str, Any] = _read(path, kind, ("info",), "np")["info"]
+    return info
+
+
+def _read(path: Path | str, kind: str, keys: tuple[str, ...], framework: str) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt") as file:
-            content = _whole(json.loads((file.metadata() or {})[METADATA]), file.get_tensor)
+        with safe_open(path, framework) as file:
+            get_tensor = file.get_tensor if framework == "pt" else lambda _: None
+            content = _whole(json.loads((file.metadata() or {})[METADATA]), get_tensor)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise AsrtoolError(f"{path}: no {kind}: {reason}", hint_for(kind)) from error
@@ -74,7 +85,7 @@ def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     return value
 
 
-def _whole(value: Any, get_tensor: Callable[[str], Tensor]) -> Any:
+def _whole(value: Any, get_tensor: Callable[[str], Tensor | None]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {TENSOR}:
             return get_tensor(value[TENSOR])

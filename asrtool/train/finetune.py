@@ -72,10 +72,14 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[str, Any]) -> None:
     """The encoder sees the same values only where features are computed in the same way."""
     theirs, ours = (flatten({"features": table}) for table in (found["features"], info["features"]))
-    for key, value in ours.items():
-        if key.split(".")[1] not in NO_EFFECT and theirs.get(key, value) != value:
-            what = f"{path}: trained on features with {key} = {theirs[key]}, these have {value}"
-            raise AsrtoolError(what, f"compute the features again with --set {key}={theirs[key]}")
+    others = [
+        key for key, value in ours.items() if key.split(".")[1] not in NO_EFFECT and theirs.get(key, value) != value
+    ]
+    if others:
+        wanted = ", ".join(f"{key} = {theirs[key]}" for key in others)
+        what = f"{path}: trained on features with {wanted}, these have {', '.join(str(ours[key]) for key in others)}"
+        settings = " ".join(f"--set {key}={theirs[key]}" for key in others)
+        raise AsrtoolError(what, f"compute the features again with {settings}")
     if found.get("speaker_vectors") != info.get("speaker_vectors"):
         what = f"{path}: trained on speaker vectors of another extractor than these"
         raise AsrtoolError(what, "compute the features again with --extractor, that of the features it was trained on")

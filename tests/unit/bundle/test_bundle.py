@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from toy_work import make_work
 
 from asrtool.bundle.archive import open_archive
-from asrtool.bundle.export import export_bundle
+from asrtool.bundle.export import _fewer, export_bundle
 from asrtool.bundle.info import describe_file
 from asrtool.bundle.trained import Trained, dev_errors, open_trained
 from asrtool.cli.main import cli
@@ -23,6 +24,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.models.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
 from asrtool.models.safe_file import model_in
+from asrtool.models.torch_info import read_info
 from asrtool.settings import Choice
 from asrtool.train.settings import Nnlm
 
@@ -72,6 +74,74 @@ def test_a_bundle_of_a_bundle_is_the_same_recogniser(bundle: Path, tmp_path: Pat
     export_bundle(bundle, tmp_path / "again.asrtool")
     first, second = open_archive(bundle), open_archive(tmp_path / "again.asrtool")
     assert first.files == second.files
+    assert first.about == second.about
+    export_bundle(tmp_path / "again.asrtool", tmp_path / "again.asrtool", ["greedy"])  # in place
+    assert open_archive(tmp_path / "again.asrtool").about == first.about
+
+
+def test_fewer_methods_of_a_bundle_have_their_error_rates_and_no_others(bundle: Path) -> None:
+    about = {**open_archive(bundle).about, "exported_by": "an older one", "methods": ["greedy", "beam", "graph"]}
+    about["dev_wer_percent"] = {"greedy": 3.0, "beam": 2.0, "graph": 1.0}
+    about["test_wer_percent"] = {"x": {"greedy": 6.0, "beam": 5.0}, "y": {"graph": 4.0}}
+    fewer = _fewer(about, ["greedy"])
+    assert fewer["dev_wer_percent"] == {"greedy": 3.0}
+    assert fewer["test_wer_percent"] == {"x": {"greedy": 6.0}}
+    assert fewer["methods"] == ["greedy"]
+    assert fewer["exported_by"] == open_archive(bundle).about["exported_by"]
+    assert (fewer["hours"], fewer["recipe"]) == (1.5, "toy")
+
+
+def test_a_file_that_is_no_bundle_is_not_replaced_by_one(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "call.wav").write_bytes(b"RIFF")
+    with pytest.raises(AsrtoolError, match=r"call.wav: is there, and is no bundle; choose another name"):
+        export_bundle(work, tmp_path / "call.wav")
+    assert (tmp_path / "call.wav").read_bytes() == b"RIFF"
+
+
+def test_a_bundle_where_a_model_file_is_expected_is_named_and_the_advice_leads_to_one(
+    work: Path, bundle: Path, tmp_path: Path
+) -> None:
+    for read in (load_model, read_info):
+        with pytest.raises(AsrtoolError, match=r"toy.asrtool: a bundle, expected a model file; take it out, unzip"):
+            read(bundle)
+        with pytest.raises(AsrtoolError, match=r"work: is a folder, expected a model file; .*average/model.pt"):
+            read(work)
+        with pytest.raises(AsrtoolError, match=r"none: cannot be read, No such file or directory; check the path"):
+            read(tmp_path / "none")
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extract("average/model.safetensors", tmp_path)
+    taken_out, info = load_model(tmp_path / "average" / "model.safetensors")
+    assert read_info(tmp_path / "average" / "model.safetensors") == info
+    expected = load_model(work / "average" / "model.pt")[0].state_dict()
+    assert all(torch.equal(taken_out.state_dict()[name], value) for name, value in expected.items())
+
+
+def test_info_of_a_work_folder_names_what_does_that(work: Path) -> None:
+    with pytest.raises(AsrtoolError, match=r"work: is a folder, expected .*; of a work folder: asrtool run --list"):
+        describe_file(work)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--tuning", "x.json"], ["--lm", "x"], ["--set", "decode.methods=greedy"], ["--config", "x.toml"],
+     ["--executor", "local"]],
+)  # fmt: skip
+def test_what_a_bundle_is_not_decoded_by_is_refused(words: list[str], bundle: Path, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").touch()
+    words = [word.replace("x.toml", str(tmp_path / "x.toml")) for word in words]
+    for model in (bundle, work):
+        done = CliRunner().invoke(cli, ["decode", str(model), str(tmp_path), str(tmp_path / "out"), *words])
+        assert done.exit_code == 2
+        assert f"{words[0]} is for a model file: {model} is decoded with what it holds" in done.output
+
+
+def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundle: Path, tmp_path: Path) -> None:
+    missing = CliRunner().invoke(cli, ["decode", "nothing.asrtool", str(tmp_path), str(tmp_path / "out")])
+    assert "nothing.asrtool: no such file or folder" in str(missing.exception)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(cli, ["decode", str(bundle), str(tmp_path / "data"), str(tmp_path / "file")])
+    assert "file: is no folder, expected one to write" in str(done.exception)
 
 
 def test_info_says_what_it_is(work: Path, bundle: Path) -> None:

@@ -111,12 +111,14 @@ def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
     shutil.copytree(toy / "features", tmp_path / "features")
     described = json.loads((tmp_path / "features/features.json").read_text(encoding="utf-8"))
     (tmp_path / "features/features.json").write_text(
-        json.dumps({**described, "sampling_rate_hz": 16000, "num_jobs": 3})
+        json.dumps({**described, "sampling_rate_hz": 16000, "frame_shift_ms": 12.5, "num_jobs": 3})
     )
     config = load_config([toy_config], [f"train.init_model={trained}"])
-    with pytest.raises(AsrtoolError, match="sampling_rate_hz = 8000, these have 16000") as error:
+    what = r"features.sampling_rate_hz = 8000, features.frame_shift_ms = 10.0, these have 16000, 12.5"
+    with pytest.raises(AsrtoolError, match=what) as error:
         build_components(tmp_path / "features", toy / "tokenizer", config)
-    assert error.value.hint == "compute the features again with --set features.sampling_rate_hz=8000"
+    settings = "--set features.sampling_rate_hz=8000 --set features.frame_shift_ms=10.0"
+    assert error.value.hint == f"compute the features again with {settings}"
     write_feature_settings(tmp_path / "features", SETTINGS)
     build_components(tmp_path / "features", toy / "tokenizer", config)
 

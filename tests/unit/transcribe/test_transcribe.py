@@ -125,8 +125,25 @@ def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
         words = recogniser.align(call, "so what did you do", channel=1)
         assert [word.text for word in words] == ["so", "what", "did", "you", "do"]
         assert all(a.end_s <= b.begin_s + 1e-6 for a, b in itertools.pairwise(words))
+        assert recogniser.align(call, "So, what did YOU do?") == words
         with pytest.raises(AsrtoolError, match=r"call\.wav: cannot be aligned"):
             recogniser.align(call, "so " * 3000)
+        with pytest.raises(AsrtoolError, match=r"'7 seas': .*; write it as it is said"):
+            recogniser.align(call, "7 seas")
+
+
+def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) -> None:
+    with pytest.raises(AsrtoolError, match="num_jobs is -3, expected 1 or more"):
+        asrtool.load(work, num_jobs=-3)
+    with asrtool.load(work) as recogniser:
+        assert recogniser.transcribe(call, channels=1).text == recogniser.transcribe(call, channels="1").text
+    for use in (lambda: recogniser.transcribe(call), lambda: recogniser.align(call, "so")):
+        with pytest.raises(AsrtoolError, match="work: was closed; load it again"):
+            use()
+    with pytest.raises(AsrtoolError, match=r"text_rules is 'klingon', expected .*; see data.text_rules"):
+        asrtool.prepare(call.parent, tmp_path / "m", text_rules="klingon")
+    with pytest.raises(AsrtoolError, match=r"nodir: no such file or folder"):
+        asrtool.prepare(tmp_path / "nodir", tmp_path / "m")
 
 
 @pytest.mark.parametrize(("given", "expected"), [("each", (0, 1)), ("mix", ()), ("2", (1,)), ("2,1", (1, 0))])
