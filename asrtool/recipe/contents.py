@@ -18,12 +18,17 @@ from pathlib import Path
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
+from asrtool.log import progress
 
 CACHE = ".stages/contents.json"
 YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
 BLOCK_BYTES = 2**20
 
 Stamp = list[int]  # size in bytes, modification and change time in ns, inode
+Digested = tuple[
+    str, Stamp | None, str
+]  # of a file: its name in the cache, its stamp where that may have it, its digest
+SILENT_S = 5.0  # of reading without a line of log
 
 
 @functools.cache
@@ -50,14 +55,14 @@ class Contents:
         """
         files = [file for file in _files(self._work / path) if not only or os.path.basename(file) in only]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            found = list(threads.map(self._of_file, files))
+            found = list(_in_sight(threads.map(self._of_file, files), path, len(files)))
         digest = hashlib.sha256()
         for file, (_, _, of_file) in sorted(zip(files, found, strict=True)):
             digest.update(f"{os.path.relpath(file, self._work / path)}\0{of_file}\n".encode(errors="surrogateescape"))
         self._remember(path, found, complete=not only)
         return digest.hexdigest()[:16]
 
-    def _of_file(self, file: str) -> tuple[str, Stamp | None, str]:
+    def _of_file(self, file: str) -> Digested:
         """Its name in the cache, its stamp where the cache may have it, its digest."""
         name = os.path.relpath(file, self._work) if self._is_inside(os.path.abspath(file)) else os.path.abspath(file)
         if os.path.islink(file) and self._is_inside(os.path.realpath(file)):
@@ -76,7 +81,7 @@ class Contents:
     def _is_inside(self, path: str) -> bool:
         return any(path.startswith(f"{base}/") for base in {os.path.abspath(self._work), os.path.realpath(self._work)})
 
-    def _remember(self, path: str, found: list[tuple[str, Stamp | None, str]], complete: bool) -> None:
+    def _remember(self, path: str, found: list[Digested], complete: bool) -> None:
         """Write the cache where it changes; files below `path` that are gone leave it where `found` is `complete`."""
         new = {name: (stamp, digest) for name, stamp, digest in found if stamp is not None}
         there = {name for name, _, _ in found}
@@ -88,6 +93,15 @@ class Contents:
             del self._cached[name]
         with contextlib.suppress(AsrtoolError, OSError):  # where another person's work is only looked at
             write_text(self._work / CACHE, json.dumps(self._cached))
+
+
+def _in_sight(results: Iterator[Digested], path: str, num: int) -> Iterator[Digested]:
+    """`results`, with progress of those of a folder that takes longer than SILENT_S to read."""
+    end_s = time.monotonic() + SILENT_S
+    for done, result in enumerate(results, 1):
+        yield result
+        if time.monotonic() > end_s:
+            yield from progress(results, f"{path}: read {num:,} files for changes", num - done, "file")
 
 
 def _files(path: Path) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Corpus(Base):
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/test. Raises AsrtoolError when pem and stm differ, too."""
         stm = read_stm([find_file(corpus, REFERENCES, STM)])
-        compare_pem(stm, find_file(corpus, AUDIO, PEM), self.title)
+        compare_pem(stm, find_file(corpus, AUDIO, PEM), self.title, data.bad_fraction)
         glm = find_file(corpus, REFERENCES, GLM).read_text(encoding="latin-1")
         files = by_stem(corpus / AUDIO.name, "english/*.sph")
         prepare_evaluation(stm, glm, files, out / "test", data)

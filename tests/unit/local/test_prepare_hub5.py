@@ -119,8 +119,16 @@ def test_a_pem_that_leaves_out_ignored_segments_is_right(corpus: Path) -> None:
 def test_pem_and_stm_that_differ_are_reported_with_the_segment(corpus: Path) -> None:
     pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
     pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
-    with pytest.raises(AsrtoolError, match=r"differ in 2 segments, the first is en_4156 B 2.10 3.90"):
-        prepare(corpus)
+    with pytest.raises(AsrtoolError, match=r"differ in 2 segments, the first is en_4156 B 2.10 3.90; .*bad_fraction=1"):
+        prepare(corpus, Data())
+
+
+def test_where_it_is_allowed_the_stm_counts(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = supervisions(prepare(corpus))
+    pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
+    pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
+    assert supervisions(prepare(corpus, Data(bad_fraction=1.0))) == before
+    assert "differ in 2 segments, the first is en_4156 B 2.10 3.90: THE STM COUNTS" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["hub5e00.english.000405.stm", "en20000405_hub5.glm", "hub5e_00.pem"])

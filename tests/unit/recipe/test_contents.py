@@ -124,3 +124,20 @@ def test_a_link_to_a_file_outside_counts_by_what_it_holds(work: Path, tmp_path: 
     assert Contents(work).digest("link") != digest
     (tmp_path / "outside").unlink()
     Contents(work).digest("link")
+
+
+def test_a_folder_that_takes_long_is_reported_and_has_the_same_digest(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        (tmp_path / "release" / "disc").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "release" / "disc" / f"{number}.sph").write_bytes(bytes([number]))
+    (work / "corpus").mkdir()
+    (work / "corpus" / "release").symlink_to(tmp_path / "release")
+    caplog.set_level("INFO")
+    at_once = Contents(work).digest("corpus")
+    assert "for changes" not in caplog.text
+    monkeypatch.setattr(contents, "SILENT_S", -1.0)
+    (work / CACHE).unlink(missing_ok=True)
+    assert Contents(work).digest("corpus") == at_once
+    assert "corpus: read 20 files for changes: 19/19 files" in caplog.text
