@@ -12,6 +12,7 @@ from asrtool.corpus.same_audio import SameAudio, find_same_audio
 from asrtool.corpus.sets import read_sets
 from asrtool.corpus.settings import Data, Features
 from asrtool.files import write_text
+from local import same_text
 
 FOUND = "same_audio.tsv"
 HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
@@ -20,12 +21,15 @@ HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
 def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
     """Write `manifests`/same_audio.tsv, and leave out of `manifests`/train what a set to be scored has too.
 
-    As data.same_audio says. Raises AsrtoolError for a missing or corrupt manifest, and when nothing is left.
+    As data.same_audio says. What sets say alike is in `manifests`/same_text.tsv. Raises AsrtoolError for a missing or
+    corrupt manifest, and when nothing is left.
     """
-    (manifests / FOUND).unlink(missing_ok=True)
+    for name in (FOUND, same_text.FOUND):
+        (manifests / name).unlink(missing_ok=True)
     if data.same_audio == "ignore":
         return
     sets = read_sets(manifests)
+    same_text.report_same_text(manifests, sets.scored, sets.train)
     found = find_same_audio(manifests, [*sets.scored, sets.train], features)
     write_text(manifests / FOUND, HEADING + "".join(map(_line, found)))
     for (one, other), num in sorted(Counter((pair.one.of_set, pair.other.of_set) for pair in found).items()):

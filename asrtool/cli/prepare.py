@@ -103,7 +103,9 @@ def split(manifests: Path, config: Config) -> None:
 @executor_option
 @settings_options
 def same_audio(manifests: Path, config: Config) -> None:
-    """Find utterances of the sets of MANIFESTS that are one sound: MANIFESTS/same_audio.tsv.
+    """Find utterances of the sets of MANIFESTS that are one sound or one text.
+
+    Writes MANIFESTS/same_audio.tsv and same_text.tsv.
 
     \b
     Example: asrtool prepare same-audio exp/manifests --config exp/config/prepare.toml --set data.same_audio=report

@@ -23,6 +23,7 @@ from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.stages import PREPARE
 from asrtool.recipe.state import Run, stage_state
 from local.same_audio import check_same_audio
+from local.same_text import report_same_text
 
 
 @pytest.fixture
@@ -76,6 +77,29 @@ def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> N
     assert {path: path.read_bytes() for path in before} == before
 
 
+def write_set(folder: Path, *texts: str) -> None:
+    ids = [f"{folder.name}{number}" for number in range(len(texts))]
+    recordings = [Recording(id_, [AudioSource("file", [0], "none.wav")], 8000, 8000, 1.0) for id_ in ids]
+    segments = [SupervisionSegment(id_, id_, 0.0, 1.0, 0, text) for id_, text in zip(ids, texts, strict=True)]
+    write_manifests(folder, recordings, segments, [], 1.0, {})
+
+
+def test_long_texts_of_what_is_scored_that_training_says_are_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    long, other = "so what did you do when it was over", "no i went to the sea again with her"
+    write_set(tmp_path / "train", long, "yeah", long, "yeah", f"{long} then", "it was fine")
+    write_set(tmp_path / "dev", "yeah", other)
+    write_set(tmp_path / "hub5", other, long, "it was fine", long, f"and {long}")
+    report_same_text(tmp_path, ["dev", "hub5"], "train")
+    assert (tmp_path / "same_text.tsv").read_text(encoding="utf-8").splitlines()[1:] == [
+        f"hub51\thub5\t{long}\t2", f"hub53\thub5\t{long}\t2",
+    ]  # fmt: skip
+    said = [record.message for record in caplog.records if "said in training" in record.message]
+    assert len(said) == 1
+    assert "2 of 4 utterances of hub5 with 8 words or more are said in training, too" in said[0]
+
+
 def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
     check_same_audio(manifests, make_data(same_audio="drop"), Features(num_jobs=1))
     assert found(manifests) == {*LEAKED, WITHIN}
@@ -94,10 +118,11 @@ def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
 
 
 def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> None:
-    (manifests / "same_audio.tsv").write_text("old", encoding="utf-8")
+    for name in ("same_audio.tsv", "same_text.tsv"):
+        (manifests / name).write_text("old", encoding="utf-8")
     (manifests / "hub50.wav").unlink()
     check_same_audio(manifests, make_data(same_audio="ignore"), Features(num_jobs=1))
-    assert not (manifests / "same_audio.tsv").exists()
+    assert not list(manifests.glob("same_*.tsv"))
 
 
 def test_the_stage_uses_the_executor_and_its_processes_which_make_nothing_stale(
