@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from itertools import chain
 from pathlib import Path
 
-from asrtool.corpus.manifest import read_manifests, write_manifests
+from asrtool.corpus.manifest import read_sorted, write_sorted
 from asrtool.corpus.settings import Data
+from asrtool.corpus.tally import Entry
 from local.corpora.fisher import Corpus as Fisher
 from local.corpora.swbd import Corpus as Swbd
 from local.corpus import Corpus as Base
@@ -28,5 +30,10 @@ class Corpus(Base):
         folders = [out / "parts" / name for name in (Fisher.name, Swbd.name)]
         for part, folder in zip((Fisher(), Swbd()), folders, strict=True):
             part.prepare(corpus, folder, data)
-        recordings, segments = zip(*(read_manifests(folder / "train") for folder in folders), strict=True)
-        write_manifests(out / "train", list(chain(*recordings)), list(chain(*segments)), [], data.bad_fraction, {})
+        recordings, lines = zip(*(read_sorted(folder / "train") for folder in folders), strict=True)
+        write_sorted(out / "train", chain(*recordings), heapq.merge(*lines, key=_place), [], data.bad_fraction, {})
+
+
+def _place(item: tuple[Entry, str]) -> tuple[str, float, int, str]:
+    entry, _ = item
+    return entry["recording_id"], entry["start"], entry["channel"], entry["id"]
