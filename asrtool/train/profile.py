@@ -18,7 +18,7 @@ NUM_ROWS = 40  # of the table
 
 @contextlib.contextmanager
 def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
-    """Yield what is to be called after each step; afterwards `folder` has a trace and a table of ten of them.
+    """Yield what is to be called after each step; afterwards `folder` has a trace and a table of up to ten of them.
 
     `learner-R.json` is read by Perfetto and chrome://tracing; `learner-R.txt` has the operations that took longest by
     themselves. A training that ends before has neither, and says so.
@@ -32,7 +32,8 @@ def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
         order = "self_cuda_time_total" if has_gpu else "self_cpu_time_total"
         written.append(folder / f"learner-{rank}.txt")
         write_text(written[0], profile.key_averages().table(sort_by=order, row_limit=NUM_ROWS) + "\n")
-        logging.info("%s: where the time of %d steps went", written[0], NUM_STEPS)
+        num_steps = profile.step_num - SKIPPED - WARM_UP  # fewer where the training ends before
+        logging.info("%s: where the time of %d steps went", written[0], num_steps)
 
     with torch.profiler.profile(
         activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if has_gpu else [])],

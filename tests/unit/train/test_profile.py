@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.config_file import load_config
-from asrtool.train.profile import NUM_STEPS, SKIPPED, WARM_UP
+from asrtool.train.profile import NUM_STEPS, SKIPPED, WARM_UP, profiling
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
 
@@ -40,3 +41,18 @@ def test_a_training_too_short_for_a_profile_says_so(
     train_profiled(toy, toy_config, tmp_path / "short", "train.num_epochs=1", "train.batch_s=30")
     assert "fewer than 8 steps" in caplog.text
     assert not (tmp_path / "short/profile").exists()
+
+
+@pytest.mark.parametrize(("num_steps", "num_seen"), [(SKIPPED + WARM_UP + 3, 3), (SKIPPED + WARM_UP + 15, NUM_STEPS)])
+def test_the_log_counts_the_steps_that_are_in_the_trace(
+    num_steps: int, num_seen: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with profiling(tmp_path, 0) as step_ended:
+        for _ in range(num_steps):
+            torch.ones(3).sum()
+            step_ended()
+    trace = json.loads((tmp_path / "learner-0.json").read_text(encoding="utf-8"))["traceEvents"]
+    steps = {event["name"] for event in trace if event.get("name", "").startswith("ProfilerStep#")}
+    assert len(steps) in (num_seen, num_seen + 1)  # one has begun where the training ends before the tenth
+    assert f"where the time of {num_seen} steps went" in caplog.text
