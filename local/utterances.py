@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import math
 import os
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
-from asrtool.corpus.sphere import check_sphere, read_header
+from asrtool.corpus.sphere import MAKE_MONO, check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
@@ -61,23 +62,29 @@ def staging() -> Iterator[Path]:
 
 
 def usable_audio(
-    files: Mapping[str, Path], sampling_rate_hz: int, num_channels: int, out: Path, drops: list[Drop]
+    files: Mapping[str, Path], sampling_rate_hz: int | None, num_channels: int, out: Path, drops: list[Drop]
 ) -> dict[str, Sound]:
-    """Those of `files` (recording id -> path) of that rate and so many channels; the others are added to `drops`.
+    """Those of `files` (recording id -> path) of so many channels and that rate, or any; the others go to `drops`.
 
     What is compressed with shorten is decoded once, to FLAC under `out`/audio.
     """
     good = {}
+    not_mono = []
     for id_, path in progress(files.items(), "look at audio", unit="file"):
         try:
             good[id_] = check_audio(path, sampling_rate_hz, num_channels)
         except AsrtoolError as error:
-            drops.append(Drop(id_, "unusable audio", error.what))
+            is_mono = error.hint != MAKE_MONO
+            not_mono += [] if is_mono else [path]
+            drops.append(Drop(id_, "unusable audio", error.what if is_mono else str(error)))
+    if not_mono:  # however few: who speaks on which channel is not known, so none is chosen
+        what = f"{len(not_mono)} of {len(files)} audio files have several channels, the first is {not_mono[0]}"
+        logging.warning("%s: %s: LEFT OUT; %s", out, what, MAKE_MONO)
     return decode_shortened(good, out / "audio", drops)
 
 
-def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
-    """Raise AsrtoolError unless `path` is an audio file of that rate and so many channels, not truncated."""
+def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> Sound:
+    """Raise AsrtoolError unless `path` is an audio file of so many channels and that rate, or any, not truncated."""
     if is_sphere(path):
         check_sphere(path, sampling_rate_hz, num_channels)
         return look_at(path)
@@ -88,13 +95,14 @@ def check_audio(path: Path, sampling_rate_hz: int, num_channels: int) -> Sound:
         raise AsrtoolError(
             f"{path}: truncated, {missing} of the bytes that its header declares are not there", "replace the file"
         )
-    if sound.sampling_rate_hz != sampling_rate_hz:
+    if sampling_rate_hz not in (None, sound.sampling_rate_hz):
         raise AsrtoolError(
             f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz", "resample the file"
         )
     found_channels = soundfile.info(path).channels
     if found_channels != num_channels:
-        raise AsrtoolError(f"{path}: {found_channels} channels, expected {num_channels}", "split or mix the channels")
+        hint = MAKE_MONO if num_channels == 1 else "check that this is the right release"
+        raise AsrtoolError(f"{path}: {found_channels} channels, expected {num_channels}", hint)
     if not sound.num_samples:
         raise AsrtoolError(f"{path}: no samples in it", "replace the file")
     return sound

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asrtool.corpus.made_of import AGAIN, join_texts
+from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
 
@@ -97,6 +99,7 @@ def plan_shards(
     grouping = _Grouping(manifests, features)
     digests = join_texts(manifests, directory, grouping.add)
     groups = grouping.finish()
+    say_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
     shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
     if shares_audio:
         speeds = sorted(speeds, key=lambda speed: speed != 1)
@@ -117,6 +120,7 @@ class _Grouping:
 
     def __init__(self, where: Path, features: Features) -> None:
         self._where, self._features = where, features
+        self.num_by_rate: Counter[int] = Counter()  # of recordings
         self._groups: list[Group] = []
         self._seen: set[str] = set()  # recordings
         self._recordings: list[Entry] = []
@@ -148,6 +152,7 @@ class _Grouping:
         if len(self._utterances) >= self._features.shard_cuts:
             self.finish()
         self._seen.add(recording["id"])
+        self.num_by_rate[rate_hz] += 1
         self._recordings.append(recording)
 
     def finish(self) -> list[Group]:

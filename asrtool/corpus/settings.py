@@ -154,7 +154,7 @@ class Features:
     no_part: ClassVar[tuple[str, ...]] = ("num_jobs", "executor")  # keys that what a stage makes does not depend on
 
     type: Choice = choice("features", "fbank")  # what a frame holds
-    sampling_rate_hz: int = 8000  # of all audio; 0 takes that of most training recordings
+    sampling_rate_hz: int = 8000  # of all audio; 0 takes that of most hours of training recordings
     resample: bool = False  # audio of another rate is resampled when it is read; otherwise it is an error
     frame_shift_ms: float = 10.0  # from one frame to the next
     frame_length_ms: float = 25.0  # window of a frame

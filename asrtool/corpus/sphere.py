@@ -23,6 +23,7 @@ SHORTEN = "embedded-shorten-v2.00"
 # Files are padded to whole blocks on some discs, so a little more than the header declares is no fault.
 PADDING_BYTES = 1024
 FRESH_COPY = "fetch the file again from the release"
+MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ def read_header(path: Path) -> SphereHeader:
     )
 
 
-def check_sphere(path: Path, sampling_rate_hz: int, num_channels: int) -> SphereHeader:
-    """The header of a file that has the expected rate and channels, and as many bytes as it declares.
+def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) -> SphereHeader:
+    """The header of a file that has the expected rate, or any, and channels, and as many bytes as it declares.
 
     Raises AsrtoolError naming the file, what was found and what was expected. The length of a shorten-compressed file
     shows only when it is decoded.
     """
     header = read_header(path)
-    if header.sampling_rate_hz != sampling_rate_hz:
+    if sampling_rate_hz not in (None, header.sampling_rate_hz):
         raise AsrtoolError(
             f"{path}: sampling rate is {header.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz",
             "check that this is the right release, or resample it",
@@ -79,7 +80,7 @@ def check_sphere(path: Path, sampling_rate_hz: int, num_channels: int) -> Sphere
     if header.num_channels != num_channels:
         raise AsrtoolError(
             f"{path}: {_channels(header.num_channels)}, expected {_channels(num_channels)}",
-            "check that this is the right release",
+            MAKE_MONO if num_channels == 1 else "check that this is the right release",
         )
     found_bytes = path.stat().st_size - header.header_bytes
     if header.is_shortened:

@@ -142,7 +142,8 @@ def _of_rates(measured: Sequence[Measures]) -> Iterator[Finding]:
         others = [each for each in measured if each.sampling_rate_hz != usual]
         what = f"another sampling rate than the usual {usual} Hz"
         example = f"{others[0].id}: {others[0].sampling_rate_hz} Hz"
-        yield Finding(what, len(others), len(measured), example, "set features.resample = true")
+        advice = "features.resample = true, as recipes/own has it, brings all to one rate"
+        yield Finding(what, len(others), len(measured), example, advice)
     for rate_hz in sorted(rates):
         of_rate = [each for each in measured if each.sampling_rate_hz == rate_hz and _is_heard(each)]
         if not of_rate:

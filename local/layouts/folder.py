@@ -6,7 +6,6 @@ lie in the top folder are taken for one speaker each.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
 from local.own_text import text_rule
 from local.releases import find_files
-from local.utterances import look_at, make_recording, normalise_all, one_word, read_lines, usable_audio
+from local.utterances import make_recording, normalise_all, one_word, read_lines, usable_audio
 
 SUFFIXES = (".wav", ".flac", ".sph")
 
@@ -26,8 +25,7 @@ SUFFIXES = (".wav", ".flac", ".sph")
 def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    The sampling rate is that of most files. Raises AsrtoolError when there is no pair, when two files would have one
-    id, or when too much cannot be used.
+    Raises AsrtoolError when there is no pair, when two files would have one id, or when too much cannot be used.
     """
     drops: list[Drop] = []
     files, texts = _find_pairs(folder, drops)
@@ -35,7 +33,7 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     paired = {id_: files[id_] for id_, text in lines.items() if text}
     if not paired:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
-    sounds = usable_audio(paired, usual_rate_hz(paired.values()), 1, out, drops)
+    sounds = usable_audio(paired, None, 1, out, drops)
     segments = normalise_all(
         (
             SupervisionSegment(
@@ -63,17 +61,6 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[
     drops += [Drop(names[s], "no transcript", f"no {s.name}.txt beside it") for s in sounds if s not in texts]
     drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in sorted(texts.keys() - sounds.keys())]
     return {names[stem]: path for stem, path in sounds.items()}, {names[stem]: path for stem, path in texts.items()}
-
-
-def usual_rate_hz(paths: Iterable[Path]) -> int:
-    """The sampling rate that most of the readable files have; 0 when none is readable."""
-    rates: Counter[int] = Counter()
-    for path in paths:
-        try:
-            rates[look_at(path).sampling_rate_hz] += 1
-        except AsrtoolError:
-            continue  # set aside, with its fault, when it is looked at in earnest
-    return rates.most_common(1)[0][0] if rates else 0
 
 
 def _by_stem(paths: Iterable[Path]) -> dict[Path, Path]:

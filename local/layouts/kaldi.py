@@ -21,7 +21,6 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.layouts.copies import copies_among, say_left_out
 from local.layouts.finish import write_set
-from local.layouts.folder import usual_rate_hz
 from local.layouts.pipe import run_pipes
 from local.layouts.wav_scp import Entry, read_wav_scp
 from local.own_text import Rule, text_rule
@@ -58,7 +57,7 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
         check_fraction(out, drops, 0, 0, data.bad_fraction)
     with staging() as stage:
         _stage(stage, sounds, segments, texts, {id_: one_word(speakers.get(id_, id_)) for id_ in segments})
-        rate_hz = next(iter(sounds.values())).sampling_rate_hz
+        rate_hz = max(sound.sampling_rate_hz for sound in sounds.values())  # at which lhotse rounds durations
         _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
     assert supervisions is not None, f"{directory} was staged with segments"
     placed = (
@@ -88,11 +87,10 @@ def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) ->
 
 def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, tuple[Sound, int]]:
     """Recording -> its file and number of channels."""
-    rate_hz = usual_rate_hz({entry.path for entry in entries.values()})
     recordings = {}
     for num_channels in (1, 2):
         files = {entry.recording: entry.path for entry in entries.values() if entry.num_channels == num_channels}
-        for id_, sound in (usable_audio(files, rate_hz, num_channels, out, drops) if files else {}).items():
+        for id_, sound in (usable_audio(files, None, num_channels, out, drops) if files else {}).items():
             recordings[id_] = (sound, num_channels)
     return recordings
 

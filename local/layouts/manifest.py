@@ -17,7 +17,6 @@ from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
-from local.layouts.folder import usual_rate_hz
 from local.layouts.rows import Row, read_rows
 from local.own_text import text_rule
 from local.speakers import warn_of_unknown
@@ -43,7 +42,7 @@ def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: 
         by_file.setdefault(_find(row.audio, bases), []).append(row)
     names = _names(by_file, bases)
     files = {names[path]: path for path in by_file}
-    sounds = usable_audio(files, usual_rate_hz(files.values()), 1, out, drops)
+    sounds = usable_audio(files, None, 1, out, drops)
     rows = {names[path]: rows for path, rows in by_file.items()}
     spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], drops)]
     _warn_of_speakers(rows, label)

@@ -182,15 +182,25 @@ def test_a_rate_of_0_is_that_of_the_recordings_and_is_written_down(
         compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, sampling_rate_hz=0))
     assert read_all(tmp_path) == read_all(corpus / "lilcom")
     assert read_feature_settings(tmp_path).sampling_rate_hz == 8000
-    assert "sampling_rate_hz is 0: 8000 Hz, as 4 of 4 recordings to train on have" in caplog.text
+    assert "sampling_rate_hz is 0: 8000 Hz, as 100 % of the hours of recordings to train on have" in caplog.text
 
 
-@pytest.mark.parametrize(("rates_hz", "chosen_hz"), [([8000, 16000, 16000], 16000), ([16000, 8000], 8000)])
-def test_of_several_rates_the_most_frequent_is_taken_and_else_the_lowest(
-    rates_hz: list[int], chosen_hz: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("seconds_by_rate", "chosen_hz"),
+    [
+        ([(8000, 1), (16000, 1), (16000, 1)], 16000),
+        ([(16000, 1), (8000, 1)], 8000),
+        ([(16000, 1), (16000, 1), (8000, 3)], 8000),  # fewer recordings, but more hours
+    ],
+)
+def test_of_several_rates_that_of_most_hours_is_taken_and_else_the_lowest(
+    seconds_by_rate: list[tuple[int, int]], chosen_hz: int, tmp_path: Path
 ) -> None:
-    recordings = [Recording(f"r{i}", [AudioSource("file", [0], "x")], hz, hz, 1.0) for i, hz in enumerate(rates_hz)]
-    segments = [SupervisionSegment(f"u{i}", f"r{i}", 0.0, 1.0, 0, "hi") for i in range(len(rates_hz))]
+    recordings = [
+        Recording(f"r{i}", [AudioSource("file", [0], "x")], hz, s * hz, float(s))
+        for i, (hz, s) in enumerate(seconds_by_rate)
+    ]
+    segments = [SupervisionSegment(f"u{i}", f"r{i}", 0.0, 1.0, 0, "hi") for i in range(len(recordings))]
     write_manifests(tmp_path / "train", recordings, segments, [], 0.0, {})
     assert with_rate(dataclasses.replace(SMALL, sampling_rate_hz=0), tmp_path / "train").sampling_rate_hz == chosen_hz
     assert with_rate(SMALL, tmp_path / "nowhere") is SMALL

@@ -1,0 +1,111 @@
+"""Own data of several sampling rates, through preparation and features as recipes/own has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from small_releases import read_jsonl
+
+from asrtool.config import Config
+from asrtool.corpus.features import compute_features
+from asrtool.corpus.index import read_feature_settings
+from asrtool.corpus.manifest import read_drops, read_manifests
+from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.settings import Data
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.recipe import load_recipe, load_settings
+from local.layouts.detect import prepare_any
+from local.prepare import prepare_all
+from local.split import split_manifests
+
+RATES_HZ = (8000, 16000, 16000, 44100, 16000, 48000)
+RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"
+
+
+def tone(rate_hz: int, seconds: float = 2.0) -> np.ndarray:
+    times = np.arange(round(seconds * rate_hz)) / rate_hz
+    return np.asarray(0.3 * np.sin(2 * np.pi * 1000 * times), dtype=np.float32)
+
+
+def write_folder(folder: Path) -> Path:
+    for number, rate_hz in enumerate(RATES_HZ):
+        (folder / f"s{number % 3}").mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / f"s{number % 3}" / f"u{number}.wav", tone(rate_hz), rate_hz)
+        (folder / f"s{number % 3}" / f"u{number}.txt").write_text("one two")
+    return folder
+
+
+def write_manifest(folder: Path) -> Path:
+    audio = sorted(path.relative_to(folder) for path in write_folder(folder).rglob("*.wav"))
+    (folder / "train.csv").write_text("path,text\n" + "".join(f"{path},one two\n" for path in audio))
+    return folder / "train.csv"
+
+
+def write_kaldi(folder: Path) -> Path:
+    names = sorted(path.stem for path in write_folder(folder).rglob("*.wav"))
+    where = {path.stem: path for path in folder.rglob("*.wav")}
+    (folder / "wav.scp").write_text("".join(f"r{name} {where[name]}\n" for name in names))
+    (folder / "segments").write_text("".join(f"{name} r{name} 0.5 1.75\n" for name in names))
+    (folder / "text").write_text("".join(f"{name} one two\n" for name in names))
+    (folder / "utt2spk").write_text("".join(f"{name} {name}\n" for name in names))
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_folder, write_manifest, write_kaldi])
+def test_each_recording_keeps_its_rate(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    prepare_any(write(tmp_path / "data"), tmp_path / "m", Data(), "own")
+    recordings, segments = read_manifests(tmp_path / "m")
+    assert sorted(recording.sampling_rate for recording in recordings) == sorted(RATES_HZ)
+    assert {recording.duration for recording in recordings} == {2.0}
+    assert {segment.duration for segment in segments} == {1.25 if write is write_kaldi else 2.0}
+    assert read_drops(tmp_path / "m" / "dropped.tsv") == []
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> tuple[Path, Config]:
+    """Manifests of six files of four rates, and settings of recipes/own for few of them."""
+    config = load_settings(load_recipe(RECIPE), [], ["features.num_jobs=1", "features.speeds=1.0"])
+    write_folder(tmp_path / "corpus" / "own_train")
+    shutil.copytree(tmp_path / "corpus" / "own_train", tmp_path / "corpus" / "own_test")
+    prepare_all(tmp_path / "corpus", tmp_path / "manifests", config.data)
+    split_manifests(tmp_path / "manifests", config.data)
+    return tmp_path / "manifests", config
+
+
+def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_others(
+    prepared: tuple[Path, Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifests, config = prepared
+    with caplog.at_level(logging.INFO):
+        compute_features(manifests, tmp_path / "features", config.features)
+    assert read_feature_settings(tmp_path / "features").sampling_rate_hz == 16000
+    reader = FeatureReader(tmp_path / "features" / "own", "none")
+    assert [len(reader.read(i)) for i in range(len(reader.index))] == [200] * len(RATES_HZ)
+    loudest = {int(reader.read(i).mean(0).argmax()) for i in range(len(reader.index))}
+    assert max(loudest) - min(loudest) <= 1  # the tone is the same at all rates
+    where = manifests / "own"
+    expected = {
+        f"{where}: 1 of 6 recordings have 8000 Hz, resampled to 16000: NOTHING ABOVE 4000 Hz IS IN THEM;"
+        " features.sampling_rate_hz=8000 would make all alike": "WARNING",
+        f"{where}: 1 of 6 recordings have 44100 Hz, resampled to 16000": "INFO",
+        f"{where}: 1 of 6 recordings have 48000 Hz, resampled to 16000": "INFO",
+    }
+    said = {record.getMessage(): record.levelname for record in caplog.records}
+    assert {message: level for message, level in said.items() if message.startswith(f"{where}: ")} == expected
+    rates = [entry["sampling_rate"] for entry in read_jsonl(manifests / "train" / "recordings.jsonl.gz")]
+    assert f"16000 Hz, as {100 * rates.count(16000) / len(rates):.3g} % of the hours of recordings" in caplog.text
+
+
+def test_without_resampling_another_rate_is_an_error_that_names_the_setting(
+    prepared: tuple[Path, Config], tmp_path: Path
+) -> None:
+    manifests, config = prepared
+    with pytest.raises(AsrtoolError, match=r"samples a second, expected \d+; .*set features.resample=true"):
+        compute_features(manifests, tmp_path / "features", dataclasses.replace(config.features, resample=False))
