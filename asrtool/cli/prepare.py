@@ -152,7 +152,7 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
 @click.argument("out", type=FOLDER)
 @settings_options
 def folder(directory: Path, out: Path, config: Config) -> None:
-    """A DIRECTORY of x.wav (or .flac, .sph) and x.txt, at any depth.
+    """A DIRECTORY of x.wav (or .flac, .mp3, .ogg ...) and x.txt, at any depth.
 
     \b
     Example: asrtool prepare folder data/train exp/manifests/train

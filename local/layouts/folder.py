@@ -1,4 +1,4 @@
-"""A folder of x.wav, x.flac or x.sph with x.txt beside it, at any depth, to manifests.
+"""A folder of x.wav, x.flac, x.mp3 ... with x.txt beside it, at any depth, to manifests.
 
 The recording is named by its path below the folder, with - for /. The speaker is the folder the file is in; files that
 lie in the top folder are taken for one speaker each.
@@ -19,7 +19,11 @@ from local.own_text import text_rule
 from local.releases import find_files
 from local.utterances import make_recording, normalise_all, one_word, read_lines, usable_audio
 
-SUFFIXES = (".wav", ".flac", ".sph")
+# Of what libsndfile reads and speech is kept in.
+SUFFIXES = (
+    *(".wav", ".flac", ".sph", ".mp3", ".ogg", ".oga", ".opus"),
+    *(".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64", ".rf64"),
+)
 
 
 def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
@@ -54,8 +58,8 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[
     texts = _by_stem(find_files(folder, "*.txt"))
     if not sounds.keys() & texts.keys():
         raise AsrtoolError(
-            f"{folder}: no audio file with a text beside it, expected x.wav (or .flac, .sph) and x.txt",
-            "see docs/guide/corpora.md for the layouts that can be read",
+            f"{folder}: no audio file with a text beside it, expected x.txt and x with {', '.join(SUFFIXES)}",
+            "convert audio of other formats (ffmpeg -i x.m4a x.flac); docs/guide/corpora.md has the other layouts",
         )
     names = _names(folder, sounds.keys() | texts.keys())
     drops += [Drop(names[s], "no transcript", f"no {s.name}.txt beside it") for s in sounds if s not in texts]

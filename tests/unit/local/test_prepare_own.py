@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from lhotse.audio import audio_backend
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
 from asrtool.corpus.manifest import read_drops, read_manifests
@@ -76,6 +78,41 @@ def test_a_sphere_file_beside_its_text_is_read_too(folder: Path, tmp_path: Path)
     assert supervisions(tmp_path / "m")[2]["text"] == "three"
 
 
+@pytest.mark.parametrize(
+    "suffix",
+    [".wav", ".flac", ".sph", ".mp3", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64"],
+)
+def test_a_file_of_any_format_beside_its_text_is_read_to_its_end(suffix: str, tmp_path: Path) -> None:
+    format_ = {".sph": "NIST", ".oga": "OGG", ".opus": "OGG", ".aif": "AIFF", ".aifc": "AIFF", ".snd": "AU"}.get(
+        suffix, suffix[1:].upper()
+    )
+    path = tmp_path / "data" / f"Three{suffix.upper()}"
+    path.parent.mkdir()
+    samples = 0.1 * np.sin(np.arange(48000) / 20)
+    soundfile.write(path, samples, 16000, format=format_, subtype="OPUS" if suffix == ".opus" else None)
+    path.with_suffix(".txt").write_text("three")
+    prepare_folder(path.parent, tmp_path / "m", Data(), "own")
+    (recording,) = read_manifests(tmp_path / "m")[0]
+    with audio_backend("LibsndfileBackend"):
+        assert recording.load_audio().shape == (1, recording.num_samples)
+    assert recording.duration == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".sph"])
+def test_a_file_of_two_channels_is_named_with_what_to_do(
+    suffix: str, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = folder / f"both{suffix}"
+    soundfile.write(both, np.zeros((16000, 2)), 8000, format="WAV" if suffix == ".wav" else "NIST")
+    (folder / "both.txt").write_text("two")
+    advice = r"mix the channels \(sox IN OUT remix -\) or keep one of them \(sox IN OUT remix 1\)"
+    with pytest.raises(AsrtoolError, match=rf"both{suffix}: 2 channels, expected 1( channel)?; {advice}"):
+        prepare_folder(folder, tmp_path / "m", Data(), "own")
+    prepare_folder(folder, tmp_path / "m", LENIENT, "own")
+    found = rf"1 of 4 audio files have several channels, the first is {both}: LEFT OUT; {advice}"
+    assert re.search(found, caplog.text)
+
+
 def test_missing_partners_of_a_folder_are_listed(folder: Path, tmp_path: Path) -> None:
     write_wav(folder / "alone.wav")
     (folder / "lonely.txt").write_text("where is my sound")
@@ -103,7 +140,7 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
 
 def test_a_folder_without_a_pair_is_reported(tmp_path: Path) -> None:
     write_wav(tmp_path / "data" / "x.wav")
-    with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.wav"):
+    with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.txt and x with .wav, "):
         prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
