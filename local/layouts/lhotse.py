@@ -67,9 +67,9 @@ def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
         if entry["type"] != "MonoCut" or "recording" not in entry:
             drops.append(Drop(entry["id"], "unusable audio", f"a {entry['type']}, expected a MonoCut with a recording"))
             continue
-        recording = _recording(entry["recording"])
+        recording = entry["recording"]
         recordings.setdefault(recording.id, recording)
-        for segment in map(_supervision, entry.get("supervisions") or []):
+        for segment in entry["supervisions"]:
             begin_s = round(entry["start"] + segment.start, 8)
             spoken.setdefault(segment.id, dataclasses.replace(segment, recording_id=recording.id, start=begin_s))
     _write(path.parent, out, recordings, list(spoken.values()), drops, data, label)
@@ -81,10 +81,13 @@ def is_cuts(source: Path) -> bool:
 
 
 def _cut(entry: Entry) -> Entry:
-    """Checked as far as it is read. Raises as `_recording`."""
-    if entry["type"] == "MonoCut":
+    """Checked as far as it is read, with its recording and its supervisions as objects. Raises as `_recording`."""
+    cut = {**entry, "id": str(entry["id"])}
+    if entry["type"] == "MonoCut" and "recording" in entry:
         _check(entry, "start", (int, float), -math.inf)
-    return {**entry, "id": str(entry["id"])}
+        cut["recording"] = _recording(entry["recording"])
+        cut["supervisions"] = [_supervision(each) for each in entry.get("supervisions") or []]
+    return cut
 
 
 def _write(
@@ -121,17 +124,23 @@ def _the_manifest(folder: Path, what: str) -> Path:
 
 def _recording(entry: Entry) -> Recording:
     """Its id has no blanks. Raises ValueError or KeyError for a value that lhotse takes and stops at later."""
+    _check_name(entry, "id")
     _check(entry, "duration", (int, float), 0)
     _check(entry, "sampling_rate", int, 0)
     _check(entry, "num_samples", int, 0)
     for source in entry["sources"]:
         if not isinstance(source, dict) or not isinstance(source["source"], str):
             raise ValueError(f"sources has {source!r}, expected an entry with the path of a file")
+        _check_channels("channels", source["channels"])
+    if entry.get("channel_ids") is not None:
+        _check_channels("channel_ids", entry["channel_ids"])
     return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
 
 
 def _supervision(entry: Entry) -> SupervisionSegment:
     """Its ids and its speaker have no blanks. Raises as `_recording`."""
+    for key in ("id", "recording_id", *(["speaker"] if entry.get("speaker") is not None else [])):
+        _check_name(entry, key)
     _check(entry, "duration", (int, float), 0)
     _check(entry, "start", (int, float), -math.inf)
     channel = entry.get("channel")
@@ -141,6 +150,18 @@ def _supervision(entry: Entry) -> SupervisionSegment:
         raise ValueError(f"text is {entry['text']!r}, expected a text")
     names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
     return SupervisionSegment.from_dict({**entry, **names})
+
+
+def _check_name(entry: Entry, key: str) -> None:
+    """A number may be one, where ids were counted."""
+    value = entry[key]
+    if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
+        raise ValueError(f"{key} is {value!r}, expected a name")
+
+
+def _check_channels(key: str, value: Any) -> None:
+    if not isinstance(value, list) or not value or any(type(channel) is not int for channel in value):
+        raise ValueError(f"{key} is {value!r}, expected a list of the numbers of channels")
 
 
 def _check(entry: Entry, key: str, kinds: type | tuple[type, ...], low: float) -> None:

@@ -366,6 +366,12 @@ def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Pat
         ("recordings", "sources", ["x"]),
         ("recordings", "sampling_rate", 0),
         ("recordings", "num_samples", None),
+        ("recordings", "id", None),
+        ("recordings", "channel_ids", "x"),
+        ("recordings", "channel_ids", [None]),
+        ("supervisions", "id", None),
+        ("supervisions", "recording_id", None),
+        ("supervisions", "speaker", {}),
         ("supervisions", "channel", 1.5),
         ("supervisions", "start", "0"),
         ("supervisions", "text", 5),
@@ -444,7 +450,19 @@ def test_cuts_are_found_as_the_stage_corpus_links_them_and_named_where_they_are_
     RecordingSet.from_recordings([]).to_file(path.parent / "recordings.jsonl.gz")
     with pytest.raises(AsrtoolError, match=r"0 files \*supervisions"):  # those are what is read where they are there
         prepare_any(path.parent, tmp_path / "n", LENIENT, "own")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [("", "start", "0"), ("recording", "channel_ids", "x"), ("recording", "id", None), ("supervisions", "id", None)],
+)
+def test_a_value_of_cuts_that_lhotse_does_not_look_at_is_reported(
+    part: str, key: str, value: object, tmp_path: Path
+) -> None:
+    entries = read_jsonl(write_cuts(tmp_path))
+    of_part = entries[1][part] if part else entries[1]
+    (of_part[0] if isinstance(of_part, list) else of_part)[key] = value
     broken = tmp_path / "cuts.jsonl"
-    broken.write_text('{"id": "a", "type": "MonoCut", "start": "0"}\n')
-    with pytest.raises(AsrtoolError, match=r"cuts.jsonl: corrupt after line 0: .*start is '0', expected a number"):
+    broken.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    with pytest.raises(AsrtoolError, match=rf"cuts.jsonl: corrupt after line 1: ValueError: {key} is {value!r}, "):
         prepare_any(broken, tmp_path / "n", LENIENT, "own")
