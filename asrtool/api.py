@@ -91,15 +91,16 @@ def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Reco
 def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> Path:
     """Manifests of a Kaldi data directory, a table or JSON lines, or whatever data can be; returns `out`.
 
-    `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used.
+    `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used, and for an `out` in the data.
     """
     from asrtool.corpus.settings import Data
-    from local.layouts.detect import prepare_any
+    from local.layouts.detect import check_apart, prepare_any
 
     if not Path(data).exists() and not as_url(data):
         raise AsrtoolError(
             f"{data}: no such file or folder", "name data in one of the layouts of docs/guide/corpora.md"
         )
+    check_apart(Path(data), Path(out))
     try:
         settings = Data(text_rules=text_rules)
     except ValueError as error:

@@ -142,8 +142,10 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval
     """
+    from local.layouts.detect import check_apart
     from local.layouts.kaldi import prepare_kaldi
 
+    check_apart(directory, out)
     prepare_kaldi(directory, out, config.data, out.name)
 
 
@@ -157,8 +159,10 @@ def folder(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare folder data/train exp/manifests/train
     """
+    from local.layouts.detect import check_apart
     from local.layouts.folder import prepare_folder
 
+    check_apart(directory, out)
     prepare_folder(directory, out, config.data, out.name)
 
 
@@ -182,8 +186,9 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
     """
-    from local.layouts.detect import prepare_any
+    from local.layouts.detect import check_apart, prepare_any
 
+    check_apart(manifest, out)
     prepare_any(manifest, out, config.data, out.name, role)
 
 
@@ -197,8 +202,10 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare lhotse data/lhotse exp/manifests/train
     """
+    from local.layouts.detect import check_apart
     from local.layouts.lhotse import prepare_lhotse
 
+    check_apart(directory, out)
     prepare_lhotse(directory, out, config.data, out.name)
 
 
@@ -212,6 +219,8 @@ def shar(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare shar data/shar exp/manifests/train
     """
+    from local.layouts.detect import check_apart
     from local.layouts.shar import prepare_shar
 
+    check_apart(directory, out)
     prepare_shar(directory, out, config.data, out.name)

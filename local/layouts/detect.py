@@ -49,6 +49,21 @@ def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "tr
         prepare_folder(source, out, data, label)
 
 
+def check_apart(source: Path, out: Path) -> None:
+    """Raise AsrtoolError where `out` lies in the data `source`: manifests there would be taken for data.
+
+    A file may have a folder for its manifests beside it.
+    """
+    if as_url(source):
+        return
+    data, real = source.resolve(), out.resolve()
+    if real == data.parent if data.is_file() else real.is_relative_to(data):
+        raise AsrtoolError(
+            f"{out}: {'is the folder of' if data.is_file() else 'lies in'} the data {source}, expected the two apart",
+            "choose another OUT",
+        )
+
+
 def find_set(source: Path, role: str) -> Path:
     """What is read of `source` for `role`: the manifest in it, its part of that name, or all of it.
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from click.testing import CliRunner
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import audio_backend
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
+import asrtool
+from asrtool.cli.prepare import prepare
 from asrtool.corpus.manifest import read_drops, read_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
@@ -466,3 +469,22 @@ def test_a_value_of_cuts_that_lhotse_does_not_look_at_is_reported(
     broken.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     with pytest.raises(AsrtoolError, match=rf"cuts.jsonl: corrupt after line 1: ValueError: {key} is {value!r}, "):
         prepare_any(broken, tmp_path / "n", LENIENT, "own")
+
+
+@pytest.mark.parametrize("layout", ["folder", "kaldi", "lhotse", "shar", "manifest"])
+@pytest.mark.parametrize("below", [".", "sub/m"])
+def test_manifests_are_not_written_into_the_data(layout: str, below: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(folder.rglob("*"))
+    result = CliRunner().invoke(prepare, [layout, str(folder), str(tmp_path / "link" / below)])
+    assert isinstance(result.exception, AsrtoolError)
+    out = tmp_path / "link" / below
+    assert str(result.exception) == f"{out}: lies in the data {folder}, expected the two apart; choose another OUT"
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_manifests_may_lie_beside_a_table_but_not_in_its_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "train.csv").write_text("path,text\nflat.wav,yes\n")
+    with pytest.raises(AsrtoolError, match=r"my data: is the folder of the data .*train.csv, expected the two apart"):
+        asrtool.prepare(folder / "train.csv", folder)
+    assert asrtool.prepare(folder / "train.csv", folder / "m") == folder / "m"
