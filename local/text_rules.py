@@ -79,6 +79,9 @@ TYPOGRAPHIC = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014", "-")}
 )
 
+# How Unicode's names of letters begin, in scripts that put no blanks between words.
+NO_BLANKS = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
+
 _WORD = re.compile(r"-?'?[a-z]+(?:'[a-z]+)*'?-?")
 _LETTER = re.compile(r"([a-z])\.('?s)?")
 _EDGE = ',?!;:"'
@@ -162,9 +165,14 @@ def normalise_plain(text: str) -> str:
     except Unusable as error:
         if error.reason != OTHER_LETTERS:
             raise
-        raise Unusable(
-            error.reason, f"{error.detail}; data.text_rules = unicode takes any letters and digits"
-        ) from None
+        raise Unusable(error.reason, f"{error.detail}; data.text_rules = {_rules_for(plain)}") from None
+
+
+def _rules_for(text: str) -> str:
+    """The rules that can read `text`, and what they do: where nothing parts words, each sentence would be one."""
+    if any(unicodedata.name(character, "").startswith(NO_BLANKS) for character in text):
+        return "characters makes each character a word, for scripts without blanks between words"
+    return "unicode takes any letters and digits"
 
 
 def strip_punctuation(text: str) -> str:

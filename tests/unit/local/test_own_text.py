@@ -230,3 +230,28 @@ def write_wav(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, np.zeros(8000), 8000)
     return path
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("今天天气很好。", "characters"),
+        ("今日はいい天気です", "characters"),
+        ("カタカナ", "characters"),
+        ("วันนี้อากาศดี", "characters"),
+        ("房间42号", "characters"),
+        ("room 42, 北京", "characters"),
+        ("сегодня хорошая погода", "unicode"),
+        ("오늘 날씨가 좋다", "unicode"),
+        ("straße", "unicode"),
+        ("room 42", "unicode"),
+    ],
+)
+def test_the_rules_that_are_advised_can_read_the_text(text: str, rules: str) -> None:
+    with pytest.raises(Unusable) as fault:
+        text_rule(Data())(text)
+    assert f"; data.text_rules = {rules} " in fault.value.detail
+    words = text_rule(Data(text_rules=rules))(text).split()
+    assert words
+    if rules == "characters":
+        assert all(len(list(split_characters(word))) == 1 for word in words)
