@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +16,10 @@ from asrtool.cli.command import Command
 from asrtool.cli.options import allow_pipes_option, settings_options
 from asrtool.cli.prepare import Place
 from asrtool.config import Config
+from asrtool.errors import AsrtoolError
+
+if TYPE_CHECKING:
+    from asrtool.report.data_check import Page
 
 
 @click.command(cls=Command)
@@ -24,21 +33,58 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     DATA is what paths.own_train may be, a folder of audio with texts, a Kaldi data directory, a manifest, lhotse's
     manifests or Shar, or a folder of manifests that the stage prepare wrote. Found are files that end before their
     header says, text that is too long or too short for its audio, silence, clipping, noise, several sampling rates, and
-    audio that was recorded at a lower rate than it has. With OUT, pictures and a table of all utterances are written
-    there. Settings: [data], features.num_jobs.
+    audio that was recorded at a lower rate than it has. What the stage prepare would set aside is listed, however much
+    it is. With OUT, pictures, a table of all utterances and all that is set aside (dropped.tsv) are written there.
+    Settings: [data], features.num_jobs.
 
     \b
     Example: asrtool check exp/manifests/train exp/check
     """
     from asrtool.corpus.manifest import REPORT
     from asrtool.report.data_check import check_manifests
+
+    if (data / REPORT).is_file():
+        page = check_manifests(data, out, config.features.num_jobs)
+    else:
+        with tempfile.TemporaryDirectory(prefix="asrtool-check-") as folder:
+            page = _check_data(data, Path(folder) / "manifests", out, config)
+    click.echo(page.text, nl=False)
+    if not page.num_utterances:
+        raise AsrtoolError(f"{data}: not one usable utterance", "correct what is set aside or cannot be read")
+
+
+def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -> Page:
+    """The page on `data`, of which `manifests` are made for a while, however much cannot be used."""
+    from asrtool.corpus.manifest import rejected
+    from asrtool.report.data_check import check_manifests, check_rejected
     from local.layouts.detect import prepare_any
 
-    num_jobs = config.features.num_jobs
-    if (data / REPORT).is_file():
-        click.echo(check_manifests(data, out, num_jobs), nl=False)
-        return
-    with tempfile.TemporaryDirectory(prefix="asrtool-check-") as folder:
-        manifests = Path(folder) / "manifests"
-        prepare_any(data, manifests, config.data, "check")
-        click.echo(check_manifests(manifests, out, num_jobs), nl=False)
+    with _named(data, manifests):
+        try:
+            prepare_any(data, manifests, replace(config.data, bad_fraction=1.0), "check")
+        except AsrtoolError:
+            if not rejected(manifests).is_file():  # the data cannot be read at all
+                raise
+            return check_rejected(manifests, out)
+        return check_manifests(manifests, out, config.features.num_jobs)
+
+
+@contextlib.contextmanager
+def _named(data: Path, manifests: Path) -> Iterator[None]:
+    """Log lines and errors name `data` where they would name `manifests`, which are gone when they are read."""
+
+    def rename(text: str) -> str:
+        return text.replace(str(manifests), str(data)).replace(f"{manifests.parent.name}/{manifests.name}", str(data))
+
+    def rename_record(record: logging.LogRecord) -> bool:
+        record.msg, record.args = rename(record.getMessage()), ()
+        return True
+
+    logging.getLogger().addFilter(rename_record)
+    try:
+        yield
+    except AsrtoolError as error:
+        error.what, error.hint = rename(error.what), rename(error.hint)
+        raise
+    finally:
+        logging.getLogger().removeFilter(rename_record)

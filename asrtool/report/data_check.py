@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asrtool.corpus.manifest import DROPPED, read_drops, read_report
+from asrtool.corpus.manifest import (
+    BAD_RECORDING,
+    BAD_UTTERANCE,
+    DROPPED,
+    Drop,
+    format_drops,
+    read_drops,
+    read_report,
+    rejected,
+)
 from asrtool.corpus.sound_check import Unreadable, measure_manifests
 from asrtool.corpus.sound_measures import COLUMNS, Measures
-from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.report.data_findings import Finding, find
 from asrtool.report.figure import BLUE, ORANGE, save_figure
@@ -29,39 +39,82 @@ PICTURES = {
     "levels.svg": "Level of speech against that of the pauses, and the highest frequency with sound",
 }
 BINS = 40
+LISTED = 20  # of what is set aside for a fault
 
 
-def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> str:
-    """Listen to all of a manifest folder; the page as text, which with tables and pictures is written to `out`.
+@dataclass(frozen=True)
+class Page:
+    """What was found, as Markdown, and in how many utterances that could be listened to."""
 
-    Raises AsrtoolError where nothing in it can be read.
-    """
+    text: str
+    num_utterances: int
+
+
+def check_manifests(manifests: Path, out: Path | None, num_jobs: int = 0) -> Page:
+    """Listen to all of a manifest folder; the page on it, which with tables and pictures is written to `out`."""
     found = list(measure_manifests(manifests, num_jobs))
     measured = [each for each in found if isinstance(each, Measures)]
     unreadable = [each for each in found if isinstance(each, Unreadable)]
-    if not measured:
-        what = f"{manifests}: none of {len(unreadable)} recordings can be read, {unreadable[0].recording}: "
-        raise AsrtoolError(what + unreadable[0].reason, "replace the files")
-    drops = read_drops(manifests / DROPPED)
-    text = format_page(find(measured, unreadable, drops, read_report(manifests)["num_recordings"]), measured)
+    unreadable = [Unreadable(each.recording, _below(manifests, each.reason)) for each in unreadable]
+    drops = _read_drops(manifests / DROPPED, manifests)
+    findings = find(measured, unreadable, drops, read_report(manifests)["num_recordings"])
+    # The features stage will set these aside.
+    drops += [Drop(each.recording, "unusable audio", each.reason) for each in unreadable]
+    return _write(findings, measured, drops, out)
+
+
+def check_rejected(manifests: Path, out: Path | None) -> Page:
+    """The page on data of which nothing could be used, so that the list of drops is beside `manifests`."""
+    drops = _read_drops(rejected(manifests), manifests)
+    return _write(find([], [], drops, 0), [], drops, out)
+
+
+def _read_drops(path: Path, manifests: Path) -> list[Drop]:
+    return [replace(drop, detail=_below(manifests, drop.detail)) for drop in read_drops(path)]
+
+
+def _below(manifests: Path, text: str) -> str:
+    """`text` with files below `manifests`, as of audio that a command wrote, relative to it: it may be gone soon."""
+    return text.replace(f"{manifests}{os.sep}", "")
+
+
+def _write(findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop], out: Path | None) -> Page:
+    text = format_page(findings, measured, drops)
     if out:
         with write_folder(out, PAGE) as folder:
-            (folder / UTTERANCES).write_text(format_measures(measured), encoding="utf-8")
-            save_figure(functools.partial(_draw_lengths, measured=measured), folder / "lengths.svg")
-            save_figure(functools.partial(_draw_levels, measured=measured), folder / "levels.svg")
-            pictures = "\n".join(f"\n{title}:\n\n![{title}]({name})" for name, title in PICTURES.items())
-            rows = f"\nEach utterance with what was measured: [{UTTERANCES}]({UTTERANCES}).\n"
-            (folder / PAGE).write_text(f"# Audio and text\n\n{text}{pictures}\n{rows}", encoding="utf-8")
-    return text
+            further = ""
+            if measured:
+                (folder / UTTERANCES).write_text(format_measures(measured), encoding="utf-8")
+                save_figure(functools.partial(_draw_lengths, measured=measured), folder / "lengths.svg")
+                save_figure(functools.partial(_draw_levels, measured=measured), folder / "levels.svg")
+                further += "".join(f"\n{title}:\n\n![{title}]({name})\n" for name, title in PICTURES.items())
+                further += f"\nEach utterance with what was measured: [{UTTERANCES}]({UTTERANCES}).\n"
+            if drops:
+                (folder / DROPPED).write_text(format_drops(drops), encoding="utf-8")
+                further += f"\nAll that is set aside: [{DROPPED}]({DROPPED}).\n"
+            (folder / PAGE).write_text(f"# Audio and text\n\n{text}{further}", encoding="utf-8")
+    return Page(text, len(measured))
 
 
-def format_page(findings: Sequence[Finding], measured: Sequence[Measures]) -> str:
-    """Both tables, in Markdown."""
+def format_page(findings: Sequence[Finding], measured: Sequence[Measures], drops: Sequence[Drop] = ()) -> str:
+    """The tables, in Markdown."""
     lines = ["Nothing was found that looks wrong.\n"]
     if findings:
-        rows = [(f.what, f"{f.count:,} of {f.total:,}", f.example, f.advice) for f in findings]
+        rows = [(f.what, f"{f.count:,} of {f.total:,}", _cell(f.example), f.advice) for f in findings]
         lines = [format_table(("found", "in", "for example", "what to do"), rows), ""]
-    return "\n".join([*lines, format_table(("what there is", ""), _statistics(measured)), ""])
+    if faults := [drop for drop in drops if drop.reason in BAD_RECORDING | BAD_UTTERANCE]:
+        listed = [(_cell(drop.id), drop.reason, _cell(drop.detail)) for drop in faults[:LISTED]]
+        lines += [format_table(("set aside for a fault", "reason", "detail"), listed), ""]
+        if len(faults) > LISTED:
+            lines += [f"So are {len(faults) - LISTED:,} more; {DROPPED} in OUT has all.\n"]
+    if measured:
+        lines += [format_table(("what there is", ""), _statistics(measured)), ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """`text`, such as a command of a wav.scp, in one cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def _statistics(measured: Sequence[Measures]) -> Iterable[tuple[str, str]]:

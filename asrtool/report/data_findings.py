@@ -52,7 +52,7 @@ def _of_drops(drops: Sequence[Drop], total: int) -> Iterator[Finding]:
         first.setdefault(drop.reason, drop)
     for reason, count in Counter(drop.reason for drop in drops).most_common():
         example = f"{first[reason].id}: {first[reason].detail}"
-        yield Finding(f"set aside: {reason}", count, total, example, "see dropped.tsv; correct them or leave them out")
+        yield Finding(f"set aside: {reason}", count, total, example, "correct them, or leave them out")
 
 
 def _of_unreadable(unreadable: Sequence[Unreadable], total: int) -> Iterator[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +17,10 @@ from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from scipy.signal import resample_poly
 
 from asrtool.cli.main import cli
-from asrtool.corpus.manifest import Drop
+from asrtool.corpus.manifest import Drop, read_drops
 from asrtool.corpus.sound_check import Unreadable
 from asrtool.corpus.sound_measures import Measures
+from asrtool.report.data_check import LISTED
 from asrtool.report.data_findings import FEWEST, find
 
 RATE_HZ = 16000
@@ -99,13 +102,107 @@ def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines() if line.startswith("|")]
     expected = {what: [f"1 of {NUM - 1}", f"u{number:02}"] for number, (what, _) in faults.items()}
     expected |= {"audio that cannot be read to its end": [f"1 of {NUM}", "u09"]}
-    findings = rows[2 : rows.index(["what there is"])]
-    assert {what: [count, example.partition(":")[0]] for what, count, example, _ in findings} == expected
+    aside = rows.index(["set aside for a fault", "reason", "detail"])
+    assert {what: [count, example.partition(":")[0]] for what, count, example, _ in rows[2:aside]} == expected
+    assert [row[:2] for row in rows[aside + 2 : rows.index(["what there is"])]] == [["u09", "unusable audio"]]
     page = (tmp_path / "out/check.md").read_text(encoding="utf-8")
     assert result.stdout in page
     for name in re.findall(r"\]\((.*?)\)", page):
-        assert (tmp_path / "out" / name).stat().st_size > 500, name
+        assert (tmp_path / "out" / name).stat().st_size > 50, name
     assert len((tmp_path / "out/utterances.tsv").read_text().splitlines()) == NUM  # a heading, and one is not readable
+
+
+def write_pairs(folder: Path, num: int) -> Path:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(num):
+        soundfile.write(folder / f"u{number:02}.wav", sounds_like_speech(rng), RATE_HZ)
+        (folder / f"u{number:02}.txt").write_text("word " * 6)
+    return folder
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def run_check(*words: object, caplog: pytest.LogCaptureFixture) -> str:
+    """What is printed, after a look that nothing that was there for a while is named anywhere."""
+    with caplog.at_level(logging.INFO):
+        result = CliRunner().invoke(cli, ["check", *map(str, words)])
+    said = f"{result.output}{result.exception or ''}{caplog.text}"
+    assert "asrtool-check-" not in said
+    assert result.exit_code == (1 if result.exception else 0)
+    return f"{result.stdout}{result.exception or ''}"
+
+
+def test_what_prepare_would_refuse_is_reported_with_all_that_it_sets_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_pairs(tmp_path / "data", NUM)
+    for name in ("u03", "u07"):
+        halve(folder / f"{name}.wav")
+    soundfile.write(folder / "u09.wav", np.zeros((RATE_HZ, 2)), RATE_HZ)
+    (folder / "u11.txt").write_text("room 42")
+    said = run_check(folder, tmp_path / "out", caplog=caplog)
+    rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("|")]
+    assert ["set aside: unusable audio", f"3 of {NUM}"] in [row[:2] for row in rows]
+    assert ["set aside: unknown characters", f"1 of {NUM}"] in [row[:2] for row in rows]
+    begin = rows.index(["set aside for a fault", "reason", "detail"])
+    listed = rows[begin + 2 : begin + 6]
+    assert [row[:2] for row in listed] == [
+        *([f"u{number}", "unusable audio"] for number in ("03", "07", "09")),
+        ["u11", "unknown characters"],
+    ]
+    assert listed[0][2].startswith(f"{folder}/u03.wav: truncated, ")
+    assert ["utterances", f"{NUM - 4}"] in rows
+    assert said in (tmp_path / "out/check.md").read_text(encoding="utf-8")
+    drops = read_drops(tmp_path / "out" / "dropped.tsv")
+    assert [[drop.id, drop.reason, drop.detail] for drop in drops] == listed
+
+
+def test_data_without_one_usable_utterance_has_a_report_and_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_pairs(tmp_path / "data", LISTED + 5)
+    for path in folder.glob("*.wav"):
+        halve(path)
+    said = run_check(folder, tmp_path / "out", caplog=caplog)
+    assert said.count(": truncated, ") == LISTED + 1  # and an example
+    assert "So are 5 more; dropped.tsv in OUT has all." in said
+    assert said.endswith(f"{folder}: not one usable utterance; correct what is set aside or cannot be read")
+    assert len(read_drops(tmp_path / "out" / "dropped.tsv")) == LISTED + 5
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["check.md", "dropped.tsv"]
+
+
+def test_audio_that_a_command_wrote_and_its_fault_are_named_without_where_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_pairs(tmp_path / "data", 3)
+    soundfile.write(folder / "u01.wav", np.zeros((RATE_HZ, 2)), RATE_HZ)
+    (folder / "wav.scp").write_text("".join(f"u{i:02} cat {folder}/u{i:02}.wav |\n" for i in range(3)))
+    for name, value in (("text", "one two"), ("utt2spk", "s")):
+        (folder / name).write_text("".join(f"u{i:02} {value}\n" for i in range(3)))
+    said = run_check(folder, caplog=caplog)
+    assert re.search(r"\| u01 \| unusable audio \| audio/\w+\.flac: 2 channels, expected 1; mix the channels", said)
+
+
+def test_data_that_cannot_be_read_are_an_error_that_names_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.txt").write_text("hello")
+    said = run_check(tmp_path, tmp_path / "out", caplog=caplog)
+    assert said.startswith(f"{tmp_path}: no audio file with a text beside it")
+    assert not (tmp_path / "out").exists()
+    entries = {
+        "recordings": {"id": "r", "sources": [], "sampling_rate": 8000, "num_samples": 8000, "duration": 9.0},
+        "supervisions": {"id": "u", "recording_id": "r", "start": 0, "duration": 1, "channel": 0, "text": "a"},
+    }
+    folder = tmp_path / "lhotse"
+    folder.mkdir()
+    for name, entry in entries.items():
+        (folder / f"{name}.jsonl").write_text(json.dumps(entry) + "\n")
+    said = run_check(folder, caplog=caplog)
+    assert said.startswith(f"{folder}: recording r has a duration of 9.0 s, expected 1.0 s by its samples")
 
 
 def test_a_folder_of_manifests_is_listened_to_as_it_is(tmp_path: Path) -> None:
