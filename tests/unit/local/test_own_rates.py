@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import soundfile
 from small_releases import read_jsonl
@@ -48,6 +49,13 @@ def write_manifest(folder: Path) -> Path:
     return folder / "train.csv"
 
 
+def write_parquet(folder: Path) -> Path:
+    audio = sorted(write_folder(folder / "audio").rglob("*.wav"))
+    rows = [{"audio": {"bytes": path.read_bytes(), "path": path.name}, "text": "one two"} for path in audio]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "train.parquet")
+    return folder / "train.parquet"
+
+
 def write_kaldi(folder: Path) -> Path:
     names = sorted(path.stem for path in write_folder(folder).rglob("*.wav"))
     where = {path.stem: path for path in folder.rglob("*.wav")}
@@ -58,7 +66,7 @@ def write_kaldi(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("write", [write_folder, write_manifest, write_kaldi])
+@pytest.mark.parametrize("write", [write_folder, write_manifest, write_parquet, write_kaldi])
 def test_each_recording_keeps_its_rate(write: Callable[[Path], Path], tmp_path: Path) -> None:
     prepare_any(write(tmp_path / "data"), tmp_path / "m", Data(), "own")
     recordings, segments = read_manifests(tmp_path / "m")
