@@ -74,9 +74,9 @@ def usable_audio(
         try:
             good[id_] = check_audio(path, sampling_rate_hz, num_channels)
         except AsrtoolError as error:
-            is_mono = error.hint != MAKE_MONO
-            not_mono += [] if is_mono else [path]
-            drops.append(Drop(id_, "unusable audio", error.what if is_mono else str(error)))
+            has_several = error.hint == MAKE_MONO
+            not_mono += [path] if has_several else []
+            drops.append(Drop(id_, "unusable audio", str(error) if has_several else error.what))
     if not_mono:  # however few: who speaks on which channel is not known, so none is chosen
         what = f"{len(not_mono)} of {len(files)} audio files have several channels, the first is {not_mono[0]}"
         logging.warning("%s: %s: LEFT OUT; %s", out, what, MAKE_MONO)
