@@ -30,4 +30,11 @@ PATCHES = (
         "[*overrides, *given]",
         (f"{TEST_FINETUNE}::test_the_command_takes_the_model_settings_of_the_file_and_what_is_set_wins",),
     ),
+    Patch(
+        "check-refuses-what-prepare-refuses",
+        "asrtool/cli/check.py",
+        "replace(config.data, bad_fraction=1.0)",
+        "config.data",
+        ("tests/unit/report/test_data_check.py",),
+    ),
 )

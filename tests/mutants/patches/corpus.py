@@ -367,8 +367,15 @@ PATCHES = (
     Patch(
         "highest-rate-of-equals",
         "asrtool/corpus/rate.py",
-        "(-rates[rate], rate)",
-        "(-rates[rate], -rate)",
+        "(-seconds[rate], rate)",
+        "(-seconds[rate], -rate)",
+        ("tests/unit/corpus/test_features.py",),
+    ),
+    Patch(
+        "rate-of-most-recordings",
+        "asrtool/corpus/rate.py",
+        '+= entry["duration"]',
+        "+= 1",
         ("tests/unit/corpus/test_features.py",),
     ),
     Patch(

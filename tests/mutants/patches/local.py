@@ -130,4 +130,25 @@ PATCHES = (
         "np.arange(max(1, round(fraction * len(fit))))",
         ("tests/unit/local/test_split.py",),
     ),
+    Patch(
+        "own-data-of-one-rate",
+        "local/layouts/folder.py",
+        "usable_audio(paired, None,",
+        "usable_audio(paired, 16000,",
+        ("tests/unit/local/test_own_rates.py",),
+    ),
+    Patch(
+        "manifests-in-a-folder-of-the-data",
+        "local/layouts/detect.py",
+        "real.is_relative_to(data)",
+        "real == data",
+        ("tests/unit/local/test_prepare_own.py",),
+    ),
+    Patch(
+        "a-sentence-of-chinese-is-a-word",
+        "local/text_rules.py",
+        '("CJK ", ',
+        "(",
+        ("tests/unit/local/test_own_text.py",),
+    ),
 )
