@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +19,12 @@ import soundfile
 from asrtool.corpus.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 
-PIPE = "-"  # standard input
+INPUT = Path("/dev/stdin")
+STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
+START_BYTES = 12  # of a pipe, which show whether it is WAV
+SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
+TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -, or name the file itself"
 FFMPEG = ("ffmpeg", "-nostdin", "-v", "error", "-i")
 TO_WAV = ("-vn", "-f", "wav", "-c:a", "pcm_s16le", "pipe:1")
 SUFFIXES = (
@@ -49,87 +56,180 @@ class Sound:
     blocks: Iterator[np.ndarray]
 
 
-@contextlib.contextmanager
-def open_sound(path: str | Path, block_s: float = BLOCK_S) -> Iterator[Sound]:
-    """Yield the recording of a file, or of standard input where `path` is ``-``; its blocks are `block_s` long.
+@dataclass(frozen=True)
+class _Source:
+    """A file that can be opened by its `path`: what messages call it, and the name of the recording."""
 
+    path: Path
+    title: str
+    name: str
+
+
+@contextlib.contextmanager
+def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -> Iterator[Sound]:
+    """Yield the recording of a file or pipe, or of standard input for ``-``; its blocks are `block_s` long.
+
+    A pipe with WAV is read as it comes, with any other format to its end first; with `live` each is read as it comes.
     Raises AsrtoolError where it cannot be read, also while its blocks are.
     """
-    if str(path) == PIPE:
-        with _opened(sys.stdin.fileno(), "standard input") as file:
-            yield _of_file("stdin", file, block_s, is_pipe=True)
-        return
-    path = Path(path)
-    if not path.is_file():
-        what = f"{path}: is a folder" if path.is_dir() else f"{path}: no such file"
-        raise AsrtoolError(what, "name an audio file")
-    if _is_shortened(path):
-        yield _of_samples(path, block_s)
-    elif not _is_known(path):
-        with _converted(path) as file:
-            yield _of_file(path.stem, file, block_s, is_pipe=True)
+    if str(path) in STANDARD_INPUT:
+        source = _Source(INPUT, "standard input", name_of(path))
     else:
-        with _opened(str(path), str(path)) as file:
-            yield _of_file(path.stem, file, block_s, is_pipe=False)
+        source = _Source(Path(path).absolute(), readable(Path(path)), readable(name_of(path)))
+    if not is_pipe(path):
+        opened = _of_path(source, block_s)
+    else:
+        opened = _live(source, block_s) if live else _of_pipe(source, block_s)
+    with opened as sound:
+        yield sound
 
 
-def _is_known(path: Path) -> bool:
-    """Whether libsndfile reads it."""
-    try:
-        soundfile.info(str(path))
-    except soundfile.SoundFileError:
-        return False
-    return True
+def is_pipe(path: str | Path) -> bool:
+    """Whether it can be read only once, and in order: standard input, a named pipe, ``<(...)``, a device."""
+    if str(path) in STANDARD_INPUT:
+        return True
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def name_of(path: str | Path) -> str:
+    """The name of a recording: of its file without suffix, ``stdin`` for standard input."""
+    return INPUT.stem if str(path) in STANDARD_INPUT else Path(path).stem
+
+
+def readable(path: str | Path) -> str:
+    r"""A name that can be written as UTF-8: bytes that are not are written as \xe9."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 @contextlib.contextmanager
-def _opened(source: str | int, name: str) -> Iterator[soundfile.SoundFile]:
+def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
+    if not os.path.isfile(source.path):
+        what = f"{source.title}: {'is a folder' if os.path.isdir(source.path) else 'no such file'}"
+        raise AsrtoolError(what, "name an audio file")
+    if _is_shortened(source):
+        yield _of_samples(source, block_s)
+    elif (file := _known(source.path)) is not None:
+        with file:
+            yield _of_file(source, file, block_s, is_whole=True)
+    else:
+        with _converted(source) as file:
+            yield _of_file(source, file, block_s, is_whole=False)
+
+
+@contextlib.contextmanager
+def _of_pipe(source: _Source, block_s: float) -> Iterator[Sound]:
+    """WAV while it comes in; anything else needs to be sought in, by libsndfile or by ffmpeg, and is kept in a file."""
+    with _open_pipe(source) as pipe, tempfile.NamedTemporaryFile(prefix="asrtool-") as kept:
+        start = _read(pipe, START_BYTES)
+        if not start:
+            raise AsrtoolError(f"{source.title}: is empty", "see why the command that feeds it wrote nothing")
+        kept.write(start)
+        kept.flush()
+        if start[:4] in (b"RIFF", b"RF64") and start[8:] == b"WAVE":
+            # What was looked at cannot be put back, so cat says it again; a thread would not live in forked processes.
+            with _output_of(["cat", kept.name, "-"], source.title, pipe) as file:
+                yield _of_file(source, file, block_s, is_whole=False)
+            return
+        try:
+            shutil.copyfileobj(pipe, kept)
+            kept.flush()
+        except OSError as error:
+            what = f"{source.title}: cannot be kept in {kept.name}, {(error.strerror or str(error)).lower()}"
+            raise AsrtoolError(what, "free some space, or set TMPDIR to a folder with more of it") from error
+        with _of_path(replace(source, path=Path(kept.name)), block_s) as sound:
+            yield sound
+
+
+@contextlib.contextmanager
+def _live(source: _Source, block_s: float) -> Iterator[Sound]:
+    with _open_pipe(source) as pipe:
+        try:
+            file = soundfile.SoundFile(pipe.fileno(), closefd=False)
+        except soundfile.SoundFileError as error:
+            what = f"{source.title}: no audio that can be read while it comes in: {_reason(error)}"
+            raise AsrtoolError(what, TO_PIPE) from error
+        with file:
+            if file.format in SOUGHT and not pipe.seekable():
+                what = f"{source.title}: {file.format} cannot be read while it comes in"
+                raise AsrtoolError(what, TO_PIPE)
+            yield _of_file(source, file, block_s, is_whole=False)
+
+
+def _open_pipe(source: _Source) -> io.FileIO:
     try:
-        file = soundfile.SoundFile(source, closefd=False) if isinstance(source, int) else soundfile.SoundFile(source)
-    except soundfile.SoundFileError as error:
-        raise AsrtoolError(
-            f"{name}: no readable audio: {_reason(error)}", "give WAV or FLAC, or install ffmpeg"
-        ) from error
-    with file:
-        yield file
+        if source.path != INPUT:
+            return open(source.path, "rb", buffering=0)
+        if sys.stdin is not None:  # None where it was closed when Python began
+            return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is closed"
+        raise AsrtoolError(f"{source.title}: cannot be read: {reason}", "name an audio file, or pipe WAV in") from error
+    raise AsrtoolError(f"{source.title}: is closed", "name an audio file, or pipe WAV in")
 
 
-def _of_file(name: str, file: soundfile.SoundFile, block_s: float, is_pipe: bool) -> Sound:
-    duration_s = None if is_pipe else file.frames / file.samplerate
-    return Sound(name, file.samplerate, file.channels, duration_s, _blocks(name, file, block_s))
+def _read(pipe: io.FileIO, num_bytes: int) -> bytes:
+    """So many bytes, fewer at the end: a pipe may give them one by one."""
+    found = b""
+    while len(found) < num_bytes and (more := pipe.read(num_bytes - len(found))):
+        found += more
+    return found
 
 
-def _blocks(name: str, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
+def _known(path: Path) -> soundfile.SoundFile | None:
+    """The file where libsndfile reads it."""
+    try:
+        return soundfile.SoundFile(os.fsencode(path))  # bytes, since soundfile takes no text that is not UTF-8
+    except soundfile.SoundFileError:
+        return None
+
+
+def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whole: bool) -> Sound:
+    duration_s = file.frames / file.samplerate if is_whole else None
+    return Sound(source.name, file.samplerate, file.channels, duration_s, _blocks(source, file, block_s))
+
+
+def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
     size = round(block_s * file.samplerate)
     try:
         while len(block_SC := file.read(size, dtype="float32", always_2d=True)):
             yield np.ascontiguousarray(block_SC.T)
     except soundfile.SoundFileError as error:
-        raise AsrtoolError(f"{name}: audio breaks off: {_reason(error)}", "replace the file") from error
+        raise AsrtoolError(f"{source.title}: audio breaks off: {_reason(error)}", "replace the file") from error
 
 
-def _is_shortened(path: Path) -> bool:
-    with open(path, "rb") as file:
-        if file.read(7) != b"NIST_1A":
-            return False
-    return read_header(path).is_shortened
+def _is_shortened(source: _Source) -> bool:
+    try:
+        with open(source.path, "rb") as file:
+            start = file.read(7)
+    except OSError as error:
+        raise AsrtoolError(
+            f"{source.title}: cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error
+    return start == b"NIST_1A" and read_header(source.path).is_shortened
 
 
-def _of_samples(path: Path, block_s: float) -> Sound:
-    samples_SC, rate_hz = read_sphere(path)
+def _of_samples(source: _Source, block_s: float) -> Sound:
+    samples_SC, rate_hz = read_sphere(source.path)
     size = round(block_s * rate_hz)
     parts = (samples_SC[begin : begin + size] for begin in range(0, len(samples_SC), size))
     blocks = (part_SC.T.astype(np.float32) / 2**15 for part_SC in parts)
-    return Sound(path.stem, rate_hz, samples_SC.shape[1], len(samples_SC) / rate_hz, blocks)
+    return Sound(source.name, rate_hz, samples_SC.shape[1], len(samples_SC) / rate_hz, blocks)
 
 
 @contextlib.contextmanager
-def _converted(path: Path) -> Iterator[soundfile.SoundFile]:
+def _converted(source: _Source) -> Iterator[soundfile.SoundFile]:
     """What libsndfile does not read, converted by ffmpeg as it is read."""
     if shutil.which(FFMPEG[0]) is None:
-        what = f"{path}: no audio that libsndfile reads, and ffmpeg, which reads more, is not installed"
-        raise AsrtoolError(what, "install ffmpeg, or convert the file to WAV or FLAC")
-    process = subprocess.Popen([*FFMPEG, str(path), *TO_WAV], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        what = f"{source.title}: no audio that libsndfile reads, and ffmpeg, which reads more, is not installed"
+        raise AsrtoolError(what, "install ffmpeg, or convert it to WAV or FLAC")
+    with _output_of([*FFMPEG, str(source.path), *TO_WAV], source.title) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _output_of(command: Sequence[str], title: str, given: io.FileIO | None = None) -> Iterator[soundfile.SoundFile]:
+    """The audio that a command writes as it comes, `given` its standard input."""
+    process = subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -138,7 +238,9 @@ def _converted(path: Path) -> Iterator[soundfile.SoundFile]:
         except soundfile.SoundFileError as error:
             process.kill()
             reason = next(iter(process.stderr.read().decode(errors="replace").splitlines()), _reason(error))
-            raise AsrtoolError(f"{path}: no readable audio: {reason}", "replace the file") from error
+            raise AsrtoolError(
+                f"{title}: no readable audio: {reason}", "replace it, or make plain WAV of it"
+            ) from error
         with file:
             yield file
     finally:

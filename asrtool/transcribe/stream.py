@@ -167,7 +167,7 @@ def stream(recogniser: Recogniser, path: str | Path, channel: str, as_json: bool
     time words change. Raises AsrtoolError where it cannot be read, and as Stream.
     """
     start_s, latency = time.monotonic(), Latency()
-    with open_sound(path, CHUNK_S) as sound:
+    with open_sound(path, CHUNK_S, live=True) as sound:
         row = _one_channel(sound, channel)
         listening = Stream(recogniser, sound.name, sound.sampling_rate_hz)
         heard_s = 0.0

@@ -13,7 +13,7 @@ from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
 from asrtool.models.acoustic import choose_device
-from asrtool.transcribe.audio import PIPE, SUFFIXES, open_sound
+from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.listen import EACH, Listener, choose_channels
 from asrtool.transcribe.recogniser import Piece, Recogniser
 from asrtool.transcribe.stitch import Heard, moved, stitch
@@ -67,12 +67,12 @@ def transcribe_all(
                 suffix, write = FORMATS[form]
                 text = write(found)
                 if out:
-                    write_text(out / f"{found.name}{suffix}", text)
+                    write_text(out / f"{name_of(path)}{suffix}", text)
                 else:
                     yield text
     if failed:
         raise AsrtoolError(
-            f"{len(failed)} of {len(paths)} files could not be transcribed, {failed[0]} first", "see above"
+            f"{len(failed)} of {len(paths)} files could not be transcribed, {readable(failed[0])} first", "see above"
         )
 
 
@@ -103,7 +103,7 @@ def _try(recogniser: Recogniser, channels: str, path: str) -> Tried:
 def _log(path: str, transcript: Transcript, seconds: float) -> None:
     logging.info(
         "%s: %.1f s of %d channels, %d words, real-time factor %.3f",
-        path,
+        readable(path),
         transcript.duration_s,
         transcript.num_channels,
         len(transcript.words),
@@ -114,7 +114,7 @@ def _log(path: str, transcript: Transcript, seconds: float) -> None:
 def _check_names(paths: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for path in paths:
-        name = Path(path).stem
+        name = name_of(path)
         if name in seen:
             raise AsrtoolError(f"{seen[name]} and {path} would both be written to {name}", "rename one, or call twice")
         seen[name] = path
@@ -125,7 +125,7 @@ def files_at_once(paths: Sequence[str], num_jobs: int) -> int:
 
     On a GPU, and where one comes through a pipe, they go one after the other, and processes search side by side.
     """
-    if PIPE in paths or choose_device().type != "cpu":
+    if any(map(is_pipe, paths)) or choose_device().type != "cpu":
         return 1
     return min(num_jobs or num_cores(), len(paths))
 
@@ -135,7 +135,7 @@ def find_audio(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     for path in paths:
         folder = Path(path)
-        if path != PIPE and folder.is_dir():
+        if not is_pipe(path) and folder.is_dir():
             inside = sorted(str(each) for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES)
             if not inside:
                 raise AsrtoolError(

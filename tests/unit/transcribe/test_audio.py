@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
 import stat
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import soundfile
 
 from asrtool.errors import AsrtoolError
-from asrtool.transcribe.audio import open_sound
+from asrtool.transcribe.audio import is_pipe, open_sound
 
 SHORTENED = Path(__file__).resolve().parents[4] / "shared" / "data" / "sph" / "123_2ulaw_shn.sph"
 FORMS = [
@@ -59,19 +60,114 @@ def test_blocks_are_what_libsndfile_reads(suffix: str, subtype: str, samples: np
     assert np.allclose(read(path), expected.T, atol=1e-6)  # mp3 is rounded by block
 
 
-def test_a_pipe_is_read_as_it_comes(samples: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, 16000, "PCM_16", format="WAV")
+@contextlib.contextmanager
+def piped(parts: Iterable[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard input is a pipe into which `parts` are written."""
     out, into = os.pipe()
-    writer = threading.Thread(target=lambda: [os.write(into, buffer.getvalue()), os.close(into)])
+
+    def write_all() -> None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(into, "wb", buffering=0) as pipe:
+            for part in parts:
+                pipe.write(part)
+
+    writer = threading.Thread(target=write_all, daemon=True)
     with os.fdopen(out) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         writer.start()
-        with open_sound("-") as sound:
-            assert sound.duration_s is None
-            found = np.concatenate(list(sound.blocks), axis=1)
+        yield
     writer.join()
-    assert np.abs(found - samples.T).max() <= 2**-15
+
+
+@pytest.mark.parametrize(("suffix", "subtype"), FORMS)
+def test_each_format_is_read_from_a_pipe(
+    suffix: str, subtype: str, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / f"a.{suffix}", np.tile(samples, (4, 1)), subtype)  # more than a pipe holds
+    content = path.read_bytes()
+    for name in ("-", "/dev/stdin"):
+        with piped([content[:3], content[3:]], monkeypatch), open_sound(name) as sound:
+            assert sound.name == "stdin"
+            found = np.concatenate(list(sound.blocks), axis=1)
+        assert np.array_equal(found, read(path))
+
+
+def test_a_named_pipe_is_read_as_standard_input_is(samples: np.ndarray, tmp_path: Path) -> None:
+    for path in (write(tmp_path / "a.wav", samples), write(tmp_path / "b.flac", samples)):
+        os.mkfifo(pipe := tmp_path / f"pipe-{path.stem}")
+        writer = threading.Thread(target=pipe.write_bytes, args=(path.read_bytes(),), daemon=True)
+        writer.start()
+        assert is_pipe(pipe)
+        assert np.array_equal(read(pipe), read(path))
+        writer.join()
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_wav_is_read_while_it_comes_in(
+    live: bool, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = write(tmp_path / "a.wav", samples).read_bytes()
+    heard = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield content[:100_000]
+        assert heard.wait(60), "nothing was read before the end"
+        yield content[100_000:]
+
+    with piped(parts(), monkeypatch), open_sound("-", live=live) as sound:
+        assert sound.duration_s is None
+        first = next(sound.blocks)
+        heard.set()
+        found = np.concatenate([first, *sound.blocks], axis=1)
+    assert np.array_equal(found, read(tmp_path / "a.wav"))
+
+
+@pytest.mark.parametrize(("suffix", "subtype"), [("flac", "PCM_16"), ("mp3", "MPEG_LAYER_III")])
+def test_what_cannot_be_read_while_it_comes_in_is_refused_there(
+    suffix: str, subtype: str, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = write(tmp_path / f"a.{suffix}", np.tile(samples, (4, 1)), subtype).read_bytes()
+    refused = pytest.raises(AsrtoolError, match=r"standard input: .* while it comes in")
+    with piped([content], monkeypatch), refused as caught, open_sound("-", live=True) as sound:
+        list(sound.blocks)
+    assert caught.value.hint.startswith("pipe in plain WAV")
+    with open(tmp_path / f"a.{suffix}") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        with open_sound("-", live=True) as sound:  # no pipe
+            assert sum(block.shape[1] for block in sound.blocks) == 4 * len(samples)
+
+
+def test_a_pipe_goes_through_ffmpeg_where_libsndfile_does_not_read_it(
+    samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wav = write(tmp_path / "a.wav", samples)
+    ffmpeg(tmp_path, f'test "$(cat "$5")" = "something else" && cat {wav}', monkeypatch)
+    with piped([b"something", b" else"], monkeypatch):
+        assert np.array_equal(read("-"), read(wav))
+
+
+def test_standard_input_that_is_closed_or_empty_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with piped([], monkeypatch), pytest.raises(AsrtoolError, match="standard input: is empty"):
+        read("-")
+    with open(os.devnull) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(AsrtoolError, match="standard input: cannot be read: it is closed"):
+        read("-")
+    monkeypatch.setattr("sys.stdin", None)
+    for live in (False, True):
+        with pytest.raises(AsrtoolError, match="standard input: is closed"), open_sound("-", live=live):
+            pass
+
+
+def test_a_name_that_is_not_utf_8_is_read_and_can_be_written(samples: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xe9.wav")
+    write(tmp_path / "a.wav", samples).rename(path)
+    assert np.array_equal(read(str(path)).T, soundfile.read(os.fsencode(path), dtype="float32")[0])
+    with open_sound(path) as sound:
+        assert sound.name == r"\xe9"
+    path.write_bytes(b"no audio")
+    with pytest.raises(AsrtoolError) as caught:
+        read(path)
+    assert caught.value.what.encode().startswith(os.fsencode(tmp_path) + rb"/\xe9.wav: ")
 
 
 @pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")

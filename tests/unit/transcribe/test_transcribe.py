@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from pathlib import Path
 
@@ -202,6 +203,7 @@ def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead() -> None:
     from asrtool.transcribe.transcribe import files_at_once
 
     assert [files_at_once(paths, 4) for paths in (["a"], ["a", "-"], ["a", "b"], list("abcdef"))] == [1, 1, 2, 4]
+    assert files_at_once(["a", "/dev/null"], 4) == 1
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
@@ -209,6 +211,17 @@ def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, 
     soundfile.write(other, voice(2.0, 3), RATE)
     with pytest.raises(AsrtoolError, match="would both be written to call"):
         run(work, call, other, "--out", tmp_path / "out")
+
+
+def test_a_name_that_is_not_utf_8_is_transcribed_in_each_form(work: Path, tmp_path: Path) -> None:
+    for number, name in enumerate((b"a\xe9.wav", b"b.wav")):
+        soundfile.write(tmp_path / "new.wav", voice(3.0, number), RATE)
+        (tmp_path / "new.wav").rename(tmp_path / os.fsdecode(name))
+    forms = [word for form in ("text", "ctm", "srt", "vtt", "json") for word in ("--format", form)]
+    assert run(work, tmp_path, *forms, "--jobs", "1")
+    run(work, tmp_path, *forms, "--out", tmp_path / "out", "--jobs", "2")
+    assert len(list((tmp_path / "out").iterdir())) == 10
+    assert (tmp_path / "out" / os.fsdecode(b"a\xe9.ctm")).read_text().startswith(r"a\xe9 A ")
 
 
 def test_unknown_methods_and_empty_folders_are_one_line(work: Path, call: Path, tmp_path: Path) -> None:
