@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
+from asrtool.corpus.riff import missing_bytes
 from asrtool.corpus.sphere import MAKE_MONO, check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
-from local.riff import missing_bytes
 from local.shortened import decode_shortened
 from local.text_rules import Unusable
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from asrtool.corpus.riff import missing_bytes
 from asrtool.corpus.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 
@@ -110,6 +112,7 @@ def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
         yield _of_samples(source, block_s)
     elif (file := _known(source.path)) is not None:
         with file:
+            _warn_of_missing(source, file)
             yield _of_file(source, file, block_s, is_whole=True)
     else:
         with _converted(source) as file:
@@ -183,6 +186,17 @@ def _known(path: Path) -> soundfile.SoundFile | None:
         return None
 
 
+def _warn_of_missing(source: _Source, file: soundfile.SoundFile) -> None:
+    if missing := missing_bytes(source.path):
+        logging.warning(
+            "%s: cut off: %d bytes of audio that its header declares are not there, only its first %.1f s are heard; "
+            "copy it again",
+            source.title,
+            missing,
+            file.frames / file.samplerate,
+        )
+
+
 def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whole: bool) -> Sound:
     duration_s = file.frames / file.samplerate if is_whole else None
     return Sound(source.name, file.samplerate, file.channels, duration_s, _blocks(source, file, block_s))
@@ -190,11 +204,21 @@ def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whol
 
 def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Iterator[np.ndarray]:
     size = round(block_s * file.samplerate)
+    num_bad = 0
     try:
         while len(block_SC := file.read(size, dtype="float32", always_2d=True)):
+            is_bad = ~np.isfinite(block_SC)
+            num_bad += int(is_bad.sum())
+            block_SC[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
             yield np.ascontiguousarray(block_SC.T)
     except soundfile.SoundFileError as error:
         raise AsrtoolError(f"{source.title}: audio breaks off: {_reason(error)}", "replace the file") from error
+    if num_bad:
+        logging.warning(
+            "%s: %d samples are no numbers (NaN or infinite) and were taken as silence; see what wrote the file",
+            source.title,
+            num_bad,
+        )
 
 
 def _is_shortened(source: _Source) -> bool:

@@ -117,13 +117,6 @@ PATCHES = (
         ("tests/unit/local/test_prepare_own.py",),
     ),
     Patch(
-        "streamed-wav-refused",
-        "local/riff.py",
-        "0 if size >= STREAMED else max",
-        "max",
-        ("tests/unit/local/test_prepare_own.py",),
-    ),
-    Patch(
         "one-speaker-split-at-one-end",
         "local/split.py",
         "np.linspace(0, len(fit) - 1, max(1, round(fraction * len(fit))), dtype=int)",

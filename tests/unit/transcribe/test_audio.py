@@ -170,6 +170,33 @@ def test_a_name_that_is_not_utf_8_is_read_and_can_be_written(samples: np.ndarray
     assert caught.value.what.encode().startswith(os.fsencode(tmp_path) + rb"/\xe9.wav: ")
 
 
+@pytest.mark.parametrize("name", ["a.wav", "-"])
+def test_samples_that_are_no_numbers_are_silence_with_a_warning(
+    name: str, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = samples.copy()
+    bad[[100, 20_000], [0, 1]], bad[30_000] = np.nan, (np.inf, -np.inf)
+    content = write(tmp_path / "a.wav", bad, "FLOAT").read_bytes()
+    with piped([content] if name == "-" else [], monkeypatch):
+        found = read("-" if name == "-" else tmp_path / name)
+    expected = samples.copy()
+    expected[[100, 20_000], [0, 1]], expected[30_000] = 0, 0
+    assert np.array_equal(found, expected.T)
+    (message,) = caplog.messages
+    assert message.startswith("standard input: 4" if name == "-" else f"{tmp_path}/a.wav: 4 samples are no numbers")
+
+
+def test_a_wav_that_is_cut_off_is_read_with_a_warning(
+    samples: np.ndarray, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = write(tmp_path / "whole.wav", samples).read_bytes()
+    (tmp_path / "half.wav").write_bytes(content[:80_044])
+    assert np.array_equal(read(tmp_path / "half.wav"), read(tmp_path / "whole.wav")[:, :20_000])
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/half.wav: cut off: 80000 bytes")
+    assert "first 1.2 s" in message
+
+
 @pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
 def test_shorten_is_decoded() -> None:
     from asrtool.corpus.sphere import read_sphere
