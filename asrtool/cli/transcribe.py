@@ -64,16 +64,20 @@ def transcribe(
     """
     from asrtool.bundle.trained import open_trained
     from asrtool.transcribe.recogniser import open_recogniser
-    from asrtool.transcribe.transcribe import files_at_once, find_audio, transcribe_all
+    from asrtool.transcribe.transcribe import check_out, files_at_once, find_audio, transcribe_all
 
     if stream:
+        if out or jobs:
+            raise click.UsageError("--stream writes to standard output, in one process: leave out --out and --jobs.")
         _stream(model, audio, forms, channels, method)
         return
-    paths = find_audio(audio)
-    at_once = files_at_once(paths, jobs)
+    found = find_audio(audio)
+    if out:
+        check_out(out, found, forms)
+    at_once = files_at_once(found, jobs)
     with open_trained(model) as trained:
         recogniser = open_recogniser(trained, method, jobs if at_once == 1 else 1)
-        for text in transcribe_all(recogniser, paths, channels, forms, out, at_once):
+        for text in transcribe_all(recogniser, found, channels, forms, out, at_once):
             click.echo(text, nl=False)
 
 

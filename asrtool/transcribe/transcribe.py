@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
+from asrtool.files import check_file_name, make_folder_of, write_text
 from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.listen import EACH, Listener, choose_channels
@@ -20,6 +24,18 @@ from asrtool.transcribe.stitch import Heard, moved, stitch
 from asrtool.transcribe.transcript import FORMATS, Line, Transcript
 
 Tried = tuple[Transcript | AsrtoolError, float]
+
+
+@dataclass(frozen=True)
+class Audio:
+    """A file that is to be transcribed, and the name below --out that it is written to, without suffix."""
+
+    path: str
+    name: str
+
+    def target(self, out: Path, form: str) -> Path:
+        """Where one form of its transcript is written."""
+        return out / f"{self.name}{FORMATS[form][0]}"
 
 
 def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -> Transcript:
@@ -39,35 +55,32 @@ def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -
 
 def transcribe_all(
     recogniser: Recogniser,
-    paths: Sequence[str],
+    audio: Sequence[Audio],
     channels: str,
     forms: Sequence[str],
     out: Path | None,
     at_once: int = 1,
 ) -> Iterator[str]:
-    """Yield the transcript of each file in each of `forms`; where `out` is given, write `out`/NAME.SUFFIX instead.
+    """Yield the transcript of each file in each of `forms`; where `out` is given, write it there instead.
 
     So many files `at_once`, each in a forked process, in which the recogniser searches as well. A file that cannot be
-    read is skipped, with a line of the log, unless it is the only one. Raises AsrtoolError at the end where some were,
-    and before anything is read where two files would be written to one.
+    read is skipped, with a line of the log, unless it is the only one. Raises AsrtoolError at the end where some were.
     """
-    if out:
-        _check_names(paths)
+    paths = [each.path for each in audio]
     failed = []
     with _transcribing(recogniser, channels, min(at_once, len(paths))) as transcribe_each:
-        for path, (found, seconds) in zip(paths, transcribe_each(paths, len(paths)), strict=True):
+        for each, (found, seconds) in zip(audio, transcribe_each(paths, len(paths)), strict=True):
             if isinstance(found, AsrtoolError):
                 if len(paths) == 1:
                     raise found
                 logging.error("%s", found)
-                failed.append(path)
+                failed.append(each.path)
                 continue
-            _log(path, found, seconds)
+            _log(each.path, found, seconds)
             for form in forms:
-                suffix, write = FORMATS[form]
-                text = write(found)
+                text = FORMATS[form][1](found)
                 if out:
-                    write_text(out / f"{name_of(path)}{suffix}", text)
+                    write_text(each.target(out, form), text)
                 else:
                     yield text
     if failed:
@@ -111,40 +124,59 @@ def _log(path: str, transcript: Transcript, seconds: float) -> None:
     )
 
 
-def _check_names(paths: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for path in paths:
-        name = name_of(path)
-        if name in seen:
-            raise AsrtoolError(f"{seen[name]} and {path} would both be written to {name}", "rename one, or call twice")
-        seen[name] = path
-
-
-def files_at_once(paths: Sequence[str], num_jobs: int) -> int:
+def files_at_once(audio: Sequence[Audio], num_jobs: int) -> int:
     """Of several files one in each of `num_jobs` processes, one a core where that is 0; of one alone, only itself.
 
     On a GPU, and where one comes through a pipe, they go one after the other, and processes search side by side.
     """
-    if any(map(is_pipe, paths)) or choose_device().type != "cpu":
+    if any(is_pipe(each.path) for each in audio) or choose_device().type != "cpu":
         return 1
-    return min(num_jobs or num_cores(), len(paths))
+    return min(num_jobs or num_cores(), len(audio))
 
 
-def find_audio(paths: Iterable[str]) -> list[str]:
-    """The files among `paths`, and those of audio in folders among them, at any depth; AsrtoolError for none."""
-    found: list[str] = []
+def find_audio(paths: Iterable[str]) -> list[Audio]:
+    """The files among `paths`, and those of audio in folders among them, at any depth; AsrtoolError for none.
+
+    Their names are those of the files, behind the sub-folders of the folder that was given.
+    """
+    found: list[Audio] = []
     for path in paths:
-        folder = Path(path)
-        if not is_pipe(path) and folder.is_dir():
-            inside = sorted(str(each) for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES)
-            if not inside:
-                raise AsrtoolError(
-                    f"{path}: no audio in it, expected files {', '.join(SUFFIXES)}", "name another folder"
-                )
-            found += inside
-        else:
-            found.append(path)
-    return found
+        if is_pipe(path) or not os.path.isdir(path):
+            found.append(Audio(path, name_of(path)))
+            continue
+        inside = sorted(each for each in Path(path).rglob("*") if each.suffix.lower() in SUFFIXES)
+        if not inside:
+            raise AsrtoolError(f"{path}: no audio in it, expected files {', '.join(SUFFIXES)}", "name another folder")
+        found += [Audio(str(each), str(each.relative_to(path).with_suffix(""))) for each in inside]
+    return _told_apart(found)
+
+
+def _told_apart(audio: Sequence[Audio]) -> list[Audio]:
+    """With the suffix of the file in names that several would have, as of x.flac beside x.mp3."""
+    nums = Counter(each.name for each in audio)
+    return [replace(each, name=each.name + Path(each.path).suffix) if nums[each.name] > 1 else each for each in audio]
+
+
+def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
+    """Make the folders that `transcribe_all` writes to.
+
+    Raises AsrtoolError where two files would be written to one, and where none can be written.
+    """
+    seen: dict[str, str] = {}
+    for each in audio:
+        if each.name in seen:
+            what = f"{readable(seen[each.name])} and {readable(each.path)} would both be written to {each.name}"
+            raise AsrtoolError(what, "name it once, or name the folder above both, whose sub-folders are kept")
+        seen[each.name] = each.path
+    for target in (each.target(out, form) for each in audio for form in forms):
+        check_file_name(target)
+        make_folder_of(target)
+    try:
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise AsrtoolError(f"{out}: nothing can be written there, {reason}", "choose another folder") from error
 
 
 def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channel: int) -> list[Line]:

@@ -120,4 +120,43 @@ PATCHES = (
         "            pass\n",
         ("tests/unit/transcribe/test_audio.py::test_a_wav_that_is_cut_off_is_read_with_a_warning",),
     ),
+    Patch(
+        "sub-folders-left-out-of-names",
+        "asrtool/transcribe/transcribe.py",
+        'str(each.relative_to(path).with_suffix(""))',
+        "each.stem",
+        ("tests/unit/transcribe/test_transcribe.py::test_what_is_written_lies_as_the_audio_does",),
+    ),
+    Patch(
+        "x-flac-beside-x-ogg",
+        "asrtool/transcribe/transcribe.py",
+        "if nums[each.name] > 1 else",
+        "if nums[each.name] > 2 else",
+        ("tests/unit/transcribe/test_transcribe.py::test_what_is_written_lies_as_the_audio_does",),
+    ),
+    Patch(
+        "place-noticed-at-the-end",
+        "asrtool/transcribe/transcribe.py",
+        "        make_folder_of(target)\n",
+        "        pass\n",
+        (
+            "tests/unit/transcribe/test_transcribe.py::test_a_place_that_cannot_be_written_is_noticed_before_the_model_is_opened",
+        ),
+    ),
+    Patch(
+        "options-that-streaming-ignores",
+        "asrtool/cli/transcribe.py",
+        "        if out or jobs:\n",
+        "        if out and jobs:\n",
+        ("tests/unit/transcribe/test_stream.py::test_the_command_writes_lines_and_json",),
+    ),
+    Patch(
+        "nothing-tried-in-the-folder",
+        "asrtool/transcribe/transcribe.py",
+        "        with tempfile.TemporaryFile(dir=out):\n",
+        "        if out:\n",
+        (
+            "tests/unit/transcribe/test_transcribe.py::test_a_place_that_cannot_be_written_is_noticed_before_the_model_is_opened",
+        ),
+    ),
 )

@@ -124,3 +124,7 @@ def test_the_command_writes_lines_and_json(work: Path, tmp_path: Path) -> None:
     assert [one["text"] for one in found if one["final"] and one["text"]] == text.stdout.splitlines()
     assert all(a["at_s"] <= b["at_s"] for a, b in itertools.pairwise(found))
     assert CliRunner().invoke(cli, [*words, "--format", "srt"]).exit_code == 2
+    for option in (["--out", str(tmp_path / "out")], ["--jobs", "2"]):
+        refused = CliRunner().invoke(cli, [*words, *option])
+        assert refused.exit_code == 2
+        assert "leave out --out and --jobs" in refused.stderr

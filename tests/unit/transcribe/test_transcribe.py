@@ -24,6 +24,7 @@ from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Voices, open_recogniser
 from asrtool.transcribe.segments import cut
+from asrtool.transcribe.transcribe import Audio, files_at_once
 
 RATE = 8000
 
@@ -170,9 +171,9 @@ def test_a_folder_is_transcribed_and_what_cannot_be_read_is_named(work: Path, ca
     assert isinstance(result.exception, AsrtoolError)
     assert "1 of 2 files could not be transcribed" in result.exception.what
     assert "broken.wav" in result.stderr
-    found = json.loads((tmp_path / "out" / "b.json").read_text())
+    found = json.loads((tmp_path / "out" / "deep" / "b.json").read_text())
     assert found["recording"] == "b"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.json"]
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["deep", "b.json"]
 
 
 def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
@@ -200,17 +201,43 @@ def test_files_of_a_folder_are_transcribed_side_by_side_and_written_in_order(
 
 
 def test_of_one_file_and_of_a_pipe_searches_run_side_by_side_instead() -> None:
-    from asrtool.transcribe.transcribe import files_at_once
+    for paths, expected in ((["a"], 1), (["a", "-"], 1), (["a", "/dev/null"], 1), (["a", "b"], 2), ("abcdef", 4)):
+        assert files_at_once([Audio(path, path) for path in paths], 4) == expected
 
-    assert [files_at_once(paths, 4) for paths in (["a"], ["a", "-"], ["a", "b"], list("abcdef"))] == [1, 1, 2, 4]
-    assert files_at_once(["a", "/dev/null"], 4) == 1
+
+def test_what_is_written_lies_as_the_audio_does(work: Path, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    lengths_s = {"a/x.wav": 3.0, "b/x.wav": 4.0, "b/y.flac": 5.0, "b/y.ogg": 6.0, "z.wav": 7.0}
+    for number, (name, duration_s) in enumerate(lengths_s.items()):
+        (calls / name).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(calls / name, voice(duration_s, number), RATE)
+    out = tmp_path / "out"
+    run(work, calls, "--out", out, "--format", "json", "--format", "text", "--jobs", "1")
+    found = {str(path.relative_to(out)): json.loads(path.read_text())["duration_s"] for path in out.rglob("*.json")}
+    expected = {"a/x.json": 3.0, "b/x.json": 4.0, "b/y.flac.json": 5.0, "b/y.ogg.json": 6.0, "z.json": 7.0}
+    assert found == pytest.approx(expected)
+    assert (out / "b" / "y.ogg.txt").is_file()
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
-    other = tmp_path / "call.flac"
+    other = tmp_path / "call.wav"
     soundfile.write(other, voice(2.0, 3), RATE)
-    with pytest.raises(AsrtoolError, match="would both be written to call"):
+    with pytest.raises(AsrtoolError, match=r"would both be written to call\.wav"):
         run(work, call, other, "--out", tmp_path / "out")
+
+
+def test_a_place_that_cannot_be_written_is_noticed_before_the_model_is_opened(call: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "call.txt").mkdir(parents=True)
+    (tmp_path / "out" / "deep").write_text("a file")
+    for out, found in (
+        ("/dev/null", "/dev/null is not a folder"),
+        ("/proc", "nothing can be written there|cannot be written"),
+        ("/proc/new", "cannot be written"),
+        (tmp_path / "out", "is a folder, expected a file name"),
+        (tmp_path / "out" / "deep" / "er", "is not a folder"),
+    ):
+        with pytest.raises(AsrtoolError, match=found):
+            run(tmp_path / "no model", call, "--out", out)
 
 
 def test_a_name_that_is_not_utf_8_is_transcribed_in_each_form(work: Path, tmp_path: Path) -> None:
