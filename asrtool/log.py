@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 Item = TypeVar("Item")
 LINE_EVERY_S = 10.0
@@ -35,44 +38,68 @@ class _BesideBars(logging.StreamHandler):
             super().emit(record)
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None, unit: str = "item") -> Iterator[Item]:
+def progress(
+    items: Iterable[Item],
+    what: str,
+    total: int | None = None,
+    unit: str = "item",
+    amount: Callable[[int], float] | None = None,
+) -> Iterator[Item]:
     """Pass `items` through, showing how many are done, the rate and the time left.
 
-    On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end.
+    On a terminal this is a bar; elsewhere a log line at most every LINE_EVERY_S seconds and one at the end. `amount`
+    says how many units of `total` the first n items are, where they are unlike; after the last one all is done.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    yield from bar(items, what, total, unit) if sys.stderr.isatty() else _lines(items, what, total, unit)
+    if sys.stderr.isatty():
+        yield from bar(items, what, total, unit, amount)
+    else:
+        yield from _lines(items, what, total, unit, amount)
 
 
-def bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterable[Item]:
+def bar(
+    items: Iterable[Item], what: str, total: int | None, unit: str, amount: Callable[[int], float] | None = None
+) -> Iterable[Item]:
     """`items`, with a bar on a terminal and nothing elsewhere: for loops that log lines of their own.
 
-    No bar either where only warnings are logged, as of all learners but the first.
+    No bar either where only warnings are logged, as of all learners but the first. `amount` as in `progress`.
     """
     if not (sys.stderr.isatty() and logging.getLogger().isEnabledFor(logging.INFO)):
         return items
     from tqdm import tqdm
 
-    return tqdm(items, desc=what, total=total, unit=f" {unit}s", leave=False)
+    shown = tqdm(None if amount else items, desc=what, total=total, unit=f" {unit}s", leave=False)
+    return _moving(items, shown, amount) if amount else shown
 
 
-def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
+def _moving(items: Iterable[Item], shown: tqdm[NoReturn], amount: Callable[[int], float]) -> Iterator[Item]:
+    with shown:
+        for done, item in enumerate(items, 1):
+            yield item
+            shown.update(round(amount(done)) - shown.n)
+
+
+def _lines(
+    items: Iterable[Item], what: str, total: int | None, unit: str, amount: Callable[[int], float] | None
+) -> Iterator[Item]:
     start = last = time.monotonic()
-    done = 0
-    for item in items:
+    done = 0.0
+    for number, item in enumerate(items, 1):
         yield item
-        done += 1
+        done = amount(number) if amount else number
         now = time.monotonic()
         if now - last >= LINE_EVERY_S:
             last = now
             logging.info("%s: %s", what, _state(done, total, now - start, unit))
+    if amount and total is not None:
+        done = total
     logging.info("%s: %s", what, _state(done, total, time.monotonic() - start, unit))
 
 
-def _state(done: int, total: int | None, elapsed_s: float, unit: str) -> str:
+def _state(done: float, total: int | None, elapsed_s: float, unit: str) -> str:
     rate = done / elapsed_s if elapsed_s > 0 else 0.0
-    text = f"{done}{f'/{total}' if total is not None else ''} {unit}s, {rate:.1f} {unit}s/s"
+    text = f"{done:.0f}{f'/{total}' if total is not None else ''} {unit}s, {rate:.1f} {unit}s/s"
     if total is not None and rate > 0 and done < total:
         text += f", {(total - done) / rate:.0f} s left"
     return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,6 +39,9 @@ class Chosen(NamedTuple):
     parameters: DecodingParameters
     words: tuple[Word, ...]
     cpu_s: float
+
+
+Shown = Callable[[Iterator[list[Timed]]], Iterator[list[Timed]]]  # results passed through while their number is shown
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,10 @@ class LocalDecoder:
 
     def decode(self, reader: FeatureReader, parameters: Tried, what: str) -> Decoded:
         """Decode the set of `reader`; where scores are kept, it is the same set each time."""
-        return self.search(self._scores(reader), parameters, what, len(reader.index))
+        total = len(reader.index)
+        return self.search(
+            self._scores(reader), parameters, total, lambda results: progress(results, what, total, "utterance")
+        )
 
     def _scores(self, reader: FeatureReader) -> Iterable[Scored]:
         if self.kept is not None and self.kept.is_whole:
@@ -152,8 +158,8 @@ class LocalDecoder:
         scored = compute_scores(self.acoustic.model, reader, max_frames)
         return scored if self.kept is None else self.kept.record(scored)
 
-    def search(self, scored: Iterable[Scored], parameters: Tried, what: str, total: int) -> Decoded:
-        """Decode the `total` utterances of `scored` with each of `parameters`.
+    def search(self, scored: Iterable[Scored], parameters: Tried, total: int, shown: Shown) -> Decoded:
+        """Decode the utterances of `scored`, about `total`, with each of `parameters`; `shown` says how far it is.
 
         The processes are forked first, and torch has the cores that they leave.
         """
@@ -165,7 +171,7 @@ class LocalDecoder:
             results = search_map(decoded.collect(scored, list(passes)), total)
             if any(self.searches.methods[each.method].completes_in_main for each in passes):
                 results = self._completed(results, list(passes))
-            for found in progress(results, what, total, "utterance"):
+            for found in shown(results):
                 decoded.add(self.searches.choose(found, passes))
         return decoded
 

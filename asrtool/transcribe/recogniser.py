@@ -22,13 +22,14 @@ from asrtool.corpus.ivector import Extractor
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import History
 from asrtool.decode.decode import read_tuning
-from asrtool.decode.decoder import LocalDecoder, Searches
+from asrtool.decode.decoder import LocalDecoder, Searches, Timed
 from asrtool.decode.forward import AcousticModel, Scored, apply_model, check_scores, load_searched_model
 from asrtool.decode.method import bases_first, make_methods
 from asrtool.decode.parameters import DecodingParameters
 from asrtool.decode.resources import Resources
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
+from asrtool.log import progress
 from asrtool.models.acoustic import choose_device
 
 GROUP_S = 600.0  # speech that is normalised together, and sorted by length before it becomes batches
@@ -44,6 +45,11 @@ class Piece:
     duration_s: float
     overlap_s: float  # its first seconds that are also the last ones of the piece before
     feats_TF: np.ndarray
+
+    @property
+    def end_s(self) -> float:
+        """From the beginning of the recording."""
+        return self.begin_s + self.duration_s
 
 
 @dataclass
@@ -83,11 +89,20 @@ class Recogniser:
     decoder: LocalDecoder
     parameters: DecodingParameters
 
-    def words(self, pieces: Iterable[Piece], duration_s: float) -> list[tuple[Piece, tuple[Word, ...]]]:
-        """Each piece with its words, whose times count from its beginning; in order. `duration_s` of all, about."""
+    def words(self, pieces: Iterable[Piece], duration_s: float | None) -> list[tuple[Piece, tuple[Word, ...]]]:
+        """Each piece with its words, whose times count from its beginning; in order.
+
+        `duration_s` of the recording is for the progress, which counts seconds, since only the end shows how many
+        pieces there are.
+        """
         kept: list[Piece] = []
-        total = math.ceil(duration_s / PIECE_S)
-        decoded = self.decoder.search(self.scored(_noted(pieces, kept)), [self.parameters], "recognise", total)
+
+        def shown(results: Iterator[list[Timed]]) -> Iterator[list[Timed]]:
+            total_s = None if duration_s is None else math.ceil(duration_s)
+            return progress(results, "recognise", total_s, "second", lambda done: kept[done - 1].end_s)
+
+        total = math.ceil((duration_s or 0.0) / PIECE_S)
+        decoded = self.decoder.search(self.scored(_noted(pieces, kept)), [self.parameters], total, shown)
         return list(zip(kept, decoded.words[self.parameters], strict=True))
 
     def search(self, scores_TV: np.ndarray) -> tuple[Word, ...]:

@@ -46,7 +46,7 @@ def transcribe(recogniser: Recogniser, path: str | Path, channels: str = EACH) -
     with open_sound(path) as sound:
         chosen = choose_channels(sound, channels)
         listener = Listener(sound, recogniser.features, chosen)
-        found = recogniser.words(listener.pieces(), sound.duration_s or 0.0)
+        found = recogniser.words(listener.pieces(), sound.duration_s)
     names = [listener.speaker(number) for number in range(len(chosen) or 1)]
     lines = [line for number, name in enumerate(names) for line in _lines(found, name, chosen[number] if chosen else 0)]
     lines.sort(key=lambda line: line.begin_s)
@@ -181,7 +181,7 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
 
 def _lines(found: Iterable[tuple[Piece, tuple[Word, ...]]], speaker: str, channel: int) -> list[Line]:
     pieces = [
-        Heard(piece.begin_s, piece.begin_s + piece.duration_s, moved(words, piece.begin_s), piece.overlap_s)
+        Heard(piece.begin_s, piece.end_s, moved(words, piece.begin_s), piece.overlap_s)
         for piece, words in found
         if piece.speaker == speaker
     ]

@@ -68,6 +68,24 @@ def test_a_given_total_serves_what_has_no_length(caplog: pytest.LogCaptureFixtur
     assert "1/5 files" in caplog.messages[0]
 
 
+def test_items_that_are_unlike_count_by_their_amount(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 s three pieces are heard; behind the last one nobody speaks."""
+    seconds = iter(range(0, 100, 10))
+    monkeypatch.setattr(log.time, "monotonic", lambda: float(next(seconds)))
+    ends_s = [9.6, 20.0, 30.0]
+    with caplog.at_level("INFO"):
+        list(progress(iter("abc"), "hearing", 40, "second", lambda done: ends_s[done - 1]))
+        list(progress(iter("abc"), "hearing", None, "second", lambda done: ends_s[done - 1]))
+    assert caplog.messages[:2] == [
+        "hearing: 10/40 seconds, 1.0 seconds/s, 32 s left",
+        "hearing: 20/40 seconds, 1.0 seconds/s, 20 s left",
+    ]
+    assert caplog.messages[3] == "hearing: 40/40 seconds, 1.0 seconds/s"
+    assert caplog.messages[-1] == "hearing: 30 seconds, 0.8 seconds/s"
+
+
 def test_nothing_to_do_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         assert list(progress([], "reading", unit="file")) == []
@@ -82,10 +100,25 @@ list(progress(range(3), 'reading', unit='file'))
 """
 
 
+SLOW = """
+import time
+def slow():
+    for number in range(3):
+        time.sleep(0.2)
+        yield number
+"""
+
+
 def test_a_terminal_shows_a_bar() -> None:
     shown = on_a_terminal(SHOW_BAR.format("INFO"))
     assert "\rreading: " in shown
     assert "0/3 [" in shown
+
+
+def test_the_bar_moves_by_the_amount() -> None:
+    code = SHOW_BAR.format("INFO").replace("unit='file'", "total=40, unit='second', amount=lambda done: 12.4 * done")
+    assert "0/40 [" in on_a_terminal(code)
+    assert "12/40 [" in on_a_terminal(code.replace("range(3)", "slow()").replace("list(", SLOW + "list(", 1))
 
 
 def test_a_log_of_warnings_alone_shows_no_bar() -> None:

@@ -159,4 +159,11 @@ PATCHES = (
             "tests/unit/transcribe/test_transcribe.py::test_a_place_that_cannot_be_written_is_noticed_before_the_model_is_opened",
         ),
     ),
+    Patch(
+        "progress-that-counts-pieces",
+        "asrtool/transcribe/recogniser.py",
+        'progress(results, "recognise", total_s, "second", lambda done: kept[done - 1].end_s)',
+        'progress(results, "recognise", total_s, "second")',
+        ("tests/unit/transcribe/test_transcribe.py::test_progress_ends_where_the_recording_does",),
+    ),
 )

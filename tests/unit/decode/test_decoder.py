@@ -52,7 +52,7 @@ def decode(num_jobs: int) -> Decoded:
     scored = [Scored(u, np.full((3, 2), i, dtype=np.float32), 0.0) for i, u in enumerate(utterances)]
     acoustic: Any = SimpleNamespace(frame_shift_ms=10.0)
     local = LocalDecoder(acoustic, Searches(methods), Decode(num_jobs=num_jobs))
-    return local.search(scored, TRIED, "decode", NUM)
+    return local.search(scored, TRIED, NUM, iter)
 
 
 @pytest.mark.parametrize("num_jobs", [1, 2])

@@ -258,6 +258,18 @@ def test_unknown_methods_and_empty_folders_are_one_line(work: Path, call: Path, 
         run(work, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "samples", [voice(12.3, 1), np.zeros(round(12.3 * RATE), np.float32)], ids=["voice", "silence"]
+)
+def test_progress_ends_where_the_recording_does(
+    samples: np.ndarray, work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soundfile.write(tmp_path / "a.wav", samples, RATE)
+    with asrtool.load(work) as recogniser, caplog.at_level("INFO"):
+        recogniser.transcribe(tmp_path / "a.wav")
+    assert [text.split(",")[0] for text in caplog.messages if "recognise" in text] == ["recognise: 13/13 seconds"]
+
+
 def test_text_goes_to_standard_output(work: Path, call: Path) -> None:
     lines = run(work, call, "--jobs", "1").splitlines()
     assert lines
