@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +131,20 @@ def test_the_command_writes_lines_and_json(work: Path, tmp_path: Path) -> None:
         refused = CliRunner().invoke(cli, [*words, *option])
         assert refused.exit_code == 2
         assert "leave out --out and --jobs" in refused.stderr
+
+
+def test_a_pipe_is_never_kept_until_its_end(work: Path, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.flac", sweeps(20.0, 1.5), RATE)
+    os.mkfifo(tmp_path / "pipe")
+    content = (tmp_path / "a.flac").read_bytes()
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            (tmp_path / "pipe").write_bytes(content)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    result = CliRunner().invoke(cli, ["transcribe", "--stream", str(work), str(tmp_path / "pipe")])
+    assert isinstance(result.exception, AsrtoolError)
+    assert "while it comes in" in result.exception.what
+    writer.join()
