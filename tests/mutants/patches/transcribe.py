@@ -144,13 +144,6 @@ PATCHES = (
         ),
     ),
     Patch(
-        "options-that-streaming-ignores",
-        "asrtool/cli/transcribe.py",
-        "        if out or jobs:\n",
-        "        if out and jobs:\n",
-        ("tests/unit/transcribe/test_stream.py::test_the_command_writes_lines_and_json",),
-    ),
-    Patch(
         "nothing-tried-in-the-folder",
         "asrtool/transcribe/transcribe.py",
         "        with tempfile.TemporaryFile(dir=out):\n",
