@@ -87,13 +87,14 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.bundle.trained import open_trained
     from asrtool.errors import AsrtoolError
     from asrtool.score.table import format_table
-    from local.layouts.detect import prepare_any
+    from local.layouts.detect import check_apart, prepare_any
     from local.layouts.rows import is_manifest
 
     if not data.is_dir() and not is_manifest(data):
         raise AsrtoolError(
             f"{data}: no folder or manifest of a test set", "audio without transcripts: asrtool transcribe"
         )
+    check_apart(data, out)
     name = "-".join((data.stem if data.is_file() else data.resolve().name).split())
 
     def prepare(folder: Path, settings: Any) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
-from asrtool.models.torch_info import hint_for
+from asrtool.models.unreadable import hint_for
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,8 @@ import torch
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 from asrtool.models.safe_file import SUFFIX, read_safe
-from asrtool.models.torch_info import DIGEST_BYTES, PIECE_BYTES, check_digest, hint_for, read_checked
+from asrtool.models.torch_info import DIGEST_BYTES, PIECE_BYTES, check_digest, read_checked
+from asrtool.models.unreadable import hint_for
 
 HELD_BYTES = 1 << 24  # of a file in the memory of the system; new pages for all of it would cost more than the rest
 IS_TORCH_1 = torch.__version__.startswith("1.")  # the last ones that the k2 of PyPI works with

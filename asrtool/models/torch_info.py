@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from asrtool.errors import AsrtoolError
+from asrtool.models.safe_file import SUFFIX, read_safe_info
+from asrtool.models.unreadable import damaged, hint_for, unreadable
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 PIECE_BYTES = 1 << 20
@@ -18,9 +20,7 @@ PIECE_BYTES = 1 << 20
 
 def read_info(path: Path | str, kind: str = "model file") -> dict[str, Any]:
     """``info`` of the file `path`. AsrtoolError, naming `kind`, where it cannot be read, is damaged or has none."""
-    if Path(path).suffix == ".safetensors":
-        from asrtool.models.safe_file import read_safe_info
-
+    if Path(path).suffix == SUFFIX:
         return read_safe_info(path, kind)
     data = read_checked(path, kind)
     try:
@@ -39,9 +39,9 @@ def read_checked(path: Path | str, kind: str) -> memoryview:
     try:
         data = memoryview(Path(path).read_bytes())
     except OSError as error:
-        raise _unreadable(path, kind, error) from error
+        raise unreadable(path, kind, error) from error
     if hashlib.sha256(data[:-DIGEST_BYTES]).digest() != data[-DIGEST_BYTES:]:
-        raise _damaged(path, kind)
+        raise damaged(path, kind)
     return data
 
 
@@ -54,37 +54,9 @@ def check_digest(path: Path | str, kind: str) -> None:
                 digest.update((last + piece)[:-DIGEST_BYTES])
                 last = (last + piece)[-DIGEST_BYTES:]
     except OSError as error:
-        raise _unreadable(path, kind, error) from error
+        raise unreadable(path, kind, error) from error
     if digest.digest() != last:
-        raise _damaged(path, kind)
-
-
-def _unreadable(path: Path | str, kind: str, error: OSError) -> AsrtoolError:
-    if isinstance(error, IsADirectoryError):
-        return AsrtoolError(
-            f"{path}: is a folder, expected a {kind}", "name the file, in a work folder average/model.pt"
-        )
-    return AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path")
-
-
-def _damaged(path: Path | str, kind: str) -> AsrtoolError:
-    if _is_bundle(path):
-        hint = f"take it out, unzip {path} average/model.safetensors, or name average/model.pt of the work folder"
-        return AsrtoolError(f"{path}: a bundle, expected a {kind}", hint)
-    return AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint_for(kind))
-
-
-def _is_bundle(path: Path | str) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "bundle.json" in archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
-
-
-def hint_for(kind: str) -> str:
-    """What to do about a damaged one."""
-    return f"make the {kind} again, or copy it again from where it is whole"
+        raise damaged(path, kind)
 
 
 class _Outline(pickle.Unpickler):

@@ -48,13 +48,17 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
     spoken: list[SupervisionSegment] = []
     for cuts, tar in progress(list(_shards(folder)), "read tars", unit="tar"):
         audio = _audio_of(tar)
-        for entry in _read_cuts(cuts):
-            found = _recording(entry, audio, tar)
-            if isinstance(found, str):
-                drops.append(Drop(str(entry.get("id")), "unusable audio", found))
-            else:
-                recordings.append(found)
-                spoken += _segments(entry, found, drops)
+        for number, entry in enumerate(_read_cuts(cuts), start=1):
+            try:
+                found = _recording(entry, audio, tar)
+                if isinstance(found, str):
+                    drops.append(Drop(str(entry.get("id")), "unusable audio", found))
+                else:
+                    recordings.append(found)
+                    spoken += _segments(entry, found, drops)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                what = f"{cuts}:{number}: no cut that can be read, {type(error).__name__}: {error}"
+                raise AsrtoolError(what, "write the shards again") from error
     segments = normalise_all(spoken, text_rule(data), drops)
     write_set(out, recordings, segments, drops, data, label)
 
