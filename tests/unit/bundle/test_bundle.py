@@ -139,6 +139,8 @@ def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundl
     missing = CliRunner().invoke(cli, ["decode", "nothing.asrtool", str(tmp_path), str(tmp_path / "out")])
     assert "nothing.asrtool: no such file or folder" in str(missing.exception)
     (tmp_path / "data").mkdir()
+    inside = CliRunner().invoke(cli, ["decode", str(bundle), str(tmp_path / "data"), str(tmp_path / "data" / "out")])
+    assert "out: lies in the data" in str(inside.exception)
     (tmp_path / "file").touch()
     done = CliRunner().invoke(cli, ["decode", str(bundle), str(tmp_path / "data"), str(tmp_path / "file")])
     assert "file: is no folder, expected one to write" in str(done.exception)

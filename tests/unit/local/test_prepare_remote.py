@@ -197,3 +197,22 @@ def test_the_address_of_a_release_is_prepared_like_a_folder(web: WebServer, tmp_
     prepare_all(tmp_path / "corpus", tmp_path / "manifests", data)
     for role in ("train", "test"):
         assert len(supervisions(tmp_path / "manifests" / "corpora" / "own" / role)) == NUM
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("recording", {"num_samples": "x"}), ("recording", 3), ("supervisions", [{"id": "a"}]), ("start", None),
+     ("supervisions", None), ("id", ["a"])],
+)  # fmt: skip
+def test_a_cut_that_is_malformed_is_one_line_with_its_number(
+    original: Path, tmp_path: Path, key: str, value: object
+) -> None:
+    folder = tmp_path / "shar"
+    shutil.copytree(original / "shar", folder)
+    path = folder / "cuts.000000.jsonl.gz"
+    cuts = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    cuts[1][key] = value
+    path.write_bytes(gzip.compress("".join(json.dumps(cut) + "\n" for cut in cuts).encode()))
+    with pytest.raises(AsrtoolError, match=r"cuts.000000.jsonl.gz:2: no cut that can be read, \w+Error: ") as raised:
+        prepare_shar(folder, tmp_path / "m", LENIENT, "own")
+    assert "\n" not in str(raised.value)
