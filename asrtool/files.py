@@ -80,7 +80,7 @@ def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
     these is a person's own, and AsrtoolError is raised instead of deleting it.
     """
     path = Path(path)
-    _check_own(path, signs)
+    check_own(path, signs)
     with _beside(path) as temporary:
         temporary.mkdir()
         yield temporary
@@ -93,7 +93,7 @@ def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
     It finds what `path` holds as well, which is that folder until all is written. One process at a time: raises
     AsrtoolError where another one is at it.
     """
-    _check_own(path, signs)
+    check_own(path, signs)
     parts = parts_of(path)
     make_folder_of(path)
     if path.is_dir() and not path.is_symlink() and not parts.exists():
@@ -114,7 +114,8 @@ def parts_of(path: Path) -> Path:
     return path.with_name(f".part.{path.name}")
 
 
-def _check_own(path: Path, signs: Sequence[str]) -> None:
+def check_own(path: Path, signs: Sequence[str]) -> None:
+    """AsrtoolError where `write_folder` would not replace `path`."""
     if path.exists() and not path.is_dir():
         raise AsrtoolError(f"{path}: is no folder, expected one to write", "name another place")
     here = Path.cwd()

@@ -17,6 +17,7 @@ from asrtool.cli.options import allow_pipes_option, settings_options
 from asrtool.cli.prepare import Place
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
+from asrtool.files import check_own
 
 if TYPE_CHECKING:
     from asrtool.report.data_check import Page
@@ -41,8 +42,10 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     Example: asrtool check exp/manifests/train exp/check
     """
     from asrtool.corpus.manifest import REPORT
-    from asrtool.report.data_check import check_manifests
+    from asrtool.report.data_check import PAGE, check_manifests
 
+    if out:
+        check_own(out, [PAGE])  # before hours of audio are listened to
     if (data / REPORT).is_file():
         page = check_manifests(data, out, config.features.num_jobs)
     else:

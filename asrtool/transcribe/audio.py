@@ -24,6 +24,7 @@ from asrtool.errors import AsrtoolError
 INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
+LOUDEST = 1e6  # samples that are larger, where full scale is 1, are no sound
 START_BYTES = 12  # of a pipe, which show whether it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
 TO_PIPE = "pipe in plain WAV, as of sox FILE -t wav - or ffmpeg -i FILE -f wav -, or name the file itself"
@@ -207,7 +208,7 @@ def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Itera
     num_bad = 0
     try:
         while len(block_SC := file.read(size, dtype="float32", always_2d=True)):
-            is_bad = ~np.isfinite(block_SC)
+            is_bad = ~(np.abs(block_SC) < LOUDEST)
             num_bad += int(is_bad.sum())
             block_SC[is_bad] = 0.0  # else neither their frames nor the level of the 30 s around would be numbers
             yield np.ascontiguousarray(block_SC.T)
@@ -215,7 +216,7 @@ def _blocks(source: _Source, file: soundfile.SoundFile, block_s: float) -> Itera
         raise AsrtoolError(f"{source.title}: audio breaks off: {_reason(error)}", "replace the file") from error
     if num_bad:
         logging.warning(
-            "%s: %d samples are no numbers (NaN or infinite) and were taken as silence; see what wrote the file",
+            "%s: %d samples are no numbers, or beyond any sound, and were taken as silence; see what wrote the file",
             source.title,
             num_bad,
         )

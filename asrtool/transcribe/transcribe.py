@@ -67,6 +67,7 @@ def transcribe_all(
     read is skipped, with a line of the log, unless it is the only one. Raises AsrtoolError at the end where some were.
     """
     paths = [each.path for each in audio]
+    nums = Counter(Path(each.name).name for each in audio)
     failed = []
     with _transcribing(recogniser, channels, min(at_once, len(paths))) as transcribe_each:
         for each, (found, seconds) in zip(audio, transcribe_each(paths, len(paths)), strict=True):
@@ -77,6 +78,8 @@ def transcribe_all(
                 failed.append(each.path)
                 continue
             _log(each.path, found, seconds)
+            if nums[Path(each.name).name] > 1:  # as x.wav in two folders, which a ctm has to tell apart
+                found = replace(found, name=readable(each.name))
             for form in forms:
                 text = FORMATS[form][1](found)
                 if out:
@@ -160,7 +163,8 @@ def _told_apart(audio: Sequence[Audio]) -> list[Audio]:
 def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
     """Make the folders that `transcribe_all` writes to.
 
-    Raises AsrtoolError where two files would be written to one, and where none can be written.
+    Raises AsrtoolError where two files would be written to one, where one beside the audio would be replaced, which may
+    be a transcript by hand, and where none can be written.
     """
     seen: dict[str, str] = {}
     for each in audio:
@@ -168,9 +172,12 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
             what = f"{readable(seen[each.name])} and {readable(each.path)} would both be written to {each.name}"
             raise AsrtoolError(what, "name it once, or name the folder above both, whose sub-folders are kept")
         seen[each.name] = each.path
-    for target in (each.target(out, form) for each in audio for form in forms):
+    for each, target in ((each, each.target(out, form)) for each in audio for form in forms):
         check_file_name(target)
         make_folder_of(target)
+        if target.exists() and not is_pipe(each.path) and target.parent.samefile(Path(each.path).parent):
+            what = f"{readable(str(target))}: is there, beside the audio, and would be replaced: perhaps its transcript"
+            raise AsrtoolError(what, "choose another --out")
     try:
         with tempfile.TemporaryFile(dir=out):
             pass

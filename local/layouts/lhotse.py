@@ -148,6 +148,9 @@ def _supervision(entry: Entry) -> SupervisionSegment:
         raise ValueError(f"channel is {channel!r}, expected the number of one")
     if not isinstance(entry.get("text") or "", str):
         raise ValueError(f"text is {entry['text']!r}, expected a text")
+    for key in ("custom", "alignment"):
+        if not isinstance(entry.get(key) or {}, dict):
+            raise ValueError(f"{key} is {entry[key]!r}, expected an object")
     names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
     return SupervisionSegment.from_dict({**entry, **names})
 
@@ -157,6 +160,7 @@ def _check_name(entry: Entry, key: str) -> None:
     value = entry[key]
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
         raise ValueError(f"{key} is {value!r}, expected a name")
+    str(value).encode()  # a half of a surrogate pair is none that can be written
 
 
 def _check_channels(key: str, value: Any) -> None:

@@ -378,6 +378,8 @@ def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Pat
         ("supervisions", "channel", 1.5),
         ("supervisions", "start", "0"),
         ("supervisions", "text", 5),
+        ("supervisions", "custom", "x"),
+        ("supervisions", "alignment", [1]),
     ],
 )
 def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
@@ -389,6 +391,16 @@ def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
     entries[1][key] = value
     path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
     with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: ValueError: {key} (is|has)"):
+        prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
+
+
+def test_a_name_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    folder = write_lhotse(tmp_path / "lhotse")
+    path = folder / "x_supervisions_all.jsonl.gz"
+    entries = read_jsonl(path)
+    entries[1]["id"] = "half \ud800"
+    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
+    with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: UnicodeEncodeError"):
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
 
 

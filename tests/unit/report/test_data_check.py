@@ -234,3 +234,14 @@ def sounds_like_speech(rng: np.random.Generator) -> np.ndarray:
     """Bursts of noise with pauses, for three seconds or so."""
     bursts = np.repeat(rng.permutation([0.05] * 8 + [0.0005] * 4), rng.integers(3500, 5000))
     return np.asarray(bursts * rng.normal(0, 1, len(bursts)), dtype=np.float32)
+
+
+def test_a_place_that_would_not_be_replaced_is_named_before_anything_is_listened_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    monkeypatch.setattr("local.layouts.detect.prepare_any", None)
+    done = CliRunner().invoke(cli, ["check", str(tmp_path / "data"), str(tmp_path / "other")])
+    assert "other: holds other files and would be replaced" in str(done.exception)

@@ -175,7 +175,7 @@ def test_samples_that_are_no_numbers_are_silence_with_a_warning(
     name: str, samples: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = samples.copy()
-    bad[[100, 20_000], [0, 1]], bad[30_000] = np.nan, (np.inf, -np.inf)
+    bad[[100, 20_000], [0, 1]], bad[30_000] = (np.nan, -1e30), (np.inf, -np.inf)
     content = write(tmp_path / "a.wav", bad, "FLOAT").read_bytes()
     with piped([content] if name == "-" else [], monkeypatch):
         found = read("-" if name == "-" else tmp_path / name)

@@ -217,6 +217,24 @@ def test_what_is_written_lies_as_the_audio_does(work: Path, tmp_path: Path) -> N
     expected = {"a/x.json": 3.0, "b/x.json": 4.0, "b/y.flac.json": 5.0, "b/y.ogg.json": 6.0, "z.json": 7.0}
     assert found == pytest.approx(expected)
     assert (out / "b" / "y.ogg.txt").is_file()
+    recordings = {line.split()[0] for line in run(work, calls, "--format", "ctm", "--jobs", "1").splitlines()}
+    assert {"a/x", "b/x"} <= recordings <= {"a/x", "b/x", "y.flac", "y.ogg", "y", "z", "b/y.flac", "b/y.ogg"}
+
+
+def test_a_transcript_beside_the_audio_is_not_replaced(work: Path, call: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.wav").write_bytes(call.read_bytes())
+    (tmp_path / "two" / "x.txt").write_text("by hand\n")
+    for given in (tmp_path, tmp_path / "two", tmp_path / "two" / "x.wav"):
+        out = given.parent if given.is_file() else given
+        with pytest.raises(AsrtoolError, match=r"x\.txt: is there, beside the audio, .*; choose another --out"):
+            run(work, given, "--out", out)
+    assert (tmp_path / "two" / "x.txt").read_text() == "by hand\n"
+    assert not (tmp_path / "one" / "x.txt").exists()
+    for _ in range(2):  # what it has written elsewhere it replaces
+        run(work, tmp_path, "--out", tmp_path / "out", "--jobs", "1")
+    run(work, tmp_path / "one", "--out", tmp_path / "one")
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
