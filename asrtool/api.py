@@ -48,8 +48,8 @@ class Recogniser:
     def align(self, audio: str | Path, text: str, channel: int = 1) -> list[Word]:
         """When each word of `text` is said on a channel of a file, in seconds from its beginning.
 
-        The text is normalised by the rules that the model was trained with (data.text_rules). Raises AsrtoolError where
-        it cannot be read, or the text does not fit it.
+        The text is normalised by data.text_rules of the training. Raises AsrtoolError where it cannot be read, or the
+        text does not fit it.
         """
         from asrtool.transcribe.align import align
         from local.own_text import text_rule

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from local.utterances import Sound
 
 BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take about 107 GB
-# Samples that are decoded in a second of CPU (docs/decisions/shorten.md).
-RATES_HZ = {"sph2pipe": 1.2e8, "desphere": 1.2e6}
+# Samples that become FLAC in a second of CPU (docs/decisions/shorten.md).
+RATES_HZ = {"sph2pipe": 5e7, "desphere": 1.2e6}
 GB = 1e9
 
 
@@ -76,7 +76,7 @@ def decode(file: Shortened) -> str:
 
 def _check_room(folder: Path, num_samples: int) -> None:
     cpu_hours, needed = cost_of_decoding(num_samples)
-    place = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     free = shutil.disk_usage(place).free
     logging.info(
         "%s: audio compressed with shorten is decoded once, by %s: about %.2g hours of CPU and %.3g GB of disk, %.3g GB"

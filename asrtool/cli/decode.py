@@ -53,7 +53,7 @@ def decode(
     from asrtool.errors import AsrtoolError
 
     if not model.exists():
-        raise AsrtoolError(f"{model}: no such file or folder", EXPECTED)
+        raise AsrtoolError(f"{model}: no such file or folder", f"{EXPECTED}, or a model file and --tuning")
     if model.is_dir() or is_archive(model):
         _refuse_options(model)
         _decode_data(model, data, out, config.data.allow_pipes)
@@ -88,9 +88,11 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.errors import AsrtoolError
     from asrtool.score.table import format_table
     from local.layouts.detect import check_apart, prepare_any
+    from local.layouts.lhotse import is_cuts
+    from local.layouts.parquet import in_columns
     from local.layouts.rows import is_manifest
 
-    if not data.is_dir() and not is_manifest(data):
+    if not (data.is_dir() or is_manifest(data) or in_columns(data) or is_cuts(data)):
         raise AsrtoolError(
             f"{data}: no folder or manifest of a test set", "audio without transcripts: asrtool transcribe"
         )

@@ -42,9 +42,10 @@ def say_resampled(where: Path, num_by_rate: Mapping[int, int], rate_hz: int) -> 
     total = sum(num_by_rate.values())
     for rate, num in sorted(num_by_rate.items()):
         if rate < rate_hz:
+            alike = f"; features.sampling_rate_hz={rate} would make all alike" if rate == min(num_by_rate) else ""
             logging.warning(
-                "%s: %d of %d recordings have %d Hz, resampled to %d: NOTHING ABOVE %d Hz IS IN THEM;"
-                " features.sampling_rate_hz=%d would make all alike", where, num, total, rate, rate_hz, rate // 2, rate,
+                "%s: %d of %d recordings have %d Hz, resampled to %d: NOTHING ABOVE %d Hz IS IN THEM%s",
+                where, num, total, rate, rate_hz, rate // 2, alike,
             )  # fmt: skip
         elif rate > rate_hz:
             logging.info("%s: %d of %d recordings have %d Hz, resampled to %d", where, num, total, rate, rate_hz)

@@ -212,7 +212,7 @@ def apply_model(
                 what, "free some, or hide the GPU with CUDA_VISIBLE_DEVICES= where there is one"
             ) from error
     free_unused()
-    logging.warning("%d utterances do not fit memory: computing them in halves, lower decode.batch_s", num)
+    logging.warning("%d utterances do not fit memory: computing them in halves (decode.batch_s)", num)
     halves = [
         apply_model(model, feats_NTF[part, : feat_lens_N[part].max()], feat_lens_N[part], device)
         for part in (slice(num // 2), slice(num // 2, num))

@@ -216,7 +216,9 @@ class FrameCe(Hybrid):
         frames = getattr(encoder.settings, "frames_a_row", 1)
         if self.piece_frames % frames:
             what = f"model.frame-ce.piece_frames is {self.piece_frames} but a row of model.encoder {encoder.name} has"
-            raise ValueError(f"{what} {frames} frames, expected a multiple, as {self.piece_frames // frames * frames}")
+            raise ValueError(
+                f"{what} {frames} frames, expected a multiple, as {-(-self.piece_frames // frames) * frames}"
+            )
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,14 @@ def profiling(folder: Path, rank: int) -> Iterator[Callable[[], None]]:
     written: list[Path] = []
 
     def write(profile: torch.profiler.profile) -> None:
+        num_steps = profile.step_num - SKIPPED - WARM_UP  # fewer where the training ends before
+        if not num_steps:
+            return
         with write_beside(folder / f"learner-{rank}.json") as path:
             profile.export_chrome_trace(str(path))
         order = "self_cuda_time_total" if has_gpu else "self_cpu_time_total"
         written.append(folder / f"learner-{rank}.txt")
         write_text(written[0], profile.key_averages().table(sort_by=order, row_limit=NUM_ROWS) + "\n")
-        num_steps = profile.step_num - SKIPPED - WARM_UP  # fewer where the training ends before
         logging.info("%s: where the time of %d steps went", written[0], num_steps)
 
     with torch.profiler.profile(

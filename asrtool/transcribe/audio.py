@@ -183,7 +183,7 @@ def _known(path: Path) -> soundfile.SoundFile | None:
     """The file where libsndfile reads it."""
     try:
         return soundfile.SoundFile(os.fsencode(path))  # bytes, since soundfile takes no text that is not UTF-8
-    except soundfile.SoundFileError:
+    except (soundfile.SoundFileError, TypeError):  # the second of x.raw, which would need a rate
         return None
 
 

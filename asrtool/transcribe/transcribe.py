@@ -175,7 +175,7 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
     for each, target in ((each, each.target(out, form)) for each in audio for form in forms):
         check_file_name(target)
         make_folder_of(target)
-        if target.exists() and not is_pipe(each.path) and target.parent.samefile(Path(each.path).parent):
+        if target.exists() and not is_pipe(each.path) and target.parent.resolve() == Path(each.path).parent.resolve():
             what = f"{readable(str(target))}: is there, beside the audio, and would be replaced: perhaps its transcript"
             raise AsrtoolError(what, "choose another --out")
     try:

@@ -9,7 +9,7 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.url import as_url
 from local.layouts.address import place_of
-from local.layouts.folder import prepare_folder
+from local.layouts.folder import has_pairs, prepare_folder
 from local.layouts.kaldi import prepare_kaldi
 from local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
 from local.layouts.manifest import CLIPS, prepare_manifest
@@ -20,6 +20,7 @@ from local.layouts.trans import is_trans_folder, prepare_trans
 from local.releases import find_files
 
 METADATA = [f"metadata{suffix}" for suffix in (*TABLES, *LINES)]  # in each folder of HuggingFace's audiofolder
+ABOUT = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # of HuggingFace, beside columns
 # Names of a set's folder or table, by the role that it is read for; of several the first one that is there.
 NAMES = {"train": ("train", "validated"), "dev": ("dev", "validation", "valid"), "test": ("test",)}
 
@@ -83,9 +84,10 @@ def find_set(source: Path, role: str) -> Path:
     for folder in (source, *(source / name for name in NAMES[role])):
         if found := next((folder / name for name in METADATA if (folder / name).is_file()), None):
             return found
-    if files := column_files(source, NAMES, role):
-        return files[0]
     tables = sorted(path for path in source.iterdir() if is_manifest(path))
+    has_others = any(path.name not in ABOUT for path in tables) or is_trans_folder(source) or has_pairs(source)
+    if not has_others and (files := column_files(source, NAMES, role)):
+        return files[0]
     has_clips = (source / CLIPS).is_dir()
     if not tables or (not has_clips and any(find_files(source, "*.txt"))):
         return source

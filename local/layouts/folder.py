@@ -20,6 +20,7 @@ from local.releases import find_files
 from local.utterances import make_recording, normalise_all, one_word, read_lines, usable_audio
 
 # Of what libsndfile reads and speech is kept in.
+LOSSY = (".mp3", ".ogg", ".oga", ".opus")
 SUFFIXES = (
     *(".wav", ".flac", ".sph", ".mp3", ".ogg", ".oga", ".opus"),
     *(".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64", ".rf64"),
@@ -52,6 +53,11 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     write_set(out, recordings, segments, drops, data, label)
 
 
+def has_pairs(folder: Path) -> bool:
+    """Whether there is a text with a file of audio beside it."""
+    return any(text.with_suffix(suffix).is_file() for text in find_files(folder, "*.txt") for suffix in SUFFIXES)
+
+
 def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[str, Path]]:
     """Id -> audio file and id -> text; those that lack the other are in `drops`."""
     sounds = _by_stem(path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES)
@@ -68,11 +74,11 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[
 
 
 def _by_stem(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Path without suffix -> path."""
+    """Path without suffix -> path; of audio what is compressed with loss stands back."""
     found: dict[Path, Path] = {}
-    for path in paths:
+    for path in sorted(paths, key=lambda path: path.suffix.lower() in LOSSY):
         other = found.setdefault(path.with_suffix(""), path)
-        if other != path:
+        if other != path and (path.suffix.lower() in LOSSY) == (other.suffix.lower() in LOSSY):
             raise AsrtoolError(f"{other} and {path.name}: two files for one recording", "keep one of them")
     return found
 

@@ -139,8 +139,10 @@ def _recording(entry: Entry) -> Recording:
 
 def _supervision(entry: Entry) -> SupervisionSegment:
     """Its ids and its speaker have no blanks. Raises as `_recording`."""
-    for key in ("id", "recording_id", *(["speaker"] if entry.get("speaker") is not None else [])):
+    for key in ("id", "recording_id"):
         _check_name(entry, key)
+    if not isinstance(entry.get("speaker"), str | int | float | None):
+        raise ValueError(f"speaker is {entry['speaker']!r}, expected a name")
     _check(entry, "duration", (int, float), 0)
     _check(entry, "start", (int, float), -math.inf)
     channel = entry.get("channel")
@@ -152,7 +154,7 @@ def _supervision(entry: Entry) -> SupervisionSegment:
         if not isinstance(entry.get(key) or {}, dict):
             raise ValueError(f"{key} is {entry[key]!r}, expected an object")
     names = {key: one_word(str(entry[key])) for key in ("id", "recording_id", "speaker") if entry.get(key) is not None}
-    return SupervisionSegment.from_dict({**entry, **names})
+    return SupervisionSegment.from_dict({**entry, **names, "speaker": names.get("speaker") or None})
 
 
 def _check_name(entry: Entry, key: str) -> None:

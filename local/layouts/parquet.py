@@ -126,6 +126,10 @@ def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str]) -
     name = one_word(PurePosixPath(said).stem).lstrip(".")
     if not name or name in taken:
         name = f"{one_word(path.stem)}-{number:06d}"
+        for folder in path.parents:  # of two that are both called 0000.parquet
+            if name not in taken:
+                break
+            name = f"{one_word(folder.name)}-{name}"
     taken.add(name)
     target = folder / f"{name}{_suffix(data, said)}"
     if not target.is_file() or target.read_bytes() != data:

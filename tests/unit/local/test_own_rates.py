@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 import soundfile
 from small_releases import read_jsonl
@@ -50,9 +49,11 @@ def write_manifest(folder: Path) -> Path:
 
 
 def write_parquet(folder: Path) -> Path:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra dev")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow, of the extra dev")
     audio = sorted(write_folder(folder / "audio").rglob("*.wav"))
     rows = [{"audio": {"bytes": path.read_bytes(), "path": path.name}, "text": "one two"} for path in audio]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "train.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "train.parquet")
     return folder / "train.parquet"
 
 

@@ -174,6 +174,26 @@ def test_names_that_repeat_or_lack_are_those_of_the_row(tmp_path: Path) -> None:
     assert {file.suffix for file in files.values()} == {".wav"}  # as it is, not as its name says
 
 
+def test_files_of_one_name_without_names_of_rows_do_not_share_audio(tmp_path: Path) -> None:
+    for folder, seed in (("clean/train.100", 1), ("other/train.500", 2)):
+        write_parquet(tmp_path / "d" / folder / "0000.parquet", entry(seed, "yes"), entry(seed + 4, "no"))
+    write_parquet(tmp_path / "d" / "z" / "train" / "1.parquet", entry(7, "one", "0000-000002.wav"))
+    prepare_any(tmp_path / "d", tmp_path / "m", Data(), "own")
+    found = sorted(file.read_bytes() for file in sources(tmp_path / "m").values())
+    assert found == sorted(sound(seed) for seed in (1, 2, 5, 6, 7))
+
+
+def test_other_data_with_columns_of_something_else_beside_it_is_read_as_before(tmp_path: Path) -> None:
+    for folder in ("table", "pairs"):
+        write_parquet(tmp_path / folder / "emb" / "vectors.parquet", {"id": 1, "vector": [0.5]})
+        (tmp_path / folder / "a.wav").write_bytes(sound(1))
+    (tmp_path / "table" / "train.csv").write_text("path,text\na.wav,one\n")
+    (tmp_path / "pairs" / "a.txt").write_text("one\n")
+    for folder in ("table", "pairs"):
+        prepare_any(tmp_path / folder, tmp_path / f"{folder}-m", Data(), "own")
+        assert texts(tmp_path / f"{folder}-m") == {"a": "one"}
+
+
 def test_bytes_alone_paths_alone_and_other_formats(tmp_path: Path) -> None:
     (tmp_path / "d" / "clips").mkdir(parents=True)
     (tmp_path / "d" / "clips" / "c.flac").write_bytes(sound(3, "FLAC"))

@@ -119,7 +119,9 @@ def test_a_pem_that_leaves_out_ignored_segments_is_right(corpus: Path) -> None:
 def test_pem_and_stm_that_differ_are_reported_with_the_segment(corpus: Path) -> None:
     pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
     pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
-    with pytest.raises(AsrtoolError, match=r"differ in 2 segments, the first is en_4156 B 2.10 3.90; .*bad_fraction=1"):
+    with pytest.raises(
+        AsrtoolError, match=r"differ in 1 of 5 segments, the first is en_4156 B 2.10 3.90; .*bad_fraction=1"
+    ):
         prepare(corpus, Data())
 
 
@@ -127,8 +129,14 @@ def test_where_it_is_allowed_the_stm_counts(corpus: Path, caplog: pytest.LogCapt
     before = supervisions(prepare(corpus))
     pem = corpus / "LDC2002S09" / "hub5e_00" / "english" / "hub5e_00.pem"
     pem.write_text(pem.read_text().replace("2.10 3.95", "2.10 3.90"))
+    for allowed in (0.2, 1.0):
+        caplog.clear()
+        assert supervisions(prepare(corpus, Data(bad_fraction=allowed))) == before
+        assert "differ in 1 of 5 segments, the first is en_4156 B 2.10 3.90: THE STM COUNTS" in caplog.text
+    pem.write_text("")
     assert supervisions(prepare(corpus, Data(bad_fraction=1.0))) == before
-    assert "differ in 2 segments, the first is en_4156 B 2.10 3.90: THE STM COUNTS" in caplog.text
+    with pytest.raises(AsrtoolError, match="differ in 5 of 5 segments"):
+        prepare(corpus, Data(bad_fraction=0.9))
 
 
 @pytest.mark.parametrize("name", ["hub5e00.english.000405.stm", "en20000405_hub5.glm", "hub5e_00.pem"])

@@ -394,6 +394,29 @@ def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
 
 
+def test_an_empty_speaker_is_none(tmp_path: Path) -> None:
+    folder = write_lhotse(tmp_path / "lhotse")
+    path = folder / "x_supervisions_all.jsonl.gz"
+    entries = read_jsonl(path)
+    entries[0]["speaker"], entries[1]["speaker"] = "", " "
+    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
+    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
+    assert not any(s.get("speaker") == "" for s in supervisions(tmp_path / "m"))
+
+
+def test_lossless_audio_goes_before_what_was_made_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a.mp3", "a.wav"):
+        soundfile.write(tmp_path / "data" / name, np.zeros(8000), 8000)
+    (tmp_path / "data" / "a.txt").write_text("yes\n")
+    prepare_folder(tmp_path / "data", tmp_path / "m", Data(), "own")
+    (recording,) = read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")
+    assert recording["sources"][0]["source"].endswith("a.wav")
+    soundfile.write(tmp_path / "data" / "a.flac", np.zeros(8000), 8000)
+    with pytest.raises(AsrtoolError, match="two files for one recording"):
+        prepare_folder(tmp_path / "data", tmp_path / "m", Data(), "own")
+
+
 def test_a_name_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     folder = write_lhotse(tmp_path / "lhotse")
     path = folder / "x_supervisions_all.jsonl.gz"

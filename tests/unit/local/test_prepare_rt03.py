@@ -88,5 +88,7 @@ def test_times_of_hub5_01_agree_with_its_partition_in_hundredths(tmp_path: Path)
     assert "1.278009 2.56 <O,M,P0,P0-M> YEAH" in (tmp_path / "m" / "test" / "ref.stm").read_text()
     pem = next(corpus.rglob("hub5e_01.pem"))
     pem.write_text(pem.read_text().replace("2.555553", "2.575553"))
-    with pytest.raises(AsrtoolError, match=r"stm and pem of Hub5'01 differ in 2 segments, .* sw4653 A 1\.28 2\.5"):
+    with pytest.raises(
+        AsrtoolError, match=r"stm and pem of Hub5'01 differ in 1 of \d+ segments, .* sw4653 A 1\.28 2\.5"
+    ):
         hub5_01.Corpus().prepare(corpus, tmp_path / "m", Data())

@@ -56,3 +56,14 @@ def test_the_log_counts_the_steps_that_are_in_the_trace(
     steps = {event["name"] for event in trace if event.get("name", "").startswith("ProfilerStep#")}
     assert len(steps) in (num_seen, num_seen + 1)  # one has begun where the training ends before the tenth
     assert f"where the time of {num_seen} steps went" in caplog.text
+
+
+def test_a_training_that_ends_with_the_steps_before_has_no_profile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with profiling(tmp_path / "profile", 0) as step_ended:
+        for _ in range(SKIPPED + WARM_UP):
+            torch.ones(3).sum()
+            step_ended()
+    assert "fewer than 8 steps" in caplog.text
+    assert not (tmp_path / "profile").exists()

@@ -241,3 +241,9 @@ def test_the_reason_that_ffmpeg_gives_is_passed_on(tmp_path: Path, monkeypatch: 
     (tmp_path / "a.m4a").write_bytes(b"something else")
     with pytest.raises(AsrtoolError, match=r"a\.m4a: no readable audio: moov atom not found"):
         read(tmp_path / "a.m4a")
+
+
+def test_samples_without_a_header_are_one_line(samples: np.ndarray, tmp_path: Path) -> None:
+    (tmp_path / "a.raw").write_bytes(samples.tobytes())
+    with pytest.raises(AsrtoolError, match=r"a\.raw: "):
+        read(tmp_path / "a.raw")

@@ -235,6 +235,8 @@ def test_a_transcript_beside_the_audio_is_not_replaced(work: Path, call: Path, t
     for _ in range(2):  # what it has written elsewhere it replaces
         run(work, tmp_path, "--out", tmp_path / "out", "--jobs", "1")
     run(work, tmp_path / "one", "--out", tmp_path / "one")
+    gone = CliRunner().invoke(cli, ["transcribe", str(work), "nosuch/x.wav", str(call), "--out", str(tmp_path / "two")])
+    assert "1 of 2 files could not be transcribed, nosuch/x.wav first" in str(gone.exception)
 
 
 def test_two_files_of_one_name_are_refused_before_anything_is_heard(work: Path, call: Path, tmp_path: Path) -> None:
