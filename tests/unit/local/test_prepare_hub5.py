@@ -133,9 +133,9 @@ def test_where_it_is_allowed_the_stm_counts(corpus: Path, caplog: pytest.LogCapt
         caplog.clear()
         assert supervisions(prepare(corpus, Data(bad_fraction=allowed))) == before
         assert "differ in 1 of 5 segments, the first is en_4156 B 2.10 3.90: THE STM COUNTS" in caplog.text
-    pem.write_text("")
+    pem.write_text("".join(f"en_4156 B speaker {second}.01 {second}.02\n" for second in range(7)))
     assert supervisions(prepare(corpus, Data(bad_fraction=1.0))) == before
-    with pytest.raises(AsrtoolError, match="differ in 5 of 5 segments"):
+    with pytest.raises(AsrtoolError, match="differ in 7 of 5 segments"):
         prepare(corpus, Data(bad_fraction=0.9))
 
 
