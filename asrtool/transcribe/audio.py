@@ -24,6 +24,7 @@ from asrtool.errors import AsrtoolError
 INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
 BLOCK_S = 1.0
+LARGEST_HEADER = 4096  # bytes of a file without audio, at most
 LOUDEST = 1e6  # samples that are larger, where full scale is 1, are no sound
 START_BYTES = 12  # of a pipe, which show whether it is WAV
 SOUGHT = ("FLAC", "MP3")  # formats that libsndfile opens in a pipe, and then cannot read there
@@ -188,6 +189,11 @@ def _known(path: Path) -> soundfile.SoundFile | None:
 
 
 def _warn_of_missing(source: _Source, file: soundfile.SoundFile) -> None:
+    if not file.frames and source.path.stat().st_size > LARGEST_HEADER:
+        logging.warning(
+            "%s: its header declares no audio, but %d bytes lie behind it, as where a recorder has died: sox"
+            " --ignore-length IN OUT makes a whole file of it", source.title, source.path.stat().st_size,
+        )  # fmt: skip
     if missing := missing_bytes(source.path):
         logging.warning(
             "%s: cut off: %d bytes of audio that its header declares are not there, only its first %.1f s are heard; "

@@ -247,3 +247,18 @@ def test_samples_without_a_header_are_one_line(samples: np.ndarray, tmp_path: Pa
     (tmp_path / "a.raw").write_bytes(samples.tobytes())
     with pytest.raises(AsrtoolError, match=r"a\.raw: "):
         read(tmp_path / "a.raw")
+
+
+def test_a_header_that_declares_no_audio_before_some_is_a_warning(
+    samples: np.ndarray, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = write(tmp_path / "whole.wav", samples).read_bytes()
+    at = content.index(b"data") + 4
+    (tmp_path / "died.wav").write_bytes(content[:at] + bytes(4) + content[at + 4 :])
+    with open_sound(tmp_path / "died.wav") as sound:
+        assert not list(sound.blocks)
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/died.wav: its header declares no audio, but ")
+    caplog.clear()
+    with open_sound(write(tmp_path / "empty.wav", samples[:0])):
+        assert not caplog.messages
