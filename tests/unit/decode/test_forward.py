@@ -121,7 +121,7 @@ class Limited(torch.nn.Module):
     def forward(self, feats_NTF: torch.Tensor, lens_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.shapes.append(tuple(feats_NTF.shape[:2]))
         if feats_NTF.shape[0] * feats_NTF.shape[1] > 10:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB")
         return 3 * feats_NTF[:, ::2], (lens_N + 1) // 2
 
 
