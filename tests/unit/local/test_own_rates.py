@@ -17,6 +17,7 @@ from asrtool.config import Config
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings
 from asrtool.corpus.manifest import read_drops, read_manifests
+from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
@@ -86,6 +87,16 @@ def prepared(tmp_path: Path) -> tuple[Path, Config]:
     prepare_all(tmp_path / "corpus", tmp_path / "manifests", config.data)
     split_manifests(tmp_path / "manifests", config.data)
     return tmp_path / "manifests", config
+
+
+def test_only_the_lowest_of_several_rates_would_make_all_alike(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    say_resampled(Path("train"), {8000: 1, 11025: 2, 16000: 5}, 16000)
+    lowest, middle = caplog.messages
+    assert "1 of 8 recordings have 8000 Hz" in lowest
+    assert "features.sampling_rate_hz=8000 would make all alike" in lowest
+    assert "2 of 8 recordings have 11025 Hz" in middle
+    assert "alike" not in middle
 
 
 def test_features_of_the_recipe_are_at_one_rate_and_the_log_says_what_became_of_others(

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from small_releases import dropped, make_data, read_jsonl, supervisions
+from toy_work import make_work
 
 from asrtool.cli.main import cli
 from asrtool.corpus.settings import Data
@@ -273,3 +274,12 @@ def test_the_command_prepares_and_checks_it(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, words, catch_exceptions=False)
         assert done.exit_code == 0, done.output
     assert texts(tmp_path / "m") == {"n5": "five"}
+
+
+def test_a_bundle_decodes_one_file(tmp_path: Path) -> None:
+    work = make_work(tmp_path / "work")
+    path = write_parquet(tmp_path / "calls.parquet", *numbered((1, 2)))
+    done = CliRunner().invoke(cli, ["decode", str(work), str(path), str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "calls, greedy" in done.output
+    assert texts(tmp_path / "out" / "manifests" / "calls") == {"n1": "one", "n2": "two"}
