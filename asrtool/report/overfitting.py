@@ -16,7 +16,7 @@ def warn_of_overfitting(run: TrainingRun) -> str:
     """
     if run.emulated or len(run.dev) <= PATIENCE:
         return ""
-    best, last = int(run.dev[:, 1].argmin()), len(run.dev) - 1
+    best, last = run.best, len(run.dev) - 1
     train = _train_losses(run)
     if last - best < PATIENCE or not train[last] < train[best]:
         return ""

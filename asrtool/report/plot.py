@@ -75,8 +75,8 @@ def _describe_best(run: TrainingRun) -> str:
     """Which epoch was the best on dev, and whether training ended for that."""
     if run.emulated or not len(run.dev):
         return ""
-    best, last = run.dev_epochs[int(run.dev[:, 1].argmin())], run.dev_epochs[-1]
-    fact = f"The loss on dev was lowest after epoch {best} of {last}: {run.dev[:, 1].min():.3f}."
+    best, last = run.dev_epochs[run.best], run.dev_epochs[-1]
+    fact = f"The loss on dev was lowest after epoch {best} of {last}: {run.dev[run.best, 1]:.3f}."
     early = f" Training stopped early (`early_stop`): no loss was lower since epoch {best}."
     return fact + early if run.stopped_early else fact
 

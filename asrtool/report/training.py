@@ -47,6 +47,11 @@ class TrainingRun:
         return bool((self.consensus[:, 1] > 0).any())
 
     @property
+    def best(self) -> int:
+        """The row of `dev` with the lowest loss, the first of equal ones; what is no number is not lower."""
+        return int(np.where(np.isnan(self.dev[:, 1]), np.inf, self.dev[:, 1]).argmin())
+
+    @property
     def num_steps(self) -> int:
         """Of all learners."""
         return sum(map(len, self.learners.values()))

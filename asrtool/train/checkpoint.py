@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,9 +201,9 @@ def to_keep(saved: list[Saved], keep_last: int, keep_best: int, unevaluated: Col
 
 
 def best_first(saved: Iterable[Saved]) -> list[Saved]:
-    """Those evaluated, by loss on dev, the earlier first among equals."""
+    """Those evaluated, by loss on dev, the earlier first among equals; what is no number comes last."""
     evaluated = [(entry.dev_loss, entry.step, entry) for entry in saved if entry.dev_loss is not None]
-    return [entry for _, _, entry in sorted(evaluated)]
+    return [entry for _, _, entry in sorted(evaluated, key=lambda one: (math.isnan(one[0]), *one[:2]))]
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:

@@ -215,6 +215,8 @@ def _train(job: Job, world: World) -> None:
 
 
 def _summary(training: Training) -> dict[str, Any]:
+    from asrtool.train.checkpoint import best_first
+
     state, members = training.state, training.world.members
     losses = members.losses.values() if members else ()
     dev_losses = [entry.dev_loss for entry in state.saved if entry.dev_loss is not None]
@@ -229,7 +231,7 @@ def _summary(training: Training) -> dict[str, Any]:
         "padding_fraction": 1 - state.frames / state.padded_frames,
         "num_parameters": sum(parameter.numel() for parameter in training.model.parameters()),
         "dev_loss": known[-1][1],
-        "best_dev_loss": min(dev_losses),
+        "best_dev_loss": best_first(state.saved)[0].dev_loss,
         "best_epoch": best[0] if (best := training.dev_losses.best) else None,
         "stopped_early": known[-1][0] < training.settings.num_epochs,
         "strategy": training.distributed.strategy.name,

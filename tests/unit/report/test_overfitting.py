@@ -35,6 +35,13 @@ def test_dev_that_rises_while_training_falls_is_reported_with_the_losses(tmp_pat
     assert text in describe_training(read_training(tmp_path), "")
 
 
+def test_a_loss_that_is_no_number_is_not_the_lowest(tmp_path: Path) -> None:
+    write(tmp_path, [4.0, 2.0, 1.0, 0.5, 0.25], [3.0, float("nan"), 1.25, 1.375, 1.75])
+    text = describe_training(read_training(tmp_path), "")
+    assert "lowest, 1.250, after 60 utterances" in text
+    assert "The loss on dev was lowest after epoch 3 of 5: 1.250." in text
+
+
 @pytest.mark.parametrize(
     ("train_losses", "dev_losses"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from asrtool.train.checkpoint import (
     FORMAT,
     Saved,
     State,
+    best_first,
     checkpoint_path,
     load_newest,
     remove_others,
@@ -114,6 +116,14 @@ def test_the_last_and_the_best_are_kept() -> None:
     saved = [Saved(step, loss) for step, loss in enumerate(losses)]
     assert [entry.step for entry in to_keep(saved, keep_last=2, keep_best=2)] == [3, 5, 6]
     assert [entry.step for entry in to_keep(saved, keep_last=1, keep_best=0)] == [6]
+
+
+@pytest.mark.parametrize("losses", [(0.5, math.nan, 0.3), (math.nan, 0.5, 0.3), (0.3, math.nan, math.nan)])
+def test_what_is_no_number_is_never_among_the_best(losses: tuple[float, ...]) -> None:
+    saved = [Saved(step, loss) for step, loss in enumerate(losses)]
+    best = losses.index(0.3)
+    assert best_first(saved)[0].step == best
+    assert [entry.step for entry in to_keep([*saved, Saved(3, 0.9)], keep_last=1, keep_best=1)] == [best, 3]
 
 
 @given(st.lists(st.none() | st.floats(0, 9), max_size=12), st.integers(1, 5), st.integers(0, 4))
