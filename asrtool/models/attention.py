@@ -105,7 +105,9 @@ class Attention(Objective):
         is_row_NT = torch.arange(hidden_NTC.shape[1], device=lens_N.device) < lens_N[:, None]
         hidden_NTC = hidden_NTC.masked_fill(~is_row_NT[:, :, None], 0.0)  # whatever it is, times 0 it is 0
         keys_NTA = self.energies.key(hidden_NTC)
-        drawn_NU = torch.rand(before_NU.shape, device=before_NU.device) < self.settings.sampling
+        drawn_NU = torch.zeros(before_NU.shape, dtype=torch.bool, device=before_NU.device)
+        if self.training:  # elsewhere it would take random numbers of a step that another thread computes
+            drawn_NU = torch.rand(before_NU.shape, device=before_NU.device) < self.settings.sampling
         weights = [self._dropped(cell.weight_hh) for cell in (self.lower, self.upper)]
         state = self._start(hidden_NTC)
         outputs: list[Tensor] = []
@@ -144,8 +146,9 @@ class Attention(Objective):
 
     def _draw(self, output_NO: Tensor) -> Tensor:
         """Tokens (N,) as the model gives them behind what it has read, for scheduled sampling (Bengio et al. 2015)."""
-        with torch.no_grad():
-            return torch.multinomial(self.output(output_NO).float().softmax(dim=1), 1).squeeze(1)
+        # Not under no_grad: autocast of older torch keeps weights that it rounded there, and they get no gradient
+        logits_NV = self.output(output_NO.detach()).detach()
+        return torch.multinomial(logits_NV.float().softmax(dim=1), 1).squeeze(1)
 
     def _dropped(self, weight: Tensor) -> Tensor:
         """A recurrent weight, some of it zeroed for all steps of a batch (Wan et al. 2013)."""

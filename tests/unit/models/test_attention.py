@@ -126,6 +126,22 @@ def test_drawn_tokens_are_those_of_the_model() -> None:
     assert torch.stack(seen).flatten().tolist() == [END, 3, 1, 2, 1]
 
 
+def test_tokens_are_drawn_by_weights_that_autocast_keeps_with_their_gradients() -> None:
+    """In half precision older torch gives weights no gradient that were first used under no_grad."""
+    objective = objective_of(sampling=0.9)
+    have_gradients = []
+    objective.output.register_forward_pre_hook(lambda *_: have_gradients.append(torch.is_grad_enabled()))
+    objective.loss(*batch_of(TEXTS, LENS)).total.backward()
+    assert have_gradients == [True] * 4  # of each token but the first one, and of all
+
+
+def test_evaluation_draws_no_random_numbers() -> None:
+    objective, batch = objective_of(sampling=0.5, dropout=0.3, weight_drop=0.2).eval(), batch_of(TEXTS, LENS)
+    before = torch.get_rng_state()
+    objective.loss(*batch)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("key", ["dropout", "weight_drop"])
 def test_what_is_dropped_is_dropped_in_training_alone(key: str) -> None:
     objective = objective_of(**{key: 0.5})
