@@ -32,20 +32,23 @@ def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) 
 
     The encoder must be the same. The weights of the objective are taken where it and its tokens are the same; for
     others they stay random. Raises AsrtoolError when the file cannot be read, and where it is of other features or of
-    another encoder.
+    an encoder of other weights; warns where the same weights make other rows here.
     """
     with torch.random.fork_rng():  # what is drawn after this does not depend on it
         trained, found = load_model(path)
     _check_features(path, found, info)
     weights, wanted = trained.state_dict(), model.state_dict()
-    for name, tensor in wanted.items():
-        if name.startswith(ENCODER) and (name not in weights or weights[name].shape != tensor.shape):
-            has = f"{tuple(weights[name].shape)} there" if name in weights else "not there"
+    for name in filter(lambda name: name.startswith(ENCODER), wanted | weights):
+        here, there = (str(tuple(of[name].shape)) if name in of else "not" for of in (wanted, weights))
+        if here != there:
             hint = "choose the encoder settings that it was trained with"
-            raise AsrtoolError(f"{path}: {name} is {tuple(tensor.shape)} here and {has}", hint)
+            raise AsrtoolError(f"{path}: {name} is {here} here and {there} there", hint)
     reason = _why_new(found, info)
     kept = {name: tensor for name, tensor in weights.items() if name.startswith(ENCODER) or not reason}
     model.load_state_dict(wanted | kept)
+    if not _make_same_rows(model, trained, info["num_features"]):
+        what = "%s: its weights make other rows with these settings of the encoder than with those of its training"
+        logging.warning(what, path)
     logging.info("beginning with the weights of %s%s", path, f", but its objective anew: {reason}" if reason else "")
 
 
@@ -67,6 +70,17 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         raise AsrtoolError("train.frozen: all parameters match, so nothing is left to train", "name fewer layers")
     if patterns:
         logging.info("%d of %d parameter tensors are frozen", len(names) - num_left, len(names))
+
+
+def _make_same_rows(model: AcousticModel, trained: AcousticModel, num_features: int) -> bool:
+    """Whether both encoders compute the same, by trial: some settings, as `residual`, have no weights."""
+    feats_NTF = torch.randn(1, 48, num_features, generator=torch.Generator().manual_seed(1))
+    lens_N = torch.tensor([48])
+    model.eval()
+    with torch.no_grad():
+        ours_NTC, theirs_NTC = (one.encoder(one.inputs(feats_NTF, lens_N), lens_N)[0] for one in (model, trained))
+    model.train()
+    return ours_NTC.shape == theirs_NTC.shape and torch.allclose(ours_NTC, theirs_NTC, rtol=1e-3, atol=1e-4)
 
 
 def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[str, Any]) -> None:

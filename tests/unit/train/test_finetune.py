@@ -96,6 +96,8 @@ def test_for_another_objective_it_takes_the_encoder_alone(toy: Path, toy_config:
     [
         (["model.lstm.hidden_size=13"], r"encoder\.\S+ is \(.*\) here and \(.*\) there"),
         (["model.lstm.num_layers=3"], "here and not there"),
+        (["model.lstm.num_layers=1"], r"encoder\.layers\.1\.\S+ is not here and \(.*\) there; choose"),
+        (["model.lstm.layer_norm=false"], r"encoder\.norms\.0\.weight is not here and \(24,\) there"),
     ],
 )
 def test_another_encoder_is_refused(
@@ -103,6 +105,15 @@ def test_another_encoder_is_refused(
 ) -> None:
     with pytest.raises(AsrtoolError, match=message):
         build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", *overrides)
+
+
+@pytest.mark.parametrize(("setting", "is_another"), [("residual=true", True), ("dropout=0.5", False)])
+def test_an_encoder_that_makes_other_rows_of_the_same_weights_is_warned_of(
+    toy: Path, toy_config: Path, trained: Path, caplog: pytest.LogCaptureFixture, setting: str, is_another: bool
+) -> None:
+    model = build(toy, toy_config, toy / "tokenizer", f"train.init_model={trained}", f"model.lstm.{setting}")
+    assert ("its weights make other rows with these settings of the encoder" in caplog.text) == is_another
+    assert model.training
 
 
 def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
