@@ -15,6 +15,20 @@ PATCHES = (
         (TEST_PREFIX_BEAM,),
     ),
     Patch(
+        "greedy-emits-any-number-in-a-row",
+        "asrtool/decode/transducer.py",
+        "self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW",
+        "self.most_a_row = MOST_A_ROW",
+        ("tests/unit/decode/test_transducer_search.py",),
+    ),
+    Patch(
+        "tree-of-the-first-frame-of-each-row",
+        "asrtool/decode/targets.py",
+        "np.arange(num_rows) * subsampling + subsampling // 2, len(feats_TF) - 1)",
+        "np.arange(num_rows) * subsampling, len(feats_TF) - 1)",
+        ("tests/unit/train/test_frame_targets.py",),
+    ),
+    Patch(
         "transducer-beam-forgets-alignments",
         "asrtool/decode/transducer.py",
         "after[child] = float(np.logaddexp(before, score + log_prob))",

@@ -634,6 +634,38 @@ PATCHES = (
         ("tests/unit/train/test_ema.py",),
     ),
     Patch(
+        "no-number-is-the-best",
+        CHECKPOINT,
+        "key=lambda one: (math.isnan(one[0]), *one[:2])",
+        "key=lambda one: one[:2]",
+        (TEST_CHECKPOINT,),
+    ),
+    Patch(
+        "other-rows-of-the-same-weights-without-a-word",
+        "asrtool/train/finetune.py",
+        'if not _make_same_rows(model, trained, info["num_features"]):',
+        "if False:",
+        (TEST_FINETUNE,),
+    ),
+    Patch(
+        "sequence-noise-on-the-masks",
+        "asrtool/train/train.py",
+        """    augment = one_by_one(
+        on_bins(settings.num_features, add), in_two_views(mask) if model.objective.views == 2 else mask
+    )""",
+        """    augment = one_by_one(
+        in_two_views(mask) if model.objective.views == 2 else mask, on_bins(settings.num_features, add)
+    )""",
+        ("tests/unit/train/test_training_with_speakers.py",),
+    ),
+    Patch(
+        "sequence-noise-on-speaker-vectors",
+        "asrtool/train/train.py",
+        "on_bins(settings.num_features, add), in_two_views",
+        "add, in_two_views",
+        ("tests/unit/train/test_training_with_speakers.py",),
+    ),
+    Patch(
         "sequence-noise-of-noise",
         "asrtool/train/sequence_noise.py",
         "clean_NTF = feats_NTF.copy()",

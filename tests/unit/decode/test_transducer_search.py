@@ -15,6 +15,8 @@ from asrtool.decode.parameters import DecodingParameters, Weights
 from asrtool.decode.prefix_tree import PrefixTree
 from asrtool.decode.transducer import Beam, Emitted, Greedy, Joint
 from asrtool.decode.words import WordPieces
+from asrtool.models.settings import Transducer as TransducerSettings
+from asrtool.models.transducer import Transducer
 
 PIECES = ["<blank>", "▁a", "b", "▁c"]
 FRAME_S = 0.03
@@ -125,6 +127,19 @@ def test_greedy_emits_one_token_a_row_where_the_model_was_trained_so() -> None:
     search.most_a_row = 1
     words = search.search(np.arange(5.0)[:, None], DecodingParameters.of("transducer-greedy")).words
     assert [word.text for word in words] == ["ab", "c"]
+
+
+@pytest.mark.parametrize(("one_a_row", "most"), [(True, 1), (False, transducer.MOST_A_ROW)])
+def test_how_many_tokens_greedy_emits_in_a_row_is_that_of_the_training(one_a_row: bool, most: int) -> None:
+    search = object.__new__(Greedy)
+    model = SimpleNamespace(objective=Transducer(TransducerSettings(joint_size=3, one_a_row=one_a_row), 4, len(PIECES)))
+    search.name = "transducer-greedy"
+    search.resources = SimpleNamespace(  # type: ignore[assignment]
+        acoustic=SimpleNamespace(model=model), pieces=PIECES, check_marks=lambda name: None
+    )
+    search.open({})
+    assert search.most_a_row == most
+    assert search.joint.context == 2
 
 
 def test_greedy_ends_where_a_model_never_gives_the_blank() -> None:

@@ -156,6 +156,15 @@ def test_what_is_dropped_is_dropped_in_training_alone(key: str) -> None:
     assert losses() == {float(plain.eval().loss(*batch).total.detach())}
 
 
+def test_values_of_tokens_and_behind_both_layers_are_dropped() -> None:
+    """The context as well, for the output alone."""
+    objective = objective_of()
+    sizes: list[int] = []
+    objective.dropout.register_forward_hook(lambda _, __, output: sizes.append(output.shape[1]))
+    objective.loss(*batch_of([[3, 1]], [4]))
+    assert sizes == [6, 6, 6 + 4] * 3
+
+
 def test_dropped_recurrent_weights_are_the_same_in_all_steps() -> None:
     """With all of them dropped but what scaling leaves, outputs follow from the inputs of each step alone."""
     objective = objective_of(weight_drop=0.5)

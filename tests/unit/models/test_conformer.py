@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asrtool.models.acoustic import AcousticModel, build_model
-from asrtool.models.conformer import Convolution
+from asrtool.models.conformer import Block, Convolution
 from asrtool.models.relative_attention import RelativeAttention, distances
+from asrtool.models.settings import Conformer as ConformerSettings
 from asrtool.models.settings import Model
 from asrtool.models.subsampling import ConvSubsampling
 from asrtool.models.torch_file import IS_TORCH_1
@@ -85,6 +86,22 @@ def test_the_convolution_is_that_of_each_channel_by_itself(kernel_size: int, bef
     padded_TD = torch.cat([torch.zeros(before, 4), gated_TD, torch.zeros(after, 4)])
     sums_TD = torch.stack([(padded_TD[t : t + kernel_size] * weight_DK.T).sum(0) + bias_D for t in range(6)])
     torch.testing.assert_close(found_NTD[0], module.output(sums_TD))
+
+
+def test_a_block_is_half_a_network_attention_convolution_and_the_other_half() -> None:
+    """Equation 1 of the paper; of each branch all is dropped in training that can be."""
+    torch.manual_seed(5)
+    block = Block(ConformerSettings(**SMALL, dropout=0.5)).eval()  # type: ignore[arg-type]
+    rows_NTD, is_padding_NT = torch.randn(2, 7, 8), torch.zeros(2, 7, dtype=torch.bool)
+    others = distances(7, rows_NTD), is_padding_NT
+    first = rows_NTD + 0.5 * block.before(rows_NTD)
+    second = first + block.attention(block.attention_norm(first), *others)
+    third = second + block.convolution(second, is_padding_NT)
+    torch.testing.assert_close(block(rows_NTD, *others), block.norm(third + 0.5 * block.after(third)))
+    for module in block.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 1.0
+    torch.testing.assert_close(block(rows_NTD, *others), block.norm(rows_NTD))
 
 
 @pytest.mark.parametrize("by", [1, 2, 3, 4])

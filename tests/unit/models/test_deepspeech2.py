@@ -117,6 +117,15 @@ def test_a_convolution_is_torchs_on_an_utterance_alone() -> None:
         torch.testing.assert_close(found[:, :num_rows], expected)
 
 
+def test_a_convolution_gives_0_to_20() -> None:
+    torch.manual_seed(3)
+    module = Convolution(1, 3, (11, 41), (2, 2))
+    nn.init.constant_(module.norm.weight, 30.0)
+    lens_N = torch.tensor([8])
+    given_NTFC = module(torch.randn(1, 8, 9, 1), lens_N, lens_N // 2)
+    assert (given_NTFC.min(), given_NTFC.max()) == (0.0, 20.0)
+
+
 def test_lookahead_is_the_weighted_sum_of_the_next_rows() -> None:
     module = Lookahead(2, 3)
     rows_TNC = torch.rand(5, 1, 2)

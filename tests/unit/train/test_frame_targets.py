@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from learners import Learners
-from toy_task import TOY_CONFIG
+from toy_task import NUM_TOKENS, TOY_CONFIG
 
 from asrtool import registry
 from asrtool.config import Config
@@ -19,14 +19,17 @@ from asrtool.config_file import load_config
 from asrtool.corpus.alignment import Alignment
 from asrtool.corpus.index import read_index
 from asrtool.corpus.reader import FeatureReader
+from asrtool.decode import targets as grown
+from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.settings import Decode
-from asrtool.decode.targets import find_segments, targets_run
+from asrtool.decode.targets import _grow, find_segments, targets_run
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
 from asrtool.models.settings import Tree as TreeSettings
 from asrtool.models.topology import load_topology
-from asrtool.models.tree import Tree
+from asrtool.models.tree import Tree, contexts
+from asrtool.models.tree_growing import Context, moments
 from asrtool.train.average import average_checkpoints
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
@@ -81,6 +84,26 @@ def test_batches_have_the_leaf_of_each_row_and_the_tree_counts_them(toy: Path, t
             np.testing.assert_array_equal(leaves, tree.targets(segments_S2, int(rows[n]), 2))
             counts_L += np.bincount(leaves, minlength=tree.num_leaves)
     np.testing.assert_array_equal(counts_L, tree.counts_L)
+
+
+def test_the_tree_is_grown_from_the_middle_frame_of_each_row(
+    toy: Path, targets: Path, aligner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of utterances of an odd number of frames the last row has one frame alone."""
+    found: list[dict[Context, np.ndarray]] = []
+    monkeypatch.setattr(grown, "grow_tree", lambda moments_of, *_: found.append(moments_of))
+    acoustic, directory = load_acoustic_model(aligner), toy / "features" / "train"
+    _grow(acoustic, directory, targets / "train", NUM_TOKENS, TreeSettings(100, 5))
+    reader, alignment = FeatureReader(directory, "none"), Alignment(targets / "train")
+    rows: dict[Context, list[np.ndarray]] = {}
+    for i in range(len(reader.index)):
+        feats_TF = reader.read(i)
+        num_rows = -(-len(feats_TF) // 2)
+        for r, context in enumerate(zip(*contexts(alignment.segments(i), num_rows, 2), strict=True)):
+            rows.setdefault(context, []).append(feats_TF[min(2 * r + 1, len(feats_TF) - 1)])
+    assert found[0].keys() == rows.keys()
+    for context, of_context in rows.items():
+        np.testing.assert_allclose(found[0][context], moments(np.array(of_context)).sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
 def test_pieces_have_the_frames_and_leaves_of_their_utterances_in_order(

@@ -76,3 +76,23 @@ def test_other_vectors_are_another_training(features: Path, toy: Path, toy_confi
     np.save(path, np.load(path) + 1)
     train(acoustic_job(features, toy / "tokenizer", tmp_path / "train", config))
     assert (tmp_path / "train.old-1").exists()
+
+
+@pytest.mark.parametrize("consistency", [0.0, 0.2])
+def test_noise_comes_before_the_masks_and_not_on_vectors(
+    features: Path, toy: Path, toy_config: Path, consistency: float
+) -> None:
+    masks = ["specaugment.num_time_masks=2", "specaugment.max_time_frames=9", "specaugment.max_time_fraction=0.9"]
+    settings = ["train.sequence_noise=1", f"model.ctc.consistency={consistency}", *masks]
+    components = build_components(features, toy / "tokenizer", load_config([toy_config], settings))
+    batch = components.train_set.read(next(iter(components.train_set.plan(0, 0, {}))))
+    before_NTF = batch.inputs_NT.copy()
+    assert components.augment
+    components.augment(batch, np.random.default_rng(4))
+    views = [batch.inputs_NT] if batch.others_NT is None else [batch.inputs_NT, batch.others_NT]
+    assert len(views) == (2 if consistency else 1)
+    for view_NTF in views:
+        assert (view_NTF[:, :, NUM_BINS:] == before_NTF[:, :, NUM_BINS:]).all()
+        assert (view_NTF[:, :, :NUM_BINS] > before_NTF[:, :, :NUM_BINS] + 0.1).any()
+        spoken_NT = before_NTF[:, :, :NUM_BINS].any(axis=2)
+        assert (spoken_NT & ~view_NTF[:, :, :NUM_BINS].any(axis=2)).sum() > 5  # masked frames are all 0
