@@ -83,6 +83,13 @@ PATCHES = (
         ("tests/unit/models/test_attention.py",),
     ),
     Patch(
+        "tokens-are-drawn-from-what-follows-the-first",
+        "asrtool/models/attention.py",
+        "self._draw(outputs[-1])",
+        "self._draw(outputs[0])",
+        ("tests/unit/models/test_attention.py",),
+    ),
+    Patch(
         "evaluation-draws",
         "asrtool/models/attention.py",
         "        if self.training:  # elsewhere",

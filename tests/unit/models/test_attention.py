@@ -126,6 +126,17 @@ def test_drawn_tokens_are_those_of_the_model() -> None:
     assert torch.stack(seen).flatten().tolist() == [END, 3, 1, 2, 1]
 
 
+def test_a_token_is_drawn_from_what_follows_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = objective_of(sampling=0.5)
+    given, drawn_from = [], []
+    step, draw = objective._step, objective._draw
+    monkeypatch.setattr(objective, "_step", lambda *parts: given.append(step(*parts)) or given[-1])
+    monkeypatch.setattr(objective, "_draw", lambda output_NO: drawn_from.append(output_NO) or draw(output_NO))
+    objective.loss(*batch_of(TEXTS, LENS))
+    assert len(drawn_from) == 3
+    assert all(output_NO is found[0] for output_NO, found in zip(drawn_from, given, strict=False))
+
+
 def test_tokens_are_drawn_by_weights_that_autocast_keeps_with_their_gradients() -> None:
     """In half precision older torch gives weights no gradient that were first used under no_grad."""
     objective = objective_of(sampling=0.9)
