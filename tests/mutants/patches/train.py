@@ -648,6 +648,20 @@ PATCHES = (
         (TEST_FINETUNE,),
     ),
     Patch(
+        "the-same-masks-in-every-step",
+        "asrtool/train/batch.py",
+        "np.random.default_rng((seed, number))",
+        "np.random.default_rng((seed, 0))",
+        ("tests/unit/train/test_specaugment.py",),
+    ),
+    Patch(
+        "resumed-in-another-precision",
+        "asrtool/train/beginning.py",
+        'state.precision if settings.precision == "auto" else settings.precision',
+        "settings.precision",
+        ("tests/unit/train/test_precision.py",),
+    ),
+    Patch(
         "sequence-noise-on-the-masks",
         "asrtool/train/train.py",
         """    augment = one_by_one(

@@ -104,6 +104,16 @@ def test_a_block_is_half_a_network_attention_convolution_and_the_other_half() ->
     torch.testing.assert_close(block(rows_NTD, *others), block.norm(rows_NTD))
 
 
+def test_weights_of_attention_and_rows_of_frames_are_dropped_in_training() -> None:
+    attention, rows_NTD = RelativeAttention(8, 2, dropout=1.0), torch.randn(1, 3, 8)
+    attended_NTD = attention(rows_NTD, distances(3, rows_NTD), torch.zeros(1, 3, dtype=torch.bool))
+    torch.testing.assert_close(attended_NTD, attention.output.bias.expand(1, 3, 8))
+    encoder = build(dropout=0.0).encoder
+    encoder.dropout.p = 1.0
+    one, other = (encoder(torch.randn(1, 12, 5), torch.tensor([12]))[0] for _ in range(2))
+    assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("by", [1, 2, 3, 4])
 def test_the_subsampling_is_torchs_convolutions_on_each_utterance_alone(by: int) -> None:
     torch.manual_seed(4)

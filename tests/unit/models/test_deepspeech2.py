@@ -126,6 +126,16 @@ def test_a_convolution_gives_0_to_20() -> None:
     assert (given_NTFC.min(), given_NTFC.max()) == (0.0, 20.0)
 
 
+def test_what_is_behind_each_layer_is_dropped_in_training() -> None:
+    model = build(num_layers=1)
+    model.encoder.dropout.p = 1.0
+    lens_N = torch.tensor([11])
+    one, other = (model(torch.randn(1, 11, 9), lens_N)[0] for _ in range(2))
+    assert torch.equal(one, other)
+    model.eval()
+    assert not torch.equal(model(torch.randn(1, 11, 9), lens_N)[0], one)
+
+
 def test_lookahead_is_the_weighted_sum_of_the_next_rows() -> None:
     module = Lookahead(2, 3)
     rows_TNC = torch.rand(5, 1, 2)

@@ -198,6 +198,15 @@ def make_objective(**values: float) -> LfMmi:
     return objective
 
 
+def test_order_histories_and_leak_are_those_of_the_settings() -> None:
+    objective = make_objective(ngram_order=2, max_histories=1, leak=0.3)
+    assert objective.ngrams == estimate(2, 1) != estimate(4, 1)
+    assert make_objective(ngram_order=4, max_histories=1).ngrams == estimate(4, 1) != estimate(4, 2)
+    scores_NTL, lens_N = random_scores(1, 1, 4, NUM_LEAVES), torch.tensor([4])
+    expected = make_denominator(estimate(2, 1), 0.3).log_probs(scores_NTL, lens_N)
+    torch.testing.assert_close(objective._denominator(CPU).log_probs(scores_NTL, lens_N), expected)
+
+
 def make_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[tuple[list[int], list[int]]]]:
     """Rows of three utterances of training, their lengths, the leaf of each row, and tokens with their first rows."""
     hidden_NTC = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(seed))

@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from asrtool.distributed.world import World
 from asrtool.train import precision
+from asrtool.train.beginning import fix_arithmetic
+from asrtool.train.checkpoint import State
 from asrtool.train.precision import Precision, choose_precision, has_bf16_flag
+from asrtool.train.settings import Train
 
 REFUSAL = "could not create a primitive descriptor for the LSTM forward propagation primitive"
 
@@ -104,3 +108,11 @@ def test_onednn_is_used_for_bf16_where_it_trains_an_lstm_in_it(
     Precision(torch.device("cpu"), "bf16").prepare_process()
     assert torch.backends.mkldnn.enabled is is_used
     assert ("bf16 is emulated on this CPU" in caplog.text) is not is_used
+
+
+def test_what_auto_chose_when_training_began_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_has_bf16", lambda _: True)
+    state, begun = State(), State(precision="fp32", num_threads=1)
+    assert fix_arithmetic(Train(num_threads=1), begun, World()).name == "fp32"
+    assert fix_arithmetic(Train(num_threads=1), state, World()).name == state.precision == "bf16"
+    assert fix_arithmetic(Train(num_threads=1, precision="fp32"), state, World()).name == "fp32"

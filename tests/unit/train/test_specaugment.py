@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from asrtool.train.batch import TrainingBatch, in_two_views, on_bins
+from asrtool.train.batch import TrainingBatch, in_two_views, on_bins, prepare_batch, seed_torch
 from asrtool.train.settings import SpecAugment
 from asrtool.train.specaugment import mask_features, masking
 
@@ -63,6 +63,19 @@ def test_the_same_generator_draws_the_same_masks_and_another_draws_others() -> N
     one = masked([90, 120], 40, settings, seed=1)
     assert (one == masked([90, 120], 40, settings, seed=1)).all()
     assert (one != masked([90, 120], 40, settings, seed=2)).any()
+
+
+def test_a_batch_has_masks_and_dropout_of_its_number_in_the_training() -> None:
+    drawn = []
+    for seed, number in ((1, 5), (1, 5), (1, 6), (2, 5)):
+        lens_N = np.full(3, 50)
+        batch = TrainingBatch([], np.ones((3, 50, 8), np.float32), lens_N, torch.zeros(3, 1), torch.ones(3), 1)
+        prepare_batch(batch, seed, number, masking(SpecAugment()))
+        drawn.append((batch.inputs_NT.tobytes(), batch.torch_seed, torch.rand(4).tolist()))
+        seed_torch(batch.torch_seed)
+        assert torch.rand(4).tolist() == drawn[-1][2]
+    assert drawn[0] == drawn[1]
+    assert all(len({one[part] for one in drawn}) == 3 for part in (0, 1))
 
 
 def test_without_masks_nothing_changes() -> None:
