@@ -105,6 +105,39 @@ def test_a_beam_that_holds_all_finds_the_best_sequence(
     assert len(set(found)) > 1  # not always none, nor always as many as there may be
 
 
+def best_of_beam(search: Any, rows_TC: np.ndarray, weights: Weights, ctc_weight: float) -> tuple[int, ...]:
+    """Of so many hypotheses of each length, kept by decoder, CTC and language model so far, the best that has ended."""
+    ctc, kept, ended = search._ctc(rows_TC), [search.tree.root(END)], {}
+
+    def score(node: Any) -> float:
+        tokens = node.tokens()
+        decoder, (state, last) = Decoder(search.weights, rows_TC), (ctc.start(), BLANK)
+        before, of_decoder, begins = decoder.start(), 0.0, 0.0
+        for token, previous in zip(tokens, (END, *tokens), strict=False):
+            log_probs_1V, _, before = decoder.step(np.array([previous]), before)
+            of_decoder += float(log_probs_1V[0, token])
+            ((begins,),), state = ctc.extend(state, np.array([last]), np.array([[token]]))
+            last = token
+        return (1 - ctc_weight) * of_decoder + ctc_weight * float(begins) + float(node.lm)
+
+    for _ in range(len(rows_TC) + 1):
+        for node in kept:
+            total = (1 - ctc_weight) * spoken(search, rows_TC, node.tokens()) + node.lm
+            total += search.tree.end(node, weights) + ctc_weight * by_ctc(ctc, node.tokens())
+            ended[node.tokens()] = float(total)
+        grown = [search.tree.add(node, token, weights) for node in kept for token in (1, 2, 3)]
+        kept = sorted(grown, key=score, reverse=True)[: int(weights.beam)]
+    return max(ended, key=ended.__getitem__)
+
+
+@pytest.mark.parametrize(("ctc_weight", "lm"), [(0.0, Bigrams()), (0.6, None), (0.4, Bigrams())])
+def test_a_beam_is_kept_by_decoder_ctc_and_language_model(ctc_weight: float, lm: Bigrams | None) -> None:
+    for seed in range(4):
+        search, rows_TC, weights = search_of(Beam, seed, lm), rows_of(seed), Weights(0.7, 0.5, beam=1)
+        expected = best_of_beam(search, rows_TC, weights, ctc_weight)
+        assert search.best(rows_TC, weights, ctc_weight).tokens() == expected
+
+
 @pytest.mark.parametrize("seed", [10, 16, 31])
 def test_a_reward_for_words_makes_up_for_what_they_cost(seed: int) -> None:
     """All that lives is worse than the best that has ended, until it gets its reward."""

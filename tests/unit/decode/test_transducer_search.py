@@ -91,6 +91,16 @@ def test_the_language_model_changes_what_is_found() -> None:
     assert found(None) != found(Bigrams())
 
 
+def test_a_beam_is_kept_by_the_language_model_as_well() -> None:
+    """Behind `a` a new word is more probable than `b`, but it costs the word that it closes."""
+    joint: Any = SimpleNamespace(start=lambda: (0,))
+    probs_TV = np.array([[0.05, 0.9, 0.03, 0.02], [0.15, 0.05, 0.3, 0.5]])
+    joint.log_probs = lambda row_J, contexts: np.log(np.repeat(probs_TV[[int(row_J[0])]], len(contexts), axis=0))
+    rows_TJ = np.arange(2.0)[:, None]
+    found = [search_of(Beam, joint, lm).best(rows_TJ, Weights(2.0, 0.0, beam=1)) for lm in (None, Bigrams())]
+    assert [best.tokens() for best in found] == [(1, 3), (1, 2)]
+
+
 def spoken(token_of_row: list[list[int]]) -> Any:
     """A joint network that emits these tokens, then blank, in each row; row t is [t]."""
 

@@ -142,6 +142,7 @@ def test_sequence_dropout_zeroes_the_same_values_in_all_frames_of_an_utterance()
     assert not torch.equal(kept_TNC[:, 0], kept_TNC[:, 1])
     torch.testing.assert_close(dropped_TNC, torch.where(kept_TNC, 2 * values_TNC, 0.0))
     assert torch.equal(dropout.eval()(values_TNC), values_TNC)
+    assert isinstance(build(sequence_dropout=True).encoder.dropout, SequenceDropout)
 
 
 @pytest.mark.parametrize("values", [{"sequence_dropout": True, "dropout": 0.3}, {"weight_drop": 0.4}])

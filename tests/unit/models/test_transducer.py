@@ -94,20 +94,20 @@ def test_long_utterances_lose_no_accuracy_in_float32(one_a_row: bool) -> None:
     assert float(blank.grad.sum()) == pytest.approx(-num_blanks, rel=1e-5)  # each alignment has so many
 
 
-@pytest.mark.parametrize("one_a_row", [False, True])
-def test_of_a_model_the_loss_is_that_of_its_joint_network_in_numpy(one_a_row: bool) -> None:
+@pytest.mark.parametrize(("one_a_row", "num_before"), [(False, 2), (True, 2), (True, 1), (True, 3)])
+def test_of_a_model_the_loss_is_that_of_its_joint_network_in_numpy(one_a_row: bool, num_before: int) -> None:
     torch.manual_seed(5)
-    objective = Transducer(TransducerSettings(joint_size=6, context=2, one_a_row=one_a_row), 4, 7)
+    objective = Transducer(TransducerSettings(joint_size=6, context=num_before, one_a_row=one_a_row), 4, 7)
     hidden_NTC = torch.randn(2, 4, 4)
     tokens, lens = [[3, 1, 3], [6]], [4, 2]
     targets_NU = torch.tensor([[3, 1, 3], [6, 0, 0]])
     loss = objective.loss(hidden_NTC, torch.tensor(lens), targets_NU, torch.tensor([3, 1]))
-    joint = Joint({name: value.detach().numpy() for name, value in objective.state_dict().items()}, 2)
+    joint = Joint({name: value.detach().numpy() for name, value in objective.state_dict().items()}, num_before)
     rows_NTJ = objective.scores(hidden_NTC).detach().numpy()
     expected = 0.0
     for n, sequence in enumerate(tokens):
-        padded = [BLANK, BLANK, *sequence]
-        contexts = [tuple(padded[u : u + 2]) for u in range(len(sequence) + 1)]
+        padded = [BLANK] * num_before + sequence
+        contexts = [tuple(padded[u : u + num_before]) for u in range(len(sequence) + 1)]
         log_probs_TUV = np.stack([joint.log_probs(row_J, contexts) for row_J in rows_NTJ[n, : lens[n]]])
         np.testing.assert_allclose(np.exp(log_probs_TUV).sum(2), 1.0, rtol=1e-5)
         token_TU = np.stack([log_probs_TUV[:, u, token] for u, token in enumerate(sequence)], axis=1)
