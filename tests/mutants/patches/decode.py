@@ -15,6 +15,20 @@ PATCHES = (
         (TEST_PREFIX_BEAM,),
     ),
     Patch(
+        "language-model-keeps-no-hypothesis-of-a-transducer",
+        "asrtool/decode/transducer.py",
+        "key=lambda node: after[node] + node.lm, reverse=True)",
+        "key=lambda node: after[node], reverse=True)",
+        ("tests/unit/decode/test_transducer_search.py",),
+    ),
+    Patch(
+        "ctc-keeps-no-hypothesis-of-attention",
+        "asrtool/decode/attention.py",
+        "totals = [score.of(node.spoken, node.begins) + node.lm for node in grown]",
+        "totals = [node.spoken + node.lm for node in grown]",
+        ("tests/unit/decode/test_attention_search.py",),
+    ),
+    Patch(
         "greedy-emits-any-number-in-a-row",
         "asrtool/decode/transducer.py",
         "self.most_a_row = 1 if objective.one_a_row else MOST_A_ROW",

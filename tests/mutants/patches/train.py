@@ -648,6 +648,17 @@ PATCHES = (
         (TEST_FINETUNE,),
     ),
     Patch(
+        "no-dropout-behind-dev",
+        "asrtool/train/loss.py",
+        """    finally:
+        model.train()
+    return sums""",
+        """    finally:
+        pass
+    return sums""",
+        ("tests/unit/train/test_resume_objectives.py",),
+    ),
+    Patch(
         "the-same-masks-in-every-step",
         "asrtool/train/batch.py",
         "np.random.default_rng((seed, number))",

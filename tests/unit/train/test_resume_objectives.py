@@ -10,6 +10,7 @@ import torch
 from toy_task import assert_same_bits, last_weights
 
 from asrtool.config_file import load_config
+from asrtool.train.checkpoint import load_checkpoint
 from asrtool.train.loop import Training
 from asrtool.train.run import train
 from asrtool.train.train import acoustic_job
@@ -32,7 +33,7 @@ CASES = {
         "model.ctc.consistency=0.2", "train.schedule=plateau", "model.lstm.conv_channels=4", "train.max_batch_s=0.8",
     ),
 }  # fmt: skip
-INTERRUPTED_AT = 7  # the step, in the second epoch
+INTERRUPTED_AT = 11  # the step, in the second epoch of eight
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,4 +61,7 @@ def test_it_ends_in_the_same_bits(
         with pytest.raises(KeyboardInterrupt):
             run("resumed")
     assert num_steps in (INTERRUPTED_AT, INTERRUPTED_AT + 1)  # the step, or the next one, is the last
+    newest = load_checkpoint(max((tmp_path / "resumed/checkpoints").glob("step-????????.pt")))[1]
+    assert (newest.epoch, len(newest.dev_losses)) == (1, 1)
+    assert newest.batch > 0
     assert_same_bits(run("resumed"), whole)
