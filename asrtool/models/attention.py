@@ -84,7 +84,7 @@ class Attention(Objective):
     def loss(self, hidden_NTC: Tensor, lens_N: Tensor, targets_NU: Tensor, target_lens_N: Tensor) -> Loss:
         """In nats a token or end; `errors` are those of them where another one is more probable.
 
-        In training labels are smoothed: each other token is given an equal part of `label_smoothing` of the target.
+        In training labels are smoothed: `label_smoothing` of the target is given to all tokens alike.
         """
         ends_N1 = targets_NU.new_full((len(targets_NU), 1), END)
         wanted_NU = torch.cat([targets_NU, ends_N1], dim=1)  # padded with END as well

@@ -186,6 +186,13 @@ def test_a_trained_model_aligns_anew(toy: Path, targets: Path, toy_config: Path,
     for i, utterance in enumerate(read_index(toy / "features" / "train")):
         tokens = [token for token, _ in alignment.segments(i).tolist() if token]
         assert tokens == Tokenizer.load(tokenizer).encode(utterance.text)
+    topology = load_topology(hybrid_config(toy_config).model.objective, tree)
+    feats_TF = torch.tensor(FeatureReader(toy / "features" / "train", "none").read(i))
+    with torch.no_grad():
+        scores_TL = load_model(tmp_path / "model.pt")[0](feats_TF[None], torch.tensor([len(feats_TF)]))[0][0].numpy()
+    spans = topology.spans(topology.align(scores_TL, tokens), scores_TL)
+    no_margin = find_segments(spans, len(scores_TL), 0)
+    np.testing.assert_array_equal(alignment.segments(i), no_margin * [1, 2])
 
 
 def test_a_model_of_another_tree_gives_its_encoder_alone(
