@@ -46,7 +46,7 @@ def begin_with(model: AcousticModel, path: Path | str, info: Mapping[str, Any]) 
     reason = _why_new(found, info)
     kept = {name: tensor for name, tensor in weights.items() if name.startswith(ENCODER) or not reason}
     model.load_state_dict(wanted | kept)
-    if not _make_same_rows(model, trained, info["num_features"]):
+    if found["model"] != info["model"] and not _make_same_rows(model, trained, info["num_features"]):
         what = "%s: its weights make other rows with these settings of the encoder than with those of its training"
         logging.warning(what, path)
     logging.info("beginning with the weights of %s%s", path, f", but its objective anew: {reason}" if reason else "")

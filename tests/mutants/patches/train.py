@@ -643,8 +643,8 @@ PATCHES = (
     Patch(
         "other-rows-of-the-same-weights-without-a-word",
         "asrtool/train/finetune.py",
-        'if not _make_same_rows(model, trained, info["num_features"]):',
-        "if False:",
+        'and not _make_same_rows(model, trained, info["num_features"]):',
+        "and False:",
         (TEST_FINETUNE,),
     ),
     Patch(
