@@ -27,14 +27,18 @@ def features(manifests: Path, out: Path, extractor: Path | None, config: Config)
     """Compute the features of MANIFESTS/SET into OUT/SET, for each set that MANIFESTS/sets.json lists.
 
     The settings are the section [features]. The training set gets a copy at each of features.speeds. Features that have
-    all utterances of MANIFESTS stay as they are: texts are joined when they are read.
+    all utterances of MANIFESTS stay as they are: texts are joined when they are read. Audio is known by its contents
+    where OUT is in the work folder of `asrtool run`, elsewhere by sizes and times of its files.
 
     \b
     Example: asrtool features exp/manifests exp/features --config exp/config/features.toml
     """
     from asrtool.corpus.features import compute_features
     from asrtool.corpus.ivector import Extractor
+    from asrtool.corpus.made_of import sizes_and_times
+    from asrtool.recipe.contents import CACHE, contents_of
     from asrtool.recipe.source import Entry, code_of
 
     code = code_of(Entry(__name__, "features"), config, ("features",))
-    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None, code)
+    known = contents_of(out.parent).of_files if (out.parent / CACHE).exists() else sizes_and_times
+    compute_features(manifests, out, config.features, Extractor.load(extractor) if extractor else None, code, known)

@@ -24,14 +24,22 @@ from asrtool.corpus.executor import open_executor
 from asrtool.corpus.index import EXTRACTOR, INDEX, SETTINGS, write_feature_settings
 from asrtool.corpus.index_columns import writing_columns
 from asrtool.corpus.ivector import Extractor
-from asrtool.corpus.made_of import DIGESTS, is_made_of, key_of, take_texts, write_made_of
+from asrtool.corpus.made_of import (
+    DIGESTS,
+    DigestFiles,
+    is_made_of,
+    key_of,
+    sizes_and_times,
+    take_texts,
+    write_made_of,
+)
 from asrtool.corpus.made_of import FILE as MADE_OF
 from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
 from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.places import TABLE, PlaceTable
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
 from asrtool.corpus.rate import with_rate
-from asrtool.corpus.record import read_records
+from asrtool.corpus.record import read_records, remove_new_folders
 from asrtool.corpus.resume import find_finished
 from asrtool.corpus.room import check_room
 from asrtool.corpus.sets import Sets, read_sets, write_sets
@@ -55,13 +63,19 @@ class Fitted:
 
 
 def compute_features(
-    manifests: Path, out: Path, features: Features, extractor: Extractor | None = None, code: str = ""
+    manifests: Path,
+    out: Path,
+    features: Features,
+    extractor: Extractor | None = None,
+    code: str = "",
+    digest_files: DigestFiles = sizes_and_times,
 ) -> None:
     """Write `out`/SET for each set, `out`/sets.json and, last, `out`/features.json; sets of an earlier run go.
 
     Where the sets hold all utterances of `manifests` already, they take the texts of these and stay otherwise, if
     `code`, the digest of the code that computes, is known and the one that made them. Otherwise shards are
-    computed that are not there, made of the same utterances by the same settings and code.
+    computed that are not there, made of the same utterances by the same settings and code. Audio files are the same
+    where `digest_files` says the same of them.
 
     With features.sampling_rate_hz = 0 the rate is that of most training recordings, and `out`/features.json has it.
 
@@ -76,7 +90,8 @@ def compute_features(
         raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
     features = with_rate(features, Path(manifests) / sets.train)
-    if code and not extractor and is_made_of(out, features, code) and take_texts(out, Path(manifests), sets.names):
+    made_so = code and not extractor and is_made_of(out, features, code)
+    if made_so and take_texts(out, Path(manifests), sets.names, digest_files):
         logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)
         _remove_others(out, sets)
         write_sets(out, sets)
@@ -89,7 +104,7 @@ def compute_features(
     with open_executor(features, compute_piece.__module__) as map_pieces:
         for name in sets.names:
             paths = (out / name, Path(manifests) / name, name == sets.train)
-            fitted = _write_set(*paths, features, fitted, extractor, code, map_pieces)
+            fitted = _write_set(*paths, features, fitted, extractor, code, digest_files, map_pieces)
     (out / EXTRACTOR).unlink(missing_ok=True)
     if fitted and fitted.extractor:
         fitted.extractor.save(out / EXTRACTOR)
@@ -117,6 +132,7 @@ def _write_set(
     fitted: Fitted | None,
     extractor: Extractor | None,
     code: str,
+    digest_files: DigestFiles,
     map_pieces: MapPieces,
 ) -> Fitted:
     """Write one set; returns what was fitted to the training set, which is this one where that is not known.
@@ -124,7 +140,8 @@ def _write_set(
     An `extractor` that is there already is not fitted.
     """
     with write_in_parts(out, INDEX) as directory:
-        jobs, digests = plan_shards(manifests, directory, features.speeds if is_train else (1.0,), features)
+        speeds = features.speeds if is_train else (1.0,)
+        jobs, digests = plan_shards(manifests, directory, speeds, features, digest_files)
         if is_train and features.keep_audio:
             jobs = keeping_audio(jobs)
         np.save(directory / DIGESTS, digests)
@@ -157,6 +174,7 @@ def _compute_missing(
     done = computing.run(features, key, map_pieces)
     for _ in progress(done, f"features {name}", total=num_missing, unit="shard"):
         pass
+    remove_new_folders(directory)
 
 
 def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[Drop], int]:

@@ -1,8 +1,9 @@
 """What features were made of, so that those that hold all that is wanted stay, and take the texts of now.
 
-A set keeps a digest of each utterance of its manifests, with its recording and without its text. Where all that are
-wanted now are among these, features need not be computed: utterances that are gone are left out when texts are joined.
-Otherwise those shards are computed whose own digest, of their utterances and of settings and code, is another one.
+A set keeps a digest of each utterance of its manifests, with its recording and what stands for the contents of its
+audio, without its text. Where all that are wanted now are among these, features need not be computed: utterances that
+are gone are left out when texts are joined. Otherwise those shards are computed whose own digest, of their utterances
+and of settings and code, is another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from asrtool.url import Part
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
 AGAIN = "make the manifest again"
+DigestFiles = Callable[[Collection[Path]], Mapping[Path, Any]]  # what stands for the contents of each file
 NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
 
 
@@ -47,7 +49,7 @@ def is_made_of(out: Path, features: Features, code: str) -> bool:
         return False
 
 
-def take_texts(out: Path, manifests: Path, names: Iterable[str]) -> bool:
+def take_texts(out: Path, manifests: Path, names: Iterable[str], digest_files: DigestFiles) -> bool:
     """Give the sets `names` the texts of their manifests; whether they hold all utterances of these.
 
     Raises AsrtoolError for a missing or corrupt manifest. Where it is not so, all is to be computed again.
@@ -56,23 +58,29 @@ def take_texts(out: Path, manifests: Path, names: Iterable[str]) -> bool:
         if not (out / name / INDEX).exists() or not (out / name / DIGESTS).exists():
             return False
         held = np.load(out / name / DIGESTS)
-        if not np.isin(join_texts(manifests / name, out / name), held).all():
+        if not np.isin(join_texts(manifests / name, out / name, digest_files), held).all():
             return False
     return True
 
 
 def join_texts(
-    manifests: Path, directory: Path, each: Callable[[dict[str, Any], dict[str, Any], int], None] | None = None
+    manifests: Path,
+    directory: Path,
+    digest_files: DigestFiles,
+    each: Callable[[dict[str, Any], dict[str, Any], int], None] | None = None,
 ) -> np.ndarray:
     """Write the texts of the folder `manifests` to the set `directory`; the digests of its utterances, uint64 (U,).
 
-    These cover size and time of the audio, whose contents are not read. `each` is called with the recording, the
-    utterance without its text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an
-    utterance without text.
+    These cover what `digest_files` says of the audio. `each` is called with the recording, the utterance without its
+    text, and its digest. Raises AsrtoolError for a missing or corrupt manifest, and for an utterance without text.
     """
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
-    of_recording = {entry["id"]: _digest([entry, *_audio_stats(entry)]) for entry in recordings}
+    files = {entry["id"]: _audio_files(entry) for entry in recordings}
+    of_file = digest_files({path for paths in files.values() for path in paths})
+    of_recording = {
+        entry["id"]: _digest([entry, *(of_file[path] for path in files[entry["id"]])]) for entry in recordings
+    }
     digests = array("Q")
 
     def texts() -> Iterator[tuple[str, str]]:
@@ -96,11 +104,16 @@ def key_of(features: Features, code: str) -> str:
     return f"{_digest([settings, code]):016x}"
 
 
-def _audio_stats(recording: dict[str, Any]) -> list[tuple[int, int] | None]:
-    """Size and time of each file on the disk; None for one that is missing."""
+def sizes_and_times(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+    """Size and time of each of `paths`; None for one that is missing."""
+    return {path: _stat(path) for path in paths}
+
+
+def _audio_files(recording: dict[str, Any]) -> list[Path]:
+    """Those on the disk."""
     found = [(source["type"], source["source"]) for source in recording["sources"]]
     paths = [Path(name) if kind == "file" else Part.parse(name).path for kind, name in found if kind in ("file", "url")]
-    return [_stat(path) for path in paths if path]
+    return [path for path in paths if path]
 
 
 def _stat(path: Path) -> tuple[int, int] | None:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asrtool.corpus.made_of import AGAIN, join_texts
+from asrtool.corpus.made_of import AGAIN, DigestFiles, join_texts, sizes_and_times
 from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.settings import Features
+from asrtool.corpus.transcripts import copy_prefix
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -87,17 +88,22 @@ class ShardJob:
 
 
 def plan_shards(
-    manifests: Path, directory: Path, speeds: Sequence[float], features: Features
+    manifests: Path,
+    directory: Path,
+    speeds: Sequence[float],
+    features: Features,
+    digest_files: DigestFiles = sizes_and_times,
 ) -> tuple[list[ShardJob], np.ndarray]:
     """The shards of the set of the folder `manifests`, whose texts are written to `directory`; digests of utterances.
 
     Recordings in order, about `features.shard_cuts` utterances a shard and no recording in two; once for each speed.
     Copies at other speeds are in other shards, so that a batch seldom holds the same words twice. Raises AsrtoolError
     for a missing or corrupt manifest, a sampling rate other than that of `features` unless these resample, a channel
-    that is neither 0 nor 1, an utterance without speaker or text, and utterances in another order than recordings.
+    that is neither 0 nor 1, an utterance without speaker or text, one that is called as a copy at another speed is, and
+    utterances in another order than recordings.
     """
     grouping = _Grouping(manifests, features)
-    digests = join_texts(manifests, directory, grouping.add)
+    digests = join_texts(manifests, directory, digest_files, grouping.add)
     groups = grouping.finish()
     say_resampled(manifests, grouping.num_by_rate, features.sampling_rate_hz)
     shares_audio = features.storage == "flac"  # copies have that of the shard at speed 1, which comes before them
@@ -139,6 +145,12 @@ class _Grouping:
             )
         if not utterance.get("speaker"):
             raise AsrtoolError(f"{self._where}: utterance {utterance['id']} has no speaker", "give it one")
+        if prefix := copy_prefix(utterance["id"], utterance["speaker"]):
+            raise AsrtoolError(
+                f"{self._where}: utterance {utterance['id']} of speaker {utterance['speaker']} is called as a copy at"
+                f" another speed would be, {prefix}",
+                "rename its speakers, or give the recordings at speed 1, of which features.speeds makes copies",
+            )
         self._utterances.append(utterance)
         self._digests.append(digest)
 

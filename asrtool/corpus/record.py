@@ -28,6 +28,7 @@ from asrtool.corpus.index_columns import Packed, pack
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.places import DATA
 from asrtool.errors import AsrtoolError
+from asrtool.files import remove
 
 NAME = "shard.{:06d}.json.gz"
 TAR_END = bytes(2 * tarfile.BLOCKSIZE)
@@ -92,6 +93,12 @@ def new_folder(directory: Path, number: int) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_new_folders(directory: Path) -> None:
+    """Those that killed processes left; none is at work there any more."""
+    for folder in directory.glob(".*.tmp.*"):
+        remove(folder)
 
 
 @contextmanager

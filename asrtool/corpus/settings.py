@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
 GSM_HZ = 8000  # the sampling rate that GSM is defined for
+SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
 
 
@@ -179,7 +180,7 @@ class Features:
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
         for speed in self.speeds:
-            between("features.speeds", speed, 0.5, 2)
+            between("features.speeds", speed, SLOWEST, FASTEST)
         at_least(1, "features", self, "shard_cuts")
         at_least(0, "features", self, "num_jobs")
         between("features.speaker_vector", self.speaker_vector, 0, 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from asrtool import registry
 from asrtool.settings import at_least, between, one_of, used_by_rescore
 
 if TYPE_CHECKING:
@@ -67,11 +68,19 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """Only rescoring uses the large model, and the text of a training corpus is there."""
+        """Only rescoring uses the large model, and the text of a training corpus is there but for what is held out."""
         used_by_rescore("lm.large", self.large, config)
-        for corpus in config.data.train:
-            if corpus.name in self.extra_text:
-                raise ValueError(f"lm.extra_text and data.train both name {corpus.name}, expected one of them")
+        known = registry.names("corpus")
+        for name in (name for name in self.extra_text if name in known):
+            for corpus in config.data.train:
+                if _releases(name) & _releases(corpus.name):
+                    both = name if name == corpus.name else f"{name}, the second as part of {corpus.name}"
+                    raise ValueError(f"lm.extra_text and data.train both name {both}, expected one of them")
+
+
+def _releases(corpus: str) -> set[str]:
+    """The keys of what it is read from."""
+    return {release.key for release in registry.load("corpus", corpus)().releases}
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,7 @@ class Contents:
 
     def __init__(self, work: Path) -> None:
         self._work = work
-        self._cached: dict[str, tuple[Stamp, str]] = {}
-        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # a broken cache is none
-            found = json.loads((work / CACHE).read_text(encoding="utf-8"))
-            self._cached = {name: (list(stamp), str(digest)) for name, (stamp, digest) in found.items()}
+        self._cached = self._read()
 
     def digest(self, path: str, only: Collection[str] = ()) -> str:
         """Of the names and contents of the files at or below `path`, of those called one of `only` where that is given.
@@ -61,6 +58,15 @@ class Contents:
             digest.update(f"{os.path.relpath(file, self._work / path)}\0{of_file}\n".encode(errors="surrogateescape"))
         self._remember(path, found, complete=not only)
         return digest.hexdigest()[:16]
+
+    def of_files(self, paths: Collection[Path]) -> dict[Path, str]:
+        """Of the contents of each of `paths`, or of what a link there leads to."""
+        files = sorted(paths)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            targets = [os.path.realpath(file) if file.is_symlink() else str(file) for file in files]
+            found = list(_in_sight(threads.map(self._of_file, targets), "audio", len(files)))
+        self._remember("", found, complete=False)
+        return {file: of_file for file, (_, _, of_file) in zip(files, found, strict=True)}
 
     def _of_file(self, file: str) -> Digested:
         """Its name in the cache, its stamp where the cache may have it, its digest."""
@@ -81,6 +87,12 @@ class Contents:
     def _is_inside(self, path: str) -> bool:
         return any(path.startswith(f"{base}/") for base in {os.path.abspath(self._work), os.path.realpath(self._work)})
 
+    def _read(self) -> dict[str, tuple[Stamp, str]]:
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # a broken cache is none
+            found = json.loads((self._work / CACHE).read_text(encoding="utf-8"))
+            return {name: (list(stamp), str(digest)) for name, (stamp, digest) in found.items()}
+        return {}
+
     def _remember(self, path: str, found: list[Digested], complete: bool) -> None:
         """Write the cache where it changes; files below `path` that are gone leave it where `found` is `complete`."""
         new = {name: (stamp, digest) for name, stamp, digest in found if stamp is not None}
@@ -88,7 +100,7 @@ class Contents:
         gone = [name for name in self._cached if complete and name.startswith(f"{path}/") and name not in there]
         if not gone and all(self._cached.get(name) == entry for name, entry in new.items()):
             return
-        self._cached.update(new)
+        self._cached = self._read() | self._cached | new  # a command that ran meanwhile may have digested others
         for name in gone:
             del self._cached[name]
         with contextlib.suppress(AsrtoolError, OSError):  # where another person's work is only looked at

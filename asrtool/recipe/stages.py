@@ -127,7 +127,7 @@ COMMON = (
     Stage(
         name="features",
         why="Filterbanks are computed once and read many times, in sequence.",
-        needs=("manifests",),
+        needs=("manifests", "corpus"),  # audio may change and its manifest not
         makes=("features",),
         run=(Line("asrtool features {work}/manifests {work}/features --config {config}"),),
         settings=("features",),

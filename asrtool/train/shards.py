@@ -19,7 +19,7 @@ from asrtool.corpus.ahead import reading_ahead
 from asrtool.corpus.batches import Batch, Lengths, load_batch, plan_epoch, plan_eval, plan_windows, zeros_NTF
 from asrtool.corpus.cache import cached_set
 from asrtool.corpus.decoders import Decoders
-from asrtool.corpus.index import WINDOW_SHARDS
+from asrtool.corpus.index import RERUN, WINDOW_SHARDS
 from asrtool.corpus.mix import Mixture
 from asrtool.corpus.reader import FeatureReader, reads_audio
 from asrtool.corpus.shard_index import ShardIndex
@@ -96,6 +96,9 @@ class Shards(BatchSource):
         num_dropped, num_all = self.about["num_dropped"], len(self.index) - num_gone
         if num_gone := self.about["num_without_text"]:
             logging.info("%s: %d utterances have no text any more; left out", context.directory, num_gone)
+        if not num_all:
+            what = f"{context.directory}: none of {len(self.index)} utterances has a text"
+            raise AsrtoolError(what, RERUN)
         if not num_dropped:
             return
         named = ", ".join(self.about["dropped"]) + (", ..." if num_dropped > len(self.about["dropped"]) else "")

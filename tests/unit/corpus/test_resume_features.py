@@ -103,6 +103,19 @@ def test_killed_at_any_step_and_run_again_the_bytes_are_the_same(make_manifests:
         assert read_all(out) == expected, out.name
 
 
+def test_a_process_that_is_killed_leaves_nothing_in_the_set(make_manifests: MakeManifests, tmp_path: Path) -> None:
+    compute_shard = compute.compute_shard
+
+    def leaving_a_folder(job, directory: Path, *rest) -> int:
+        (directory / f".999999999.tmp.{job.number:06d}").mkdir()
+        return compute_shard(job, directory, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compute, "compute_shard", leaving_a_folder)
+        compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
+    assert not list((tmp_path / "features").glob("*/.*"))
+
+
 class Stopped(Exception):
     """In place of a kill."""
 

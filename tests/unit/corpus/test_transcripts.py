@@ -7,6 +7,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,11 +17,17 @@ from lhotse import Recording
 
 from asrtool.cli.features import features as features_command
 from asrtool.corpus import transcripts as transcripts_module
+from asrtool.corpus.extract import compute_shard
+from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import Utterance, read_index
+from asrtool.corpus.made_of import sizes_and_times
 from asrtool.corpus.manifest import read_manifests, write_manifests
 from asrtool.corpus.reader import FeatureReader
+from asrtool.corpus.settings import Features
 from asrtool.corpus.transcripts import TRANSCRIPTS, Transcripts, write_transcripts
 from asrtool.errors import AsrtoolError
+from asrtool.files import write_text
+from asrtool.recipe.contents import CACHE, contents_of
 
 UTTERANCE = Utterance("a-1", "a", "A", 0.5, 1.25, "a-A", None, 0, 125)
 
@@ -72,6 +79,22 @@ def test_an_utterance_that_is_gone_has_none(dev: Path) -> None:
     (dev / TRANSCRIPTS).write_text("".join(lines[1:]))
     reader = FeatureReader(dev, "none")
     assert reader.texts(reader.index)[:2] == [None, "word number 1"]
+
+
+@pytest.mark.parametrize("name", ["sp1-f", "sp01-f", "sp1.0-f", "sp3-f", "sp0.10-f", "sp.-f", "sp0.9"])
+def test_a_speaker_may_have_a_name_like_a_copy(tmp_path: Path, name: str) -> None:
+    utterance = dataclasses.replace(UTTERANCE, id=f"{name}-1", speaker=name)
+    copy = dataclasses.replace(utterance, id=f"sp0.9-{utterance.id}", speaker=f"sp0.9-{name}")
+    assert write(tmp_path, {utterance.id: "hello", "1": "other"}).texts([utterance, copy]) == ["hello"] * 2
+
+
+def test_an_utterance_that_would_be_taken_for_a_copy_is_refused(make_manifests: Callable[..., Path]) -> None:
+    manifests = make_manifests(train=1)
+    recordings, supervisions = (list(items) for items in read_manifests(manifests / "train"))
+    renamed = [dataclasses.replace(s, id=f"sp2-{s.id}", speaker=f"sp2-{s.speaker}") for s in supervisions]
+    write_manifests(manifests / "train", recordings, renamed, [], 0.01, {})
+    with pytest.raises(AsrtoolError, match=r"is called as a copy at another speed would be, sp2-; rename"):
+        compute_features(manifests, manifests.parent / "features", Features(num_jobs=1))
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "no tab", "cut off"])
@@ -140,3 +163,45 @@ def test_features_are_computed_again_for_new_segments_only(make_manifests: Calla
     )
     said("another file", slice(None))
     assert shard.stat().st_mtime_ns != second
+
+
+def test_features_are_computed_again_where_the_digest_of_their_audio_is_another(
+    make_manifests: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = make_manifests(train=1)
+    out = manifests.parent / "features"
+    digest = "a"
+
+    def compute() -> int:
+        num = 0
+
+        def counting(job: Any, *rest: Any) -> int:
+            nonlocal num
+            num += 1
+            return compute_shard(job, *rest)
+
+        monkeypatch.setattr("asrtool.corpus.compute.compute_shard", counting)
+        settings = Features(num_jobs=1, speeds=(1.0,))
+        compute_features(manifests, out, settings, code="c", digest_files=lambda paths: dict.fromkeys(paths, digest))
+        return num
+
+    assert compute() == 3
+    (recording, *_), _ = read_manifests(manifests / "train")
+    Path(recording.sources[0].source).touch()
+    assert compute() == 0
+    digest = "b"
+    assert compute() == 3
+
+
+@pytest.mark.parametrize("in_work_folder", [True, False])
+def test_the_command_knows_audio_by_its_contents_in_a_work_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_work_folder: bool
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("asrtool.corpus.features.compute_features", lambda *arguments: given.append(arguments[-1]))
+    monkeypatch.setattr("asrtool.recipe.source.code_of", lambda *_: "code")
+    if in_work_folder:
+        write_text(tmp_path / CACHE, "{}")
+    done = CliRunner().invoke(features_command, [str(tmp_path / "manifests"), str(tmp_path / "features")])
+    assert done.exit_code == 0, done.output
+    assert given == [contents_of(tmp_path).of_files if in_work_folder else sizes_and_times]

@@ -78,7 +78,15 @@ def test_a_text_that_gives_nothing_is_an_error(
         write_extra_texts(tmp_path, tmp_path / "text", [name])
 
 
-def test_a_corpus_is_not_trained_on_and_extra_as_well() -> None:
-    config: Config = load_config([], ["data.train=swbd,fisher", "data.test=hub5", "lm.extra_text=fisher"])
-    with pytest.raises(AsrtoolError, match=r"lm.extra_text and data.train both name fisher, expected one of them"):
+@pytest.mark.parametrize(
+    ("train", "found"),
+    [
+        ("swbd,fisher", "fisher"),
+        ("fisher_swbd", "fisher, the second as part of fisher_swbd"),
+        ("local.corpora.fisher:Corpus", "fisher, the second as part of local.corpora.fisher:Corpus"),
+    ],
+)
+def test_a_corpus_is_not_trained_on_and_extra_as_well(train: str, found: str) -> None:
+    config: Config = load_config([], [f"data.train={train}", "data.test=hub5", "lm.extra_text=fisher"])
+    with pytest.raises(AsrtoolError, match=f"lm.extra_text and data.train both name {found}, expected one of them"):
         check_conflicts(config)

@@ -141,3 +141,26 @@ def test_a_folder_that_takes_long_is_reported_and_has_the_same_digest(
     (work / CACHE).unlink(missing_ok=True)
     assert Contents(work).digest("corpus") == at_once
     assert "corpus: read 20 files for changes: 19/19 files" in caplog.text
+
+
+def test_files_have_the_digests_of_what_is_in_them_also_by_a_link(work: Path, read: list[str]) -> None:
+    link, copy, outside = work / "link", work / "copy", work.parent / "outside"
+    link.symlink_to(work / "a" / "one")
+    for file in (copy, outside):
+        file.write_text("one")
+    found = Contents(work).of_files([work / "a" / "two", link, copy, outside, work / "gone"])
+    assert found[link] == found[copy] == found[outside] != found[work / "a" / "two"]
+    assert found[work / "gone"] == "nothing"
+    read.clear()
+    assert Contents(work).of_files(found) == found
+    assert read == []
+
+
+def test_what_another_process_has_digested_meanwhile_stays_in_the_cache(work: Path, read: list[str]) -> None:
+    mine = Contents(work)
+    (work.parent / "outside").write_text("outside")
+    Contents(work).of_files([work.parent / "outside"])
+    mine.digest("a")
+    read.clear()
+    Contents(work).of_files([work.parent / "outside", work / "a" / "one"])
+    assert read == []

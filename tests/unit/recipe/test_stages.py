@@ -25,3 +25,8 @@ def test_any_other_setting_of_data_prepares_again() -> None:
 
 def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_them() -> None:
     assert stages_that_depend_on("data.min_pause_s=0.5") == {"cut", "report"}
+
+
+def test_other_audio_under_the_same_manifest_makes_features_stale() -> None:
+    (features,) = (stage for stage in COMMON if stage.name == "features")
+    assert set(CORPUS.makes) <= set(features.needs)

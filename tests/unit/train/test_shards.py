@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from toy_task import NUM_BINS, NUM_TOKENS, SETTINGS
 
 from asrtool.corpus.index import read_index, write_index
+from asrtool.corpus.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
@@ -107,6 +109,13 @@ def test_the_objective_says_what_fits_and_what_an_utterance_counts(context, monk
 def test_a_set_of_which_nothing_is_left_is_an_error(context) -> None:
     with pytest.raises(AsrtoolError, match=r"24 of 24 utterances are too short.*use an encoder with less subsampling"):
         Shards(context(stack_frames=200))
+
+
+def test_a_set_without_any_text_is_an_error(context, toy: Path, tmp_path: Path) -> None:
+    features = shutil.copytree(toy / "features" / "train", tmp_path / "train")
+    write_transcripts(features, [("another", "hello")])
+    with pytest.raises(AsrtoolError, match=r"train: none of 24 utterances has a text; run the features stage again"):
+        Shards(dataclasses.replace(context(), directory=features))
 
 
 def test_characters_outside_the_tokenizer_are_named_with_their_utterance(context, toy: Path, tmp_path: Path) -> None:
