@@ -6,6 +6,7 @@ of the code that ran and of what it made. The stage is done as long as all of th
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,14 @@ class Run:
         named = [path for value in values for path in ((value,) if isinstance(value, str) else value)]
         corpora = registry.names("corpus")  # of which the settings give a name, not a place
         files = [str(Path(path).absolute()) for path in named if path and path not in corpora]
-        return [*self.needs(stage), *files]
+        return [*self.needs(stage), *files, *(self._tar_files() if "paths" in stage.settings else ())]
+
+    def _tar_files(self) -> list[str]:
+        """Of the releases that are read: links of the corpus folder lead to what was unpacked, not to these."""
+        places = [self.config.paths.get(key, "") for key in used_paths(self.config.data, self.config.lm.extra_text)]
+        listed = itertools.chain.from_iterable((place,) if isinstance(place, str) else place for place in places)
+        paths = [Path(place).expanduser().absolute() for place in listed if place]
+        return [str(path) for path in paths if path.is_file()]
 
     def config_file(self, stage: Stage) -> Path:
         return self.work / "config" / f"{stage.name}.toml"

@@ -138,6 +138,19 @@ def test_a_path_that_is_set_or_removed_counts_and_an_empty_one_is_none(root: Pat
     assert state(make_run(tmp_path, *corpora, stage=stage)) == 'stale paths.an4 "/a" -> ""'
 
 
+def test_a_tar_file_of_a_release_that_is_replaced_is_noticed(tmp_path: Path, root: Path) -> None:
+    tar, folder = tmp_path / "a.tar", tmp_path / "folder"
+    tar.write_text("a")
+    folder.mkdir()
+    stage = dataclasses.replace(TRAIN, settings=("paths",))
+    run = make_run(tmp_path, f"paths.an4=[{folder},{tar}]", "data.train=an4", "data.test=an4", stage=stage)
+    run_stages(run, range(1))
+    assert state(run) == "done"
+    tar.write_text("b")
+    (folder / "another").touch()  # followed by a link of the corpus folder
+    assert state(run) == f"stale {tar} changed"
+
+
 def test_the_path_of_a_corpus_that_is_not_chosen_does_not_count(root: Path, tmp_path: Path) -> None:
     stage = dataclasses.replace(TRAIN, settings=("paths",))
     corpora = ("data.train=an4", "data.test=an4", "paths.an4=/a")
