@@ -45,10 +45,10 @@ def main() -> None:
             how = plant(Path(folder), recordings, long_enough, np.random.default_rng(seed))
             planted.update(how.values())
             began = time.process_time()
-            pairs = find_same_audio(Path(folder), ["test", "train"], Features(num_jobs=1))
+            pairs = find_same_audio(Path(folder), ["test"], ["train"], Features(num_jobs=1))
             cpu_s += time.process_time() - began
-        right = {pair.one.segment.id: pair for pair in pairs if pair.other.segment.id == original(pair.one.segment.id)}
-        right |= {p.other.segment.id: p for p in pairs if p.one.segment.id == original(p.other.segment.id)}
+        right = {pair.one.id: pair for pair in pairs if pair.other.id == original(pair.one.id)}
+        right |= {p.other.id: p for p in pairs if p.one.id == original(p.other.id)}
         found.update(how[name] for name in right)
         false_pairs += len(pairs) - len(right)
     hours = len(options.seeds) * sum(s.duration for s in long_enough) / 3600

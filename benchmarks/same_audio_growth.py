@@ -19,15 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.corpus.fingerprint import find_peaks, find_queries, find_triplets
-from asrtool.corpus.same_audio import (
-    SEARCHED,
-    Fingerprints,
-    _open,
-    _samples,
-    _search,
-    _utterances,
-    _write_index,
-)
+from asrtool.corpus.manifest import read_manifests
+from asrtool.corpus.same_audio import SEARCHED, Fingerprints, _open, _samples, _search, _write
+from asrtool.corpus.spans import Utterances
 
 PIECE_S = 4.0
 TOGETHER = 100  # utterances
@@ -40,19 +34,18 @@ def main() -> None:
     parser.add_argument("manifests", type=Path)
     parser.add_argument("--hours", type=float, nargs="+", default=[1, 5, 20, 50, 100, 200])
     options = parser.parse_args()
-    utterances = list(_utterances(options.manifests, options.manifests.name))
-    groups = itertools.groupby(utterances, lambda spoken: spoken.recording.id)
+    utterances = Utterances.read(options.manifests.parent, [options.manifests.name])
     began = time.process_time()
-    peaks = [find_peaks(*audio) for _, group in groups for audio in _samples(list(group))]
+    peaks = [find_peaks(*audio) for run in utterances.by_recording() for audio in _samples(utterances.sounds(run))]
     peaks_s = time.process_time() - began
-    speakers = sorted({str(spoken.segment.speaker) for spoken in utterances})
+    speaker_of = [str(segment.speaker) for segment in read_manifests(options.manifests)[1]]
+    speakers = sorted(set(speaker_of))
     searched_for = set(speakers[: len(speakers) // 3])
     parts: dict[bool, list[np.ndarray]] = {True: [], False: []}
     lengths_s: dict[bool, list[float]] = {True: [], False: []}
-    for spoken, of_one in zip(utterances, peaks, strict=True):
-        is_asked = spoken.segment.speaker in searched_for
-        parts[is_asked].append(of_one)
-        lengths_s[is_asked].append(spoken.segment.duration)
+    for speaker, duration_s, of_one in zip(speaker_of, utterances.duration_s.tolist(), peaks, strict=True):
+        parts[speaker in searched_for].append(of_one)
+        lengths_s[speaker in searched_for].append(duration_s)
     asked_hours, other_hours = (sum(lengths_s[is_asked]) / 3600 for is_asked in (True, False))
     print(f"to read audio and find peaks: {peaks_s / (asked_hours + other_hours):.2f} s of CPU an hour\n")
     print(HEADING)
@@ -92,19 +85,20 @@ def measure(
     num = sum(len(of_some.num_peaks) for of_some in found)
     first = num - len(asked)
     began = time.process_time()
-    _write_index(found, folder)
+    _write(found, folder)
     built_s = time.process_time() - began
-    spans = [(i, min(i + SEARCHED, num)) for i in range(first, num, SEARCHED)]
+    spans = [range(i, min(i + SEARCHED, num)) for i in range(first, num, SEARCHED)]
     began = time.process_time()
     for span in spans:
         _search(span, folder)
     searched_s = time.process_time() - began
-    index, peaks = _open(folder)
+    written = _open(folder)
+    index = written.index
     matches = candidates = 0
-    for begin, end in spans:
-        queries = find_queries([peaks(i) for i in range(begin, end)])
+    for span in spans:
+        queries = find_queries(written.peaks(span.start, span.stop))
         matches += int((index.triplets.owners_H[index.matches(queries.keys_H)[1]] < first).sum())
-        candidates += sum(alignment.other < first for _, alignment in index.alignments(queries, begin))
+        candidates += sum(alignment.other < first for _, alignment in index.alignments(queries, span.start))
     megabytes = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     _open.cache_clear()
     return megabytes, built_s, searched_s, matches / 1e6, candidates

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from asrtool.corpus.manifest import DROPPED, Drop, read_drops, read_manifests, write_manifests
+from asrtool.corpus.manifest import DROPPED, Drop, read_drops, read_report, read_sorted, write_sorted
 from asrtool.corpus.same_audio import SameAudio, find_same_audio
-from asrtool.corpus.sets import read_sets
+from asrtool.corpus.sets import LONG, Sets, read_sets
 from asrtool.corpus.settings import Data, Features
+from asrtool.corpus.spans import Said
 from asrtool.files import write_text
 from local import same_text
 
@@ -19,10 +21,11 @@ HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"
 
 
 def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
-    """Write `manifests`/same_audio.tsv, and leave out of `manifests`/train what a set to be scored has too.
+    """Write `manifests`/same_audio.tsv, and leave out of what is trained on what a set to be scored has too.
 
-    As data.same_audio says. What sets say alike is in `manifests`/same_text.tsv. Raises AsrtoolError for a missing or
-    corrupt manifest, and when nothing is left.
+    As data.same_audio says. Trained on are `manifests`/train and, where there is some, `manifests`/long, of which
+    pieces will be. What sets say alike is in `manifests`/same_text.tsv. Raises AsrtoolError for a missing or corrupt
+    manifest, and when nothing is left.
     """
     for name in (FOUND, same_text.FOUND):
         (manifests / name).unlink(missing_ok=True)
@@ -30,46 +33,55 @@ def check_same_audio(manifests: Path, data: Data, features: Features) -> None:
         return
     sets = read_sets(manifests)
     same_text.report_same_text(manifests, sets.scored, sets.train)
-    found = find_same_audio(manifests, [*sets.scored, sets.train], features)
+    trained = [name for name in (sets.train, LONG) if name == sets.train or (manifests / name).is_dir()]
+    found = find_same_audio(manifests, sets.scored, trained, features)
     write_text(manifests / FOUND, HEADING + "".join(map(_line, found)))
     for (one, other), num in sorted(Counter((pair.one.of_set, pair.other.of_set) for pair in found).items()):
         logging.warning("%d pairs of utterances of %s and %s are one sound: %s", num, one, other, manifests / FOUND)
-    leaked = {p.one.segment.id: p for p in found if p.one.of_set == sets.train and p.other.of_set != sets.train}
+    leaked = {p.one: p for p in found if p.one.of_set in trained and p.other.of_set not in trained}
     if data.same_audio == "drop" and leaked:
-        _leave_out(manifests / sets.train, list(leaked.values()))
+        _leave_out(manifests, sets, list(leaked.values()))
 
 
 def _line(pair: SameAudio) -> str:
-    names = (pair.one.segment.id, pair.one.of_set, pair.other.segment.id, pair.other.of_set)
-    texts = (pair.one.segment.text or "", pair.other.segment.text or "")
-    return "\t".join((*names, f"{pair.likeness:.2f}", f"{pair.speed:.3f}", *texts)) + "\n"
+    names = (pair.one.id, pair.one.of_set, pair.other.id, pair.other.of_set)
+    return "\t".join((*names, f"{pair.likeness:.2f}", f"{pair.speed:.3f}", pair.one.text, pair.other.text)) + "\n"
 
 
-def _leave_out(train: Path, leaked: Sequence[SameAudio]) -> None:
-    """Write the manifests and the text of the training set anew, without those."""
-    recordings, segments = read_manifests(train)
-    drops = {
-        p.one.segment.id: Drop(p.one.segment.id, f"same audio in {p.other.of_set}", p.other.segment.id) for p in leaked
-    }
-    kept = [segment for segment in segments if segment.id not in drops]
-    gone = [segment for segment in segments if segment.id in drops]
+def _leave_out(manifests: Path, sets: Sets, leaked: Sequence[SameAudio]) -> None:
+    """Write what is trained on anew, without those. What is too long has its text in that of the training set, too."""
+    drops = [Drop(p.one.id, f"same audio in {p.other.of_set}", p.other.id) for p in leaked]
+    gone = [p.one for p in leaked]
+    _write_without(manifests / sets.train, gone, drops)
+    long = [said for said in gone if said.of_set == LONG]
+    if long and read_report(manifests / LONG)["num_utterances"] == len(long):
+        shutil.rmtree(manifests / LONG)
+    elif long:
+        _write_without(manifests / LONG, long, [])
+
+
+def _write_without(folder: Path, gone: Sequence[Said], drops: Sequence[Drop]) -> None:
+    """Write the manifests and the text of a folder anew, without what is `gone`; `drops` are listed as well."""
+    recordings, lines = read_sorted(folder)
+    ids = {said.id for said in gone if said.of_set == folder.name}
+    kept = ((entry, line) for entry, line in lines if entry["id"] not in ids)
     texts = {}
-    for path in sorted(train.glob("sentences*.txt")):
+    for path in sorted(folder.glob("sentences*.txt")):
         corpus = path.name.removeprefix("sentences").removesuffix("txt").strip(".")
-        of_it = Counter(s.text for s in gone if corpus in ("", (s.custom or {}).get("corpus")))
-        texts[path.name] = _without(path.read_text(encoding="utf-8").splitlines(), of_it)
-        if corpus and not texts[path.name]:  # no text is as no file: a language model weighs those that are there
-            del texts[path.name]
-            path.unlink()
-    write_manifests(train, recordings, kept, [*read_drops(train / DROPPED), *drops.values()], 1.0, texts)
-
-
-def _without(lines: Sequence[str], gone: Counter[str | None]) -> str:
-    """`lines` without one for each of `gone`."""
-    kept = []
-    for line in lines:
-        if gone[line] > 0:
-            gone[line] -= 1
+        said = [f"{one.text}\n".encode() for one in gone if one.text and corpus in ("", one.corpus)]
+        if corpus and next(_lines_without(path, said), None) is None:
+            path.unlink()  # no text is as no file: a language model weighs those that are there
         else:
-            kept.append(f"{line}\n")
-    return "".join(kept)
+            texts[path.name] = _lines_without(path, said)
+    write_sorted(folder, recordings, kept, [*read_drops(folder / DROPPED), *drops], 1.0, texts)
+
+
+def _lines_without(path: Path, gone: Collection[bytes]) -> Iterator[bytes]:
+    """The lines of a file without one for each of `gone`."""
+    num_gone = Counter(gone)
+    with path.open("rb") as file:
+        for line in file:
+            if num_gone[line] > 0:
+                num_gone[line] -= 1
+            else:
+                yield line

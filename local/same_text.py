@@ -51,7 +51,7 @@ def report_same_text(manifests: Path, scored: Sequence[str], train: str) -> None
 
 def _texts(folder: Path) -> Iterator[tuple[str, str]]:
     _, batches = read_batches(folder)
-    yield from ((entry["id"], entry["text"]) for entries in batches for entry in entries)
+    yield from ((entry["id"], entry.get("text") or "") for entries in batches for entry in entries)
 
 
 def _is_long(text: str) -> bool:

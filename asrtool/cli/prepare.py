@@ -105,7 +105,8 @@ def split(manifests: Path, config: Config) -> None:
 def same_audio(manifests: Path, config: Config) -> None:
     """Find utterances of the sets of MANIFESTS that are one sound or one text.
 
-    Writes MANIFESTS/same_audio.tsv and same_text.tsv.
+    Writes MANIFESTS/same_audio.tsv and same_text.tsv; with data.same_audio = drop also MANIFESTS/train, and
+    MANIFESTS/long where there is some, without what is in a set to be scored.
 
     \b
     Example: asrtool prepare same-audio exp/manifests --config exp/config/prepare.toml --set data.same_audio=report

@@ -52,7 +52,7 @@ class Triplets:
 
     def take(self, which: np.ndarray) -> Triplets:
         """Those at the places `which`, or where it is true."""
-        return Triplets(*(getattr(self, name)[which] for name in COLUMNS))
+        return Triplets(self.keys_H[which], self.times_H[which], self.owners_H[which])
 
     def renumbered(self, first: int) -> Triplets:
         """The same, of utterances whose numbers begin there."""
@@ -64,14 +64,6 @@ class Triplets:
             (self.keys_H >> PITCH_BITS).astype(np.uint64) * 2654435761 % 2**32
         ) >> 8  # Knuth's multiplicative hash
         return self.take(mixed_H % one_in == 0)
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(Triplets))
-
-
-def joined(parts: Sequence[Triplets]) -> Triplets:
-    """All of them, in this order."""
-    return Triplets(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS))
 
 
 def log_spectrogram(samples_S: np.ndarray, rate_hz: int = RATE_HZ) -> np.ndarray:

@@ -5,14 +5,15 @@ Letters in names: H triplets, M matches, B boxes.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.fingerprint import COLUMNS, LARGEST_CHANGE, PITCH_STEPS, Triplets
+from asrtool.corpus.fingerprint import LARGEST_CHANGE, PITCH_STEPS, Triplets
 
 SCALE_CELL, OFFSET_CELL_S = 0.05, 0.25  # octaves and seconds by which votes may differ
 SCALES, OFFSETS = 2**4, 2**15  # more than there are cells of a scale, and of an offset: hours
@@ -20,9 +21,13 @@ MIN_VOTES, CANDIDATES = 8, 4
 MOST_FOUND = 2**12  # triplets that a query may find: what more have, such as a tone, says nothing
 UTTERANCES = 2**32  # more than there are
 COUNTERS = 2**21  # that pairs of utterances share, to leave out at once those that cannot have MIN_VOTES
+COLUMNS = {"keys_H": np.int64, "times_H": np.float32, "owners_H": np.int32}  # of Triplets; a file each
+RECORD = np.dtype(list(COLUMNS.items()))  # of a triplet, before they are sorted
+SORTED = 2**22  # triplets in memory at once
+EVERY = 2**6  # of so many triplets the key of one says where to part them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """How one utterance lies in another: the time t of one is `offset_s` + t * 2**`time_scale` of the other.
 
@@ -42,19 +47,9 @@ class FingerprintIndex:
     triplets: Triplets
 
     @classmethod
-    def of(cls, triplets: Triplets) -> FingerprintIndex:
-        return cls(triplets.take(np.argsort(triplets.keys_H, kind="stable")))
-
-    def save(self, folder: Path) -> None:
-        """Write what `load` maps into memory, which processes then share."""
-        for name in COLUMNS:
-            np.save(folder / f"{name}.npy", getattr(self.triplets, name))
-
-    @classmethod
     def load(cls, folder: Path) -> FingerprintIndex:
-        """What `save` wrote."""
-        files = [np.load(folder / f"{name}.npy", "r") for name in COLUMNS]
-        return cls(Triplets(*(file.view(np.ndarray) for file in files)))  # plain arrays are read faster
+        """What `write_index` wrote, mapped into memory, which processes share."""
+        return cls(Triplets(*(_mapped(folder / name, kind) for name, kind in COLUMNS.items())))
 
     def alignments(self, queries: Triplets, first: int) -> list[tuple[int, Alignment]]:
         """Numbers of utterances with how they lie in the CANDIDATES earlier ones in which most triplets agree.
@@ -86,6 +81,49 @@ class FingerprintIndex:
         nums_H[nums_H > MOST_FOUND] = 0
         found_M = np.arange(nums_H.sum()) - np.repeat(np.cumsum(nums_H) - nums_H - begins_H, nums_H)
         return np.repeat(order[some], nums_H), found_M
+
+
+def write_index(parts: Iterable[Triplets], folder: Path) -> None:
+    """Write to `folder` the triplets of all parts, in the order of their keys, and of the parts where these are equal.
+
+    About SORTED of them are in memory at a time, however many there are.
+    """
+    unsorted = folder / "unsorted"
+    with open(unsorted, "wb") as file:
+        for triplets in parts:
+            records_H = np.empty(len(triplets), RECORD)
+            for name in COLUMNS:
+                records_H[name] = getattr(triplets, name)
+            file.write(records_H.tobytes())
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / name, "wb")) for name in COLUMNS}
+        for records_H in _in_order(unsorted):
+            for name, file in files.items():
+                file.write(records_H[name].tobytes())
+    unsorted.unlink()
+
+
+def _in_order(path: Path) -> Iterator[np.ndarray]:
+    """All records of a file, in parts of about SORTED, by their keys."""
+    sample = np.sort(np.concatenate([[0], *(records_H["keys_H"][::EVERY].copy() for records_H in _read(path))]))
+    num_parts = 1 + path.stat().st_size // (RECORD.itemsize * SORTED)
+    borders = sample[np.arange(1, num_parts) * len(sample) // num_parts].tolist()
+    for low, high in itertools.pairwise([-(2**63), *borders, 2**63 - 1]):
+        found = [some_H[(some_H["keys_H"] >= low) & (some_H["keys_H"] < high)] for some_H in _read(path)]
+        records_H = np.concatenate([np.empty(0, RECORD), *found])
+        found.clear()
+        yield records_H[np.argsort(records_H["keys_H"], kind="stable")]
+
+
+def _read(path: Path) -> Iterator[np.ndarray]:
+    with open(path, "rb") as file:
+        while len(records_H := np.fromfile(file, RECORD, SORTED // 4)):
+            yield records_H
+
+
+def _mapped(path: Path, kind: type) -> np.ndarray:
+    """The values of a file; as a plain array, which is read faster than a memmap."""
+    return np.memmap(path, kind, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, kind)
 
 
 def _frequent(pairs_M: np.ndarray, counted: np.ndarray) -> np.ndarray:

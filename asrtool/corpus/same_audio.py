@@ -1,7 +1,8 @@
 """Utterances that are one sound, in two sets or within one, whatever their text says.
 
 Candidates come of fingerprints, and are then compared. Three passes, each of which is shared among processes: triplets
-of all utterances, which become one index; a search of it by each; a comparison of what was found.
+of all utterances, which become one index; a search of it by each; a comparison of what was found. This process keeps
+columns of the utterances alone; peaks and triplets are in files.
 """
 
 from __future__ import annotations
@@ -9,39 +10,35 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
-from lhotse import Recording, SupervisionSegment
+from lhotse import Recording
 from lhotse.audio import audio_backend
 from scipy.signal import resample_poly
 
 from asrtool.corpus.executor import open_executor
 from asrtool.corpus.extract import UNREADABLE
-from asrtool.corpus.fingerprint import (
-    RATE_HZ,
-    Triplets,
-    find_peaks,
-    find_queries,
-    find_triplets,
-    joined,
-    log_spectrogram,
-)
-from asrtool.corpus.fingerprint_index import Alignment, FingerprintIndex
+from asrtool.corpus.fingerprint import RATE_HZ, Triplets, find_peaks, find_queries, find_triplets, log_spectrogram
+from asrtool.corpus.fingerprint_index import Alignment, FingerprintIndex, write_index
 from asrtool.corpus.likeness import likeness, shared_peaks
-from asrtool.corpus.manifest import read_manifests
 from asrtool.corpus.remote_audio import fetched
 from asrtool.corpus.settings import Features
+from asrtool.corpus.spans import Runs, Said, Sounds, Utterances
+from asrtool.files import FULL, disk_full, remove_leftovers
 from asrtool.log import progress
 
 LEAST_S = 1.0  # what is shorter has too few peaks to be known again
 SAME = 0.75  # correlation from which on two utterances are one sound
-WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 6 MB an hour
-SEARCHED = 128  # utterances at once
+WHOLE_INDEX_HOURS = 100.0  # of training speech, beyond which it is thinned: some 5 MB an hour
+SEARCHED, SEARCHED_S = 128, 384.0  # utterances, and seconds of them, at once: memory is that of what they find
 PAIRS = 200  # compared at once by a process
 SHARED_PEAKS = 0.4  # fraction from which on a candidate is read again and compared
 PEAKS, PEAK_BEGINS = "peaks.float32", "peak_begins.npy"  # files beside the index
@@ -50,59 +47,76 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """An utterance of a set."""
-
-    of_set: str
-    recording: Recording
-    segment: SupervisionSegment
-
-
-@dataclass(frozen=True)
 class SameAudio:
     """Two utterances that are one sound."""
 
-    one: Spoken
-    other: Spoken
+    one: Said
+    other: Said
     likeness: float  # correlation of their spectrograms
     speed: float  # of `one`, where that of `other` is 1
 
 
-def find_same_audio(manifests: Path, sets: Sequence[str], features: Features) -> list[SameAudio]:
+def find_same_audio(
+    manifests: Path, scored: Sequence[str], trained: Sequence[str], features: Features
+) -> list[SameAudio]:
     """All pairs in the folders `manifests`/SET; `one` is of the later set, or the later utterance of one set.
 
-    Of the last set, to train on, fewer fingerprints are kept the larger it is, so that memory is bounded: of more than
-    WHOLE_INDEX_HOURS, altered copies within it may be missed. Utterances of less than LEAST_S are not looked at, nor
-    are those whose audio cannot be read. Raises AsrtoolError for a missing or corrupt manifest.
+    Of the sets `trained` on, which come last, fewer fingerprints are kept the larger they are, so that memory is
+    bounded: of more than WHOLE_INDEX_HOURS, copies within them may be missed. Utterances of less than LEAST_S are not
+    looked at, nor are those whose audio cannot be read. Raises AsrtoolError for a missing or corrupt manifest, and when
+    the disk is full.
     """
-    utterances = [spoken for name in sets for spoken in _utterances(manifests / name, name)]
-    train_hours = sum(s.segment.duration for s in utterances if s.of_set == sets[-1]) / 3600
-    one_in = {sets[-1]: math.ceil(train_hours / WHOLE_INDEX_HOURS) or 1}
-    recordings = [list(group) for _, group in itertools.groupby(utterances, lambda s: (s.of_set, s.recording.id))]
-    spans = [(i, min(i + SEARCHED, len(utterances))) for i in range(0, len(utterances), SEARCHED)]
-    shared = None if features.executor == "local" else manifests  # a folder that all workers see
-    with (
-        tempfile.TemporaryDirectory(prefix=".same-audio-", dir=shared) as folder,
-        open_executor(features, __name__) as map_pieces,
-    ):
-        fingerprint = functools.partial(_fingerprint, one_in=one_in)
-        found = _logged(map_pieces(fingerprint, recordings), "fingerprints", len(recordings))
-        _write_index(found, Path(folder))
-        search = functools.partial(_search, folder=Path(folder))
-        aligned = _logged(map_pieces(search, spans), "search", len(spans))
-        pairs = [(utterances[i], utterances[to.other], to) for i, to in itertools.chain.from_iterable(aligned)]
-        chunks = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
-        return list(itertools.chain.from_iterable(_logged(map_pieces(_compare, chunks), "comparison", len(chunks))))
+    utterances = Utterances.read(manifests, [*scored, *trained])
+    one_in = math.ceil(utterances.hours(trained) / WHOLE_INDEX_HOURS) or 1
+    recordings, spans = utterances.by_recording(), _searched_together(utterances.duration_s)
+    with _scratch(manifests) as folder, open_executor(features, __name__) as map_pieces:
+        fingerprint = functools.partial(_fingerprint, one_in=dict.fromkeys(trained, one_in))
+        fingerprints = map_pieces(fingerprint, map(utterances.sounds, recordings))
+        _write(_logged(fingerprints, "fingerprints", len(recordings)), folder)
+        search = functools.partial(_search, folder=folder)
+        found = list(itertools.chain.from_iterable(_logged(map_pieces(search, spans), "search", len(spans))))
+        _open.cache_clear()  # of this process
+        likenesses = map_pieces(_compare, _compared_together(found, utterances))
+        compared = _logged(likenesses, "comparison", math.ceil(len(found) / PAIRS))
+        alike = [(*pair, value) for pair, value in zip(found, itertools.chain(*compared), strict=True) if value >= SAME]
+    said = utterances.said({number for i, to, _ in alike for number in (i, to.other)})
+    return [SameAudio(said[i], said[to.other], value, 2**to.time_scale) for i, to, value in alike]
+
+
+@contextmanager
+def _scratch(manifests: Path) -> Iterator[Path]:
+    """A folder that all workers see, for as long as it is needed; what a killed process left is removed.
+
+    No other one is ever called so: a worker may still hold what it has read of that.
+    """
+    remove_leftovers(manifests)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{os.getpid()}.tmp.same-audio-", dir=manifests) as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(manifests, error) from error
+        raise
 
 
 def _logged(results: Iterable[Item], what: str, total: int) -> Iterator[Item]:
     return progress(results, f"same audio: {what}", total=total, unit="part")
 
 
-def _utterances(folder: Path, name: str) -> Iterator[Spoken]:
-    recordings, segments = read_manifests(folder)
-    by_id = {recording.id: recording for recording in recordings}
-    yield from (Spoken(name, by_id[segment.recording_id], segment) for segment in segments)
+def _searched_together(duration_s: np.ndarray) -> Runs:
+    """All utterances, SEARCHED or SEARCHED_S of them together, and no more than the last one beyond."""
+    return Runs.of(np.cumsum(np.maximum(duration_s, SEARCHED_S / SEARCHED)) // SEARCHED_S)
+
+
+def _compared_together(
+    found: Sequence[tuple[int, Alignment]], utterances: Utterances
+) -> Iterator[list[tuple[Sounds, Sounds, Alignment]]]:
+    """PAIRS at a time."""
+    for begin in range(0, len(found), PAIRS):
+        yield [
+            (utterances.sounds(range(i, i + 1)), utterances.sounds(range(to.other, to.other + 1)), to)
+            for i, to in found[begin : begin + PAIRS]
+        ]
 
 
 @dataclass(frozen=True)
@@ -114,78 +128,88 @@ class Fingerprints:
     triplets: Triplets
 
 
-def _fingerprint(utterances: Sequence[Spoken], one_in: dict[str, int]) -> Fingerprints:
+def _fingerprint(sounds: Sounds, one_in: dict[str, int]) -> Fingerprints:
     """Of all peaks, for the search, and of the triplets that are kept."""
-    peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(utterances)]
-    kept = find_triplets(peaks).thinned(one_in.get(utterances[0].of_set, 1))
+    peaks = [find_peaks(samples_S, rate_hz) for samples_S, rate_hz in _samples(sounds)]
+    kept = find_triplets(peaks).thinned(one_in.get(sounds.of_set, 1))
     return Fingerprints(np.concatenate(peaks, axis=1).T, [of_one.shape[1] for of_one in peaks], kept)
 
 
-def _write_index(found: Iterable[Fingerprints], folder: Path) -> None:
-    """Write what `_open` reads: peaks as they come, which are not held in memory, and the index."""
-    kept, num_peaks = [], [0]
-    with open(folder / PEAKS, "wb") as file:
+def _write(found: Iterable[Fingerprints], folder: Path) -> None:
+    """Write what `_open` reads: all peaks, and the index."""
+    num_peaks = array("q", [0])
+
+    def triplets(file: BinaryIO) -> Iterator[Triplets]:
         for of_recording in found:
             file.write(of_recording.peaks_P3.tobytes())
-            kept.append(of_recording.triplets.renumbered(len(num_peaks) - 1))
-            num_peaks += of_recording.num_peaks
+            yield of_recording.triplets.renumbered(len(num_peaks) - 1)
+            num_peaks.extend(of_recording.num_peaks)
+
+    with open(folder / PEAKS, "wb") as file:
+        write_index(triplets(file), folder)
     np.save(folder / PEAK_BEGINS, np.cumsum(num_peaks))
-    triplets = joined(kept)
-    kept.clear()  # what is in memory twice is a third of what the index of a large set takes
-    FingerprintIndex.of(triplets).save(folder)
 
 
-def _search(span: tuple[int, int], folder: Path) -> list[tuple[int, Alignment]]:
-    """Numbers of the utterances from the first to before the last of `span`, with how they lie in earlier ones."""
-    index, peaks = _open(folder)
-    queries = find_queries([peaks(i) for i in range(*span)])
-    return [
-        (i, alignment)
-        for i, alignment in index.alignments(queries, span[0])
-        if shared_peaks(peaks(i), peaks(alignment.other), alignment) >= SHARED_PEAKS
-    ]
+@dataclass(frozen=True)
+class Fingerprinted:
+    """What `_write` wrote. Peaks are read when they are asked for, and the index is mapped."""
 
+    path: Path
+    begins: np.ndarray  # of the peaks of each utterance, and behind the last one
+    index: FingerprintIndex
 
-def _compare(pairs: Sequence[tuple[Spoken, Spoken, Alignment]]) -> list[SameAudio]:
-    """Those that are one sound."""
-    found = []
-    for one, other, alignment in pairs:
-        spectrograms = [log_spectrogram(*next(iter(_samples([spoken])))) for spoken in (one, other)]
-        alike = likeness(spectrograms[0], spectrograms[1], alignment)
-        if alike >= SAME:
-            found.append(SameAudio(one, other, alike, 2**alignment.time_scale))
-    return found
+    def peaks(self, first: int, last: int) -> list[np.ndarray]:
+        """Of the utterances from `first` to before `last`, each float32 (3, P)."""
+        begins = self.begins[first : last + 1]
+        values = np.fromfile(self.path, np.float32, 3 * int(begins[-1] - begins[0]), offset=12 * int(begins[0]))
+        return [of_one_P3.T for of_one_P3 in np.split(values.reshape(-1, 3), begins[1:-1] - begins[0])]
 
 
 @functools.lru_cache(1)
-def _open(folder: Path) -> tuple[FingerprintIndex, Callable[[int], np.ndarray]]:
-    """The index, and a function from the number of an utterance to its peaks, float32 (3, P)."""
-    begins = np.load(folder / PEAK_BEGINS)
-    peaks_P3 = np.zeros((0, 3), np.float32)
-    if begins[-1]:
-        peaks_P3 = np.memmap(folder / PEAKS, np.float32, "r").view(np.ndarray).reshape(-1, 3)
-    return FingerprintIndex.load(folder), lambda i: peaks_P3[begins[i] : begins[i + 1]].T
+def _open(folder: Path) -> Fingerprinted:
+    return Fingerprinted(folder / PEAKS, np.load(folder / PEAK_BEGINS), FingerprintIndex.load(folder))
 
 
-def _samples(utterances: Sequence[Spoken]) -> Iterator[tuple[np.ndarray, int]]:
+def _search(span: range, folder: Path) -> list[tuple[int, Alignment]]:
+    """Numbers of the utterances of `span`, with how they lie in earlier ones."""
+    found = _open(folder)
+    peaks = found.peaks(span.start, span.stop)
+    near = []
+    for i, to in found.index.alignments(find_queries(peaks), span.start):
+        [of_other] = found.peaks(to.other, to.other + 1)
+        if shared_peaks(peaks[i - span.start], of_other, to) >= SHARED_PEAKS:
+            near.append((i, to))
+    return near
+
+
+def _compare(pairs: Sequence[tuple[Sounds, Sounds, Alignment]]) -> list[float]:
+    """How alike they are."""
+    return [likeness(_spectrogram(one), _spectrogram(other), alignment) for one, other, alignment in pairs]
+
+
+def _spectrogram(sounds: Sounds) -> np.ndarray:
+    """Of one utterance."""
+    [(samples_S, rate_hz)] = _samples(sounds)
+    return log_spectrogram(samples_S, rate_hz)
+
+
+def _samples(sounds: Sounds) -> Iterator[tuple[np.ndarray, int]]:
     """Float32 samples of utterances of one recording and their rate, a multiple of RATE_HZ.
 
     None of what cannot be read or is too short.
     """
-    recording = utterances[0].recording
-    begin_s = min(spoken.segment.start for spoken in utterances)
-    end_s = max(spoken.segment.end for spoken in utterances)
+    recording, spans = Recording.from_dict({**sounds.recording}), sounds.spans  # it takes the entry apart
+    begin_s, end_s = min(span.start_s for span in spans), max(span.end_s for span in spans)
     try:
         with audio_backend("LibsndfileBackend"):
             audio = fetched(recording).load_audio(offset=begin_s, duration=end_s - begin_s)
     except UNREADABLE:  # computing the features will report it
-        yield from ((np.zeros(0, dtype=np.float32), RATE_HZ) for _ in utterances)
+        yield from ((np.zeros(0, dtype=np.float32), RATE_HZ) for _ in spans)
         return
-    for spoken in utterances:
-        segment = spoken.segment
-        row_S = audio[recording.channel_ids.index(segment.channel)]
-        begin, end = (round((s - begin_s) * recording.sampling_rate) for s in (segment.start, segment.end))
-        long_enough = segment.duration >= LEAST_S
+    for span in spans:
+        row_S = audio[recording.channel_ids.index(span.channel)]
+        begin, end = (round((s - begin_s) * recording.sampling_rate) for s in (span.start_s, span.end_s))
+        long_enough = span.duration_s >= LEAST_S
         yield _resampled(row_S[begin : end if long_enough else begin], recording.sampling_rate)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 from click.testing import CliRunner
@@ -57,6 +60,24 @@ def manifests(tmp_path: Path, mini_corpus: Path) -> Path:
     return tmp_path
 
 
+def write_long(manifests: Path, *sounds: np.ndarray) -> None:
+    """Utterances that are too long: long0, long1 and so on, whose text the training set has as well."""
+    recordings, segments = [], []
+    for number, samples in enumerate(sounds):
+        path = manifests / f"long{number}.wav"
+        soundfile.write(path, samples, 8000)
+        recordings.append(Recording.from_file(path))
+        segments.append(
+            SupervisionSegment(
+                path.stem, path.stem, 0.0, len(samples) / 8000, 0, f"tale {number}", custom={"corpus": "swbd"}
+            )
+        )
+    write_manifests(manifests / "long", recordings, segments, [], 1.0, {"sentences.txt": "tale 1\ntale 0\n"})
+    for name in ("sentences.txt", "sentences.swbd.txt"):
+        with (manifests / "train" / name).open("a", encoding="utf-8") as file:
+            file.write("tale 0\ntale 1\n")
+
+
 def found(manifests: Path) -> set[tuple[str, ...]]:
     lines = (manifests / "same_audio.tsv").read_text(encoding="utf-8").splitlines()
     return {tuple(line.split("\t")[:4]) for line in lines[1:]}
@@ -69,15 +90,15 @@ LEAKED = {("train1", "train", "hub50", "hub5"), ("train3", "train", "dev0", "dev
 
 def test_reported_is_what_is_found_and_nothing_is_left_out(manifests: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(manifests.rglob("*")) if path.is_file()}
-    words = ["prepare", "same-audio", str(manifests), "--set", "data.same_audio=report"]
-    done = CliRunner().invoke(cli, words)  # with a process a core
+    words = ["prepare", "same-audio", str(manifests), "--set", "data.same_audio=report", "--set", "features.num_jobs=1"]
+    done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
     assert found(manifests) == {*LEAKED, WITHIN}
     assert "1 pairs of utterances of train and hub5 are one sound" in done.output
     assert {path: path.read_bytes() for path in before} == before
 
 
-def write_set(folder: Path, *texts: str) -> None:
+def write_set(folder: Path, *texts: str | None) -> None:
     ids = [f"{folder.name}{number}" for number in range(len(texts))]
     recordings = [Recording(id_, [AudioSource("file", [0], "none.wav")], 8000, 8000, 1.0) for id_ in ids]
     segments = [SupervisionSegment(id_, id_, 0.0, 1.0, 0, text) for id_, text in zip(ids, texts, strict=True)]
@@ -89,7 +110,7 @@ def test_long_texts_of_what_is_scored_that_training_says_are_listed(
 ) -> None:
     long, other = "so what did you do when it was over", "no i went to the sea again with her"
     write_set(tmp_path / "train", long, "yeah", long, "yeah", f"{long} then", "it was fine")
-    write_set(tmp_path / "dev", "yeah", other)
+    write_set(tmp_path / "dev", "yeah", other, None)
     write_set(tmp_path / "hub5", other, long, "it was fine", long, f"and {long}")
     report_same_text(tmp_path, ["dev", "hub5"], "train")
     assert (tmp_path / "same_text.tsv").read_text(encoding="utf-8").splitlines()[1:] == [
@@ -115,6 +136,67 @@ def test_dropped_is_what_is_scored_with_its_text(manifests: Path) -> None:
         "sentences.txt": ["words 3", "words 2", "words 0", "words 1"],
         "sentences.swbd.txt": ["words 3", "words 2", "words 0", "words 1"],
     }
+
+
+def test_what_is_too_long_and_to_be_cut_is_left_out_as_well(manifests: Path) -> None:
+    """No piece of it will be trained on, nor is its text read: that of long utterances is in the training set's."""
+    scored, other = (soundfile.read(manifests / f"{name}.wav", dtype="float32")[0] for name in ("dev0", "train2"))
+    write_long(manifests, np.concatenate([other[:32_000], scored, other[32_000:]]), other[::-1])
+    for leaks in ({*LEAKED, ("long0", "long", "dev0", "dev")}, set()):
+        check_same_audio(manifests, make_data(same_audio="drop", cut_long=True), ONE)
+        assert {pair for pair in found(manifests) if pair[3] in ("dev", "hub5")} == leaks
+        assert [s.id for s in read_manifests(manifests / "long")[1]] == ["long1"]
+        assert (manifests / "long" / "sentences.txt").read_text() == "tale 1\n"
+        assert Drop("long0", "same audio in dev", "dev0") in read_drops(manifests / "train" / "dropped.tsv")
+        assert read_report(manifests / "train")["dropped"] == {
+            "same audio in dev": 2, "same audio in hub5": 1, "too long": 1,
+        }  # fmt: skip
+        for name in ("sentences.txt", "sentences.swbd.txt"):
+            said = (manifests / "train" / name).read_text().split("\n")
+            assert (said.count("tale 0"), said.count("tale 1")) == (0, 1)
+
+
+def test_where_all_that_is_too_long_is_scored_nothing_is_left_to_be_cut(manifests: Path) -> None:
+    scored = soundfile.read(manifests / "hub50.wav", dtype="float32")[0]
+    write_long(manifests, scored, 0.5 * scored)
+    check_same_audio(manifests, make_data(same_audio="drop", cut_long=True), ONE)
+    assert not (manifests / "long").exists()
+    assert [s.id for s in read_manifests(manifests / "train")[1]] == ["train0", "train2", "train4"]
+
+
+def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
+    """But for columns; an object of lhotse takes several hundred bytes. One of training is left out."""
+    soundfile.write(tmp_path / "short.wav", np.zeros(16_000), 8000)
+    noise = np.random.default_rng(0).normal(size=16_000)
+    soundfile.write(tmp_path / "long.wav", 0.1 * noise, 8000)
+
+    def entries(name: str, num: int) -> tuple[list[Recording], Iterator[SupervisionSegment]]:
+        """In recordings of 100, but for one."""
+        recordings = [Recording.from_file(tmp_path / "short.wav", f"{name}{i}") for i in range(num // 100)]
+        recordings.append(Recording.from_file(tmp_path / "long.wav", f"{name}-long"))
+        spans = [(f"{name}{i // 100}", i % 100 / 50, 0.02) for i in range(num)] + [(f"{name}-long", 0.0, 2.0)]
+        return recordings, (
+            SupervisionSegment(f"{name}-u{i}", id_, start_s, duration_s, 0, f"the words of {i}")
+            for i, (id_, start_s, duration_s) in enumerate(spans)
+        )
+
+    def peak_bytes(num: int) -> int:
+        folder = tmp_path / str(num)
+        for name, num_of_set in (("dev", 0), ("hub5", 0), ("train", num)):
+            text = "".join(f"the words of {i}\n" for i in range(num_of_set + 1))
+            write_manifests(folder / name, *entries(name, num_of_set), [], 1.0, {"sentences.txt": text})
+        write_sets(folder, Sets((EvaluationSet("hub5"),)))
+        tracemalloc.start()
+        try:
+            check_same_audio(folder, make_data(same_audio="drop"), ONE)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            assert read_report(folder / "train")["num_utterances"] == num
+
+    peak_bytes(100)
+    growth = (peak_bytes(2_800) - peak_bytes(800)) / 2_000
+    assert growth < 150
 
 
 def test_ignored_it_costs_nothing_and_an_old_list_is_gone(manifests: Path) -> None:
