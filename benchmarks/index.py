@@ -1,6 +1,7 @@
 """A large set: the first and the second start of `asrtool train`, and the columns of many learners.
 
 Bytes an utterance, seconds to open them and to plan an epoch, memory of learners, on a set of benchmarks/large_set.py.
+Then the same of one learner for each data.mix of its three corpora.
 
     python benchmarks/index.py                      # 7 million utterances, 8 learners
     python benchmarks/index.py --num 200000 --learners 2
@@ -18,11 +19,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from large_set import BATCH_S, FEATURES, write_set
+from large_set import BATCH_S, CORPORA, FEATURES, write_set
 from start import print_starts
 
 from asrtool.corpus.index import SETTINGS
+from asrtool.corpus.settings import Mix
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import build_model
 from asrtool.models.settings import Model
@@ -33,16 +36,20 @@ from asrtool.train.settings import Shards as ShardsSettings
 from asrtool.train.shards import Shards
 from asrtool.train.source import Epoch, SourceContext
 
+PLAIN = "utterances"
+MIXES = (PLAIN, "hours", "temperature:2", ",".join(f"{name}:1" for name in CORPORA))
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=7_000_000, help="utterances, all speeds together")
     parser.add_argument("--learners", type=int, default=8)
     parser.add_argument("--learner", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--mix", default=PLAIN, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where the set is made once")
     options = parser.parse_args()
     if options.learner:
-        be_learner(options.learner)
+        be_learner(options.learner, options.mix)
         return
     with tempfile.TemporaryDirectory() as folder:
         work = options.folder or Path(folder)
@@ -56,9 +63,10 @@ def main() -> None:
         took = f"{first['open_s']:.1f} s of CPU, then {first['own_mib']:.0f} MiB of its own"
         print(f"the learner that builds them: {took}")
         measure(work, options.learners)
+        measure_mixes(work)
 
 
-def open_set(work: Path) -> Shards:
+def open_set(work: Path, mix: Mix) -> Shards:
     """As each learner does."""
     tokenizer = Tokenizer.load(work / "tokenizer")
     model = build_model(
@@ -69,34 +77,38 @@ def open_set(work: Path) -> Shards:
     folder = ColumnsFolder(work / "train" / "index", {"features/train/index.jsonl": "benchmark"}, {})
     directory = work / "features" / "train"
     max_frames = int(BATCH_S * 1000 / FEATURES.frame_shift_ms)
-    return Shards(SourceContext(ShardsSettings(), directory, FEATURES, tokenizer.encode, model, max_frames, 1, folder))
+    about_set = ShardsSettings(), directory, FEATURES, tokenizer.encode, model, max_frames, 1, folder
+    return Shards(SourceContext(*about_set, mix=mix))
 
 
-def run_learner(work: Path) -> dict[str, float]:
+def run_learner(work: Path, mix: str = PLAIN) -> dict[str, Any]:
     """A learner by itself; what it reports."""
-    process = start_learner(work)
+    process = start_learner(work, mix)
     line, _ = process.communicate("\n")
     assert process.returncode == 0
     return dict(json.loads(line))
 
 
-def start_learner(work: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--learner", str(work)]
+def start_learner(work: Path, mix: str = PLAIN) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--learner", str(work), "--mix", mix]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def be_learner(work: Path) -> None:
+def be_learner(work: Path, mix: str) -> None:
     """Open the set and plan an epoch; print what that took, and end when asked to."""
     before, begin = memory(), time.process_time()
-    source = open_set(work)
+    source = open_set(work, Mix.parse(mix))
     opened = time.process_time()
     gc.freeze()  # as the command
     epoch = Epoch(source, 0)
     num_batches = epoch.extend(FAR)
     planned, after = time.process_time(), memory()
+    portions = source.portions(0)
     report = {
         "open_s": opened - begin,
         "plan_s": planned - opened,
+        "portions_s": time.process_time() - planned,
+        "fractions": {name: portion.fraction for name, portion in portions.items()},
         "batches": num_batches,
         "tokens": len(source.columns.tokens) / (len(source.columns.ends) - 1),
         "own_mib": after["own"] - before["own"],
@@ -135,6 +147,20 @@ def measure(work: Path, num_learners: int) -> None:
     finally:
         for learner in learners:
             learner.communicate("\n")
+
+
+def measure_mixes(work: Path) -> None:
+    """A learner by itself for each mix, the columns being there."""
+    print("\n| data.mix | percent of each corpus | CPU s to open | CPU s to plan | CPU s to report | MiB of its own |")
+    print("|---|---|---|---|---|---|")
+    for mix in MIXES:
+        report = run_learner(work, mix)
+        parts = ", ".join(f"{name} {fraction:.0%}" for name, fraction in report["fractions"].items())
+        print(
+            f"| {mix} | {parts} | {report['open_s']:.2f} | {report['plan_s']:.2f} | {report['portions_s']:.2f}"
+            f" | {report['own_mib']:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

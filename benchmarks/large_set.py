@@ -27,6 +27,7 @@ SPEEDS = (1.0, 0.9, 1.1)
 NUM_WORDS = 45_000  # of the language, by Zipf's law
 WORDS_A_SECOND = 3.3  # of speech
 A_CALL = 200  # utterances, of two speakers
+CORPORA = {"fisher": 0.8, "librispeech": 0.1, "swbd": 0.1}  # of the utterances, in storage order
 SYLLABLES = tuple(consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in "aeiou")
 VOCAB_SIZE = 2000
 NUM_DEV = 200
@@ -73,12 +74,14 @@ def draw(num: int) -> Iterator[tuple[float, str]]:
 def utterances(said: Sequence[tuple[float, str]], speed: float, first_shard: int) -> Iterator[Utterance]:
     """Copies of all at one speed."""
     prefix = "" if speed == 1 else f"sp{speed:g}-"
+    names, ends = list(CORPORA), np.cumsum([*CORPORA.values()]) * len(said)
+    corpora = np.searchsorted(ends[:-1], np.arange(len(said)), side="right").tolist()
     for i, (duration_s, _) in enumerate(said):
         call, side, place = f"fe_03_{i // A_CALL:05d}", "AB"[i % 2], i % A_CALL
         yield Utterance(
             f"{prefix}{call}-{side}-{place:03d}", call, side, 3.0 * place / speed, round(duration_s / speed, 3),
             f"{prefix}{call}-{side}", None, first_shard + i // FEATURES.shard_cuts,
-            int(100 * duration_s / speed), "fisher",
+            int(100 * duration_s / speed), names[corpora[i]],
         )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def plan_epoch(
     number = itertools.count()
     for window, members in enumerate(windows):
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
-        order = members[np.argsort(frames[members] * jitter, kind="stable")]
+        order = members[stable_order(frames[members] * jitter)]
         packed = _pack(order, frames, max_frames_per_batch)
         for i in random.permutation(len(packed)).tolist():
             yield Batch(next(number), packed[i], window)
@@ -179,19 +179,47 @@ def load_batch(
     return LoadedBatch(batch.number, batch.indices, utterances, feats_NTF, feat_lens_N)
 
 
+def stable_order(keys: np.ndarray) -> np.ndarray:
+    """Of a stable sort. Where no two are equal any sort finds it, and NumPy's default is twice as fast."""
+    order = np.argsort(keys)
+    in_order = keys[order]
+    return np.argsort(keys, kind="stable") if (in_order[1:] == in_order[:-1]).any() else order
+
+
 def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> list[array[int]]:
     """Cut `order` into runs whose size times longest utterance is at most `max_frames_per_batch`.
 
     Runs are arrays: those of an epoch of seven million utterances take 28 MB, tuples of integers ten times that.
     """
-    size, longest, most = 0, 0, len(order)
-    begins = [0]
-    for i, length in enumerate(frames[order].tolist()):
-        size += 1
-        if length > longest:
-            longest, most = length, max_frames_per_batch // length
-        if size > most and i:
-            begins.append(i)
-            size, longest, most = 1, length, max_frames_per_batch // length
+    begins = _begins(frames[order], max_frames_per_batch)
     numbers = array("I", order.astype(np.uint32).tobytes())
     return [numbers[begin:end] for begin, end in itertools.pairwise([*begins, len(order)])]
+
+
+def _begins(lengths: np.ndarray, max_frames: int) -> list[int]:
+    """Where the runs of `_pack` begin, each as long as it can be.
+
+    For all places at once: where a run from there on ends if the longest so far of all is in it. That is nearly always
+    so, since lengths grow; where it is not, the lengths of the run are looked at one by one.
+    """
+    places = np.arange(len(lengths))
+    longest = np.maximum.accumulate(lengths)
+    last_longest = np.maximum.accumulate(np.where(lengths == longest, places, 0)).data
+    first = np.maximum(places + 1 - max_frames // longest, 0)  # from where on a run with this place may begin
+    ends = np.cumsum(np.bincount(first, minlength=len(places))).data
+    begins, begin = [], 0
+    while begin < len(places):
+        begins.append(begin)
+        end: int = ends[begin]
+        if end < len(places) and last_longest[end] < begin:
+            end = begin + _size_of_run(lengths[begin:], max_frames)
+        begin = max(end, begin + 1)  # an utterance that is too long is alone
+    return begins
+
+
+def _size_of_run(lengths: np.ndarray, max_frames: int) -> int:
+    near = lengths[: max_frames // int(lengths[0]) + 1].tolist()
+    for size, longest in enumerate(itertools.accumulate(near, max)):
+        if (size + 1) * longest > max_frames:
+            return size
+    return len(near)

@@ -121,8 +121,22 @@ PATCHES = (
     Patch(
         "batch-longer-than-its-limit",
         "asrtool/corpus/batches.py",
-        "size, longest, most = 1, length, max_frames_per_batch // length",
-        "size, longest, most = 1, 0, len(order)",
+        "last_longest[end] < begin",
+        "last_longest[end] < 0",
+        ("tests/unit/corpus/test_batches.py",),
+    ),
+    Patch(
+        "equal-lengths-out-of-order",
+        "asrtool/corpus/batches.py",
+        'return np.argsort(keys, kind="stable") if (in_order[1:] == in_order[:-1]).any() else order',
+        "return order",
+        ("tests/unit/corpus/test_batches.py",),
+    ),
+    Patch(
+        "batch-smaller-than-it-can-be",
+        "asrtool/corpus/batches.py",
+        "places + 1 - max_frames // longest",
+        "places + 2 - max_frames // longest",
         ("tests/unit/corpus/test_batches.py",),
     ),
     Patch(

@@ -18,6 +18,7 @@ from asrtool.corpus.batches import (
     Lengths,
     LoadedBatch,
     load_batches,
+    stable_order,
 )
 from asrtool.corpus.batches import plan_epoch as plan_lengths
 from asrtool.corpus.batches import plan_eval as plan_eval_lengths
@@ -134,6 +135,21 @@ def test_evaluation_holds_every_utterance_once_and_a_long_one_alone(
     for batch in batches:
         padded = len(batch.indices) * max(lengths[i] for i in batch.indices)
         assert padded <= max_frames or len(batch.indices) == 1
+
+
+@given(lengths_lists, st.integers(1, 4000))
+def test_a_batch_of_an_evaluation_is_as_large_as_it_can_be(lengths: list[int], max_frames: int) -> None:
+    batches = [list(batch.indices) for batch in plan_eval(make_index(lengths, len(lengths)), max_frames)]
+    in_order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    assert [i for batch in batches for i in batch] == in_order
+    for batch, behind in itertools.pairwise(batches):
+        assert (len(batch) + 1) * lengths[behind[0]] > max_frames
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_equal_keys_stay_in_order(num: int, num_kinds: int) -> None:
+    keys = np.random.default_rng(num).integers(0, num_kinds, num).astype(float)
+    assert stable_order(keys).tolist() == sorted(range(num), key=lambda i: keys[i])
 
 
 def test_the_plan_of_an_epoch_is_the_same_each_time_it_is_made() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from asrtool.config import check_conflicts
 from asrtool.config_file import load_config
-from asrtool.corpus.batches import Lengths, plan_epoch
-from asrtool.corpus.mix import Mixture, Walk, apportion, fractions_of
+from asrtool.corpus.batches import LENGTH_JITTER, Lengths, plan_epoch
+from asrtool.corpus.mix import STREAM, Mixture, Walk, apportion, fractions_of
 from asrtool.corpus.settings import Data, Mix
 from asrtool.errors import AsrtoolError
 
@@ -171,6 +171,56 @@ def test_a_pass_visits_shard_after_shard_in_an_order_of_its_own() -> None:
     assert len({tuple(order) for order in orders}) == 3
     for key in ((2, 0), (1, 1)):  # of another seed, and of another corpus
         assert passes[0] != Walk(np.arange(200, dtype=np.uint32), np.arange(0, 200, 20), key).take(0, 200).tolist()
+
+
+def written_out(
+    text: str, of_each: np.ndarray, frames: np.ndarray, first: np.ndarray, seed: int, epoch: int, num_windows: int
+) -> list[tuple[list[int], int]]:
+    """The batches of a mixed epoch and their windows: all passes of each corpus, one behind the other, and cut."""
+    sizes = np.bincount(of_each, minlength=3)
+    sums = np.bincount(of_each, frames, minlength=3)
+    named = [dict(zip("abc", values.tolist(), strict=True)) for values in (sizes, sums)]
+    numbers = [*apportion(len(of_each), fractions_of(Mix.parse(text), *named)).values()]
+    shards = [set(range(begin, end)) for begin, end in itertools.pairwise([*first.tolist(), len(of_each)])]
+    walks = []
+    for corpus in range(3):
+        walk: list[int] = []
+        for number in range((epoch + 1) * len(of_each) // sizes[corpus] + 1):
+            random = np.random.default_rng((seed, number, corpus, STREAM))
+            parts = [[i for i in sorted(shard) if of_each[i] == corpus] for shard in shards]
+            parts = [part for part in parts if part]
+            for place in random.permutation(len(parts)):
+                walk += [parts[place][i] for i in random.permutation(len(parts[place]))]
+        walks.append(walk)
+    random, found = np.random.default_rng((seed, epoch)), []
+    for window in range(num_windows):
+        members: list[int] = []
+        for walk, num in zip(walks, numbers, strict=True):
+            members += walk[epoch * num + num * window // num_windows : epoch * num + num * (window + 1) // num_windows]
+        jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
+        batches: list[list[int]] = [[]]
+        for place in np.argsort(frames[members] * jitter, kind="stable"):
+            i = members[place]
+            if (len(batches[-1]) + 1) * max(frames[k] for k in [*batches[-1], i]) > 3000:
+                batches.append([])
+            batches[-1].append(i)
+        found += [(batches[i], window) for i in random.permutation(len(batches))]
+    return found
+
+
+@pytest.mark.parametrize("text", ["hours", "temperature:2", "a:1,b:1,c:1", "a:5,b:0,c:0.3"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_mixed_plan_is_that_of_passes_written_out(text: str, contiguous: bool) -> None:
+    """The bits of a training depend on it."""
+    random = np.random.default_rng(3)
+    of_each = random.choice(3, 300, p=[0.8, 0.1, 0.1]).astype(np.uint16)
+    of_each = np.sort(of_each) if contiguous else of_each
+    frames, first = random.integers(50, 1200, 300).astype(np.uint32), np.arange(0, 300, 20)
+    mixture = Mixture(Mix.parse(text), ["a", "b", "c"], of_each, frames, first, 5)
+    for epoch in (0, 3):
+        plan = plan_epoch(Lengths(frames, first), 3000, 5, epoch, windows=mixture.windows(epoch, 2))
+        expected = written_out(text, of_each, frames, first, 5, epoch, 2)
+        assert [(list(batch.indices), batch.window) for batch in plan] == expected
 
 
 def test_a_plan_has_the_utterances_of_its_windows_in_batches_within_the_limit() -> None:
