@@ -1,4 +1,4 @@
-"""How words with digits and ampersands are said: 401k -> four oh one k, at&t -> a t and t."""
+"""How words with digits and ampersands are said: 401k -> four oh one k, 1980s -> nineteen eighties, r&d -> r and d."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 DIGITS = ("oh", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_NAME = re.compile(r"'?([a-z]{0,2})([0-9]+)([a-z]?)((?:'s)?)")
-_DECADE = re.compile(r"'?([2-9])0'?s")
+ROUND = ("hundred", "thousand")
+_NAME = re.compile(r"'?([a-z]{0,2})([0-9]+)([a-rt-z]?)('?s)?")
+_DECADE = re.compile(r"'?([1-9][0-9])?([2-9])0'?s")
 _LETTERS = re.compile(r"([a-z]{1,2})('?s)?")
 
 
@@ -16,10 +17,11 @@ def say(word: str) -> str:
     """`word` in words, where it has digits or an ampersand in a way that is known; otherwise as it is.
 
     Transcripts of conversations write numbers in words. Digits are left in names, where a group of two is said as a
-    number and others digit by digit, and one or two letters beside them or beside an ampersand by their names.
+    number, one of four as two of them, as years are, and others digit by digit; one or two letters beside them or
+    beside an ampersand are said by their names. What is broken off, with a hyphen, is said as far as it is there.
     """
     if "&" in word:
-        return " and ".join(map(_side, word.split("&"))).strip()
+        return " and ".join(map(_side, word.strip("-").split("&"))).strip()
     if not re.search("[0-9]", word):
         return word
     return " ".join(map(_say_piece, filter(None, word.split("-"))))
@@ -33,14 +35,32 @@ def _side(part: str) -> str:
 
 def _say_piece(piece: str) -> str:
     if decade := _DECADE.fullmatch(piece):
-        return TENS[int(decade[1]) - 2].removesuffix("y") + "ies"
+        decades = TENS[int(decade[2]) - 2].removesuffix("y") + "ies"
+        return f"{_say_pair(decade[1])} {decades}" if decade[1] else decades
     found = _NAME.fullmatch(piece)
-    return " ".join((*found[1], _say_digits(found[2]), *found[3])) + found[4] if found else piece
+    if not found:
+        return piece
+    said = " ".join((*found[1], _say_digits(found[2]), *found[3]))
+    plural = "s" if said.endswith(ROUND) else "'s"
+    return said + plural if found[4] else said
 
 
 def _say_digits(digits: str) -> str:
-    if len(digits) != 2 or digits[0] == "0":
+    if digits[0] == "0" or len(digits) not in (2, 4):
         return " ".join(DIGITS[int(digit)] for digit in digits)
+    pair, behind = digits[:2], digits[2:]
+    if not behind:
+        return _say_pair(pair)
+    hundred, thousand = ROUND
+    if pair[1] == behind[0] == "0":
+        return " ".join((DIGITS[int(pair[0])], thousand, *([] if behind == "00" else [DIGITS[int(behind[1])]])))
+    if behind == "00":
+        return f"{_say_pair(pair)} {hundred}"
+    return f"{_say_pair(pair)} {_say_digits(behind)}"
+
+
+def _say_pair(digits: str) -> str:
+    """A number from 10 to 99."""
     if digits[0] == "1":
         return TEENS[int(digits[1])]
     ten = TENS[int(digits[0]) - 2]

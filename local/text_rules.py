@@ -83,7 +83,7 @@ TYPOGRAPHIC = str.maketrans(
 NO_BLANKS = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 
 _WORD = re.compile(r"-?'?[a-z]+(?:'[a-z]+)*'?-?")
-_LETTER = re.compile(r"([a-z])\.('?s)?")
+_LETTER = re.compile(r"([a-z])\.('?s)?-?")
 _EDGE = ',?!;:"'
 
 
@@ -120,15 +120,22 @@ def _normalise_word(word: str, rules: Rules) -> list[str]:
     for pattern, replacement in rules.word:
         word = re.sub(pattern, replacement, word)
     word = rules.words.get(word, word)
-    if word in TAGS:
-        return [word]
+    if (tag := word.strip(_EDGE + ".-")) in TAGS:
+        return [tag]
     if re.search(r"[\[\]{}()<>/]", word):
         raise Unusable("unknown mark-up", word)
     word = _without_punctuation(word)
     if word in rules.acronyms:
         return rules.acronyms[word].split()
     said = rules.says(word).split() if rules.says else [word]
-    return [piece for each in said for part in split_acronym(each) for piece in _split_hyphens(part)]
+    pieces = [piece for each in said for part in split_acronym(each) for piece in _split_hyphens(part)]
+    return [word for piece in pieces for word in _whole(piece, rules)]
+
+
+def _whole(piece: str, rules: Rules) -> list[str]:
+    """What a word becomes that hyphens joined to others: as if it stood alone."""
+    piece = BACKCHANNELS.get(piece, piece)
+    return rules.acronyms.get(piece, rules.words.get(piece, piece)).split()
 
 
 def _without_punctuation(word: str) -> str:

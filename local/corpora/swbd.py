@@ -48,6 +48,8 @@ LETTERS = {
     "y": "w ay", "z": "z iy",
 }  # fmt: skip
 
+UNSAID = r"\[[^\[\]]+\]"
+
 # MS-State transcripts of Switchboard-1. Order matters: what is inside brackets may hold brackets again.
 RULES = Rules(
     line=(
@@ -55,16 +57,27 @@ RULES = Rules(
         (r"<[be]_aside>", " "),
     ),
     word=(
-        (r"^(-?)\[laughter-(.+)\](-?)$", r"\1\2\3"),  # said while laughing
-        (r"^\[(.+-)/(.+)\]-?$", r"\1"),  # broken off: as said
-        (r"^\[(.+)/(.+)\](-?)$", r"\2\3"),  # mispronounced: as meant
-        (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
-        (r"^-?\[[^\[\]]+\]([^\[\]]+)\[[^\[\]]+\]-?$", r"-\1-"),  # -[a]b[out]-
-        (r"^-?\[[^\[\]]+\]([^\[\]]+)$", r"-\1"),  # -[an]y; the first - is missing at times
-        (r"^([^\[\]]+)\[[^\[\]]+\]-?$", r"\1-"),  # th[is]-; the last - is missing at times
-        (r"([a-z])\[[^\[\]]+\]([a-z])", r"\1-\2"),  # ammu[n]it-
-        (r"^\{(.+)\}$", r"\1"),  # coined
         (r"_\d+", ""),  # variant of pronunciation
+        (r"^(-?)\[laughter-(.+)\](-?)$", r"\1\2\3"),  # said while laughing
+        (r"\{([^{}]*)\}", r"\1"),  # coined
+        (r"^\[(.+-|-.+)/.+\]-?$", r"\1"),  # broken off: as said
+        (r"^(-?)\[.+/(.+)\]((?:'[a-z]+)?-?)$", r"\1\2\3"),  # mispronounced: as meant
+        (r"^([^\[\]]+)\[[^\[\]]*\]-/.*\]$", r"\1-"),  # the same without its first bracket, a slip of the release
+        # Of a number what is said of all of it: 40[1k]- is four oh, 19[80s]- nineteen, 5[2]- fifty.
+        (r"(?<!\d)([2-9])\[\d(?!\d)", r"\g<1>0[x"),
+        (r"(?<!\d)(\d)(\d)(?=\[\d(?!\d(?!\d)))", r"\1-\2"),
+        (r"(?<=\d\])(?<!\[\d\d\])(\d)(\d)(?!\d)", r"\1-\2"),
+        (r"^([a-z])\[&[^\[\]]*\]-?$", r"\1."),  # r[&d]-: letters are said by their names
+        (r"^([a-z])([a-z])\[&[^\[\]]*\]-?$", r"\1._\2."),
+        # A part of what hyphens join is a word: -[wall-]to-wall, twenty-[five]-, wall-[to]-wall, s[eventy]-five.
+        (r"^-?\[[^\[\]]+-\](?=\w)", ""),
+        (rf"(?<=\w)(?:-{UNSAID}|\[-[^\[\]]+\])-?$", ""),
+        (rf"(?<=\w)-{UNSAID}(?=-\w)", ""),
+        (rf"(?<=\w){UNSAID}-(?=\w)", "- "),
+        (rf"^-?{UNSAID}(?=[^\[\]]*\w)", "-"),  # -[an]y; the first - is missing at times
+        (rf"(?<=\w){UNSAID}-?('[a-z]+)$", r"\1-"),  # th[at]-'s
+        (rf"(?<=[\w'&.]){UNSAID}-?$", "-"),  # th[is]-; the last - is missing at times
+        (rf"(?<=[a-z]){UNSAID}(?=[a-z])", "-"),  # ammu[n]it-
         DOCTORATE,
     ),
     says=say,

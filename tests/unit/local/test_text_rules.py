@@ -59,6 +59,8 @@ FISHER_CASES = [
     ("mm-hmm mhm uh-huh", "mhm mhm uh-huh"),
     ("-- well", "well"),
     ("us as is", "us as is"),
+    ("ok-dokey umhum-yes [noise].", "okay dokey mhm yes [noise]"),
+    ("c._n.- t._v.-", "c n t v"),
 ]
 # text, what Kaldi makes of it (None where that is not known), what is made of it here: Kaldi has such words in its
 # lexicon; here they are written as they are said, which is how references have them
@@ -79,6 +81,29 @@ KALDI_CASES = [
     ("t._v.", "t._v.", "t v"),
     ("'80 80s '80s 10 42 07", None, "eighty eighties eighties ten forty two oh seven"),
     ("b-52 b52 747", None, "b fifty two b fifty two seven four seven"),
+    ("1980s 1980's mid-1980s 1980", None, "nineteen eighties nineteen eighties mid nineteen eighties nineteen eighty"),
+    ("1900s 2000s 1500", None, "nineteen hundreds two thousands fifteen hundred"),
+    ("2001 1905 1040 0800", None, "two thousand one nineteen oh five ten forty oh eight oh oh"),
+    ("401ks 747s", None, "four oh one k's seven four seven's"),
+    ("a_b_c's a._b._c.s p's_and_q's", None, "a b c's a b c's p's and q's"),
+]
+# Of marks inside marks, and of words of which a part is said.
+PARTIAL_CASES = [
+    ("40[1k]- -[40]1k 401-[k]- 4[01k]- -[4]01k", "four oh one k four oh one four oh one k"),
+    ("7[47]- -[7]47 74[7]- -[74]7", "seven four seven seven four seven"),
+    ("19[80s]- -[19]80s 5[2]- -[5]2 i-9[5]-", "nineteen eighties fifty two i ninety"),
+    ("-[a]b[ou]t- com[m]un[i]ty", "-b t- com un ty"),
+    ("-[laughter-[an]y] [laughter-401k] [laughter-[it'n/isn't]]", "-y four oh one k isn't"),
+    ("th[at]-'s th[at]'s -[th]at's -[h]ow'[s]- th[at's]-", "th's- th's- -at's -ow'- th-"),
+    ("o'[clock]- -[o']clock don'[t]- '[cause]", "o'- -clock don'-"),
+    ("at[&t]- at&[t]- -[a]t&t r[&d]-", "a t a t and t and t r"),
+    ("t._v.[s]- i[bm]-", "t v i-"),
+    ("be[cause]_1 the[m]_1- -[th]em_1 them_1's", "be- the- -em them's"),
+    ("{w[olmanized]-} {yuppie[dom]-}", "w- yuppie-"),
+    ("-[it'n/isn't] [i/i]'m [[a/b]/c] [-[an]y/any]", "-isn't i'm c -y"),
+    ("twenty-[five]- twenty[-five]- wall-to-[wall]- -[wall-]to-wall", "twenty twenty wall to to wall"),
+    ("wall-[to]-wall s[eventy]-five u[h]-huh uh-[huh]-", "wall wall s- five u- huh uh"),
+    ("[noise]- [laughter], ibm-made", "[noise] [laughter] ibm made"),
 ]
 HUB5_CASES = [
     (" HE IS A POLICE OFFICER", "he is a police officer"),
@@ -101,6 +126,7 @@ PLAIN_CASES = [
 @pytest.mark.parametrize(
     ("rules", "text", "expected"),
     [(SWBD, *case) for case in SWBD_CASES if case[1] is not None]
+    + [(SWBD, *case) for case in PARTIAL_CASES]
     + [(FISHER, *case) for case in FISHER_CASES if case[1] not in ("unintelligible", "skipped", "foreign")]
     + [(HUB5, *case) for case in HUB5_CASES],
 )
@@ -176,6 +202,10 @@ def test_acronyms_of_a_dictionary_are_spelled_out() -> None:
     assert normalise("an IBM [laughter-pc]", SWBD.spelling({"ibm": "i b m", "pc": "p c"})) == "an i b m p c"
 
 
+def test_acronyms_are_spelled_out_where_hyphens_join_them() -> None:
+    assert normalise("an IBM-PC", SWBD.spelling({"ibm": "i b m", "pc": "p c"})) == "an i b m p c"
+
+
 def test_words_are_spelled_out_by_the_dictionary_at_hand_whatever_was_seen_before() -> None:
     assert normalise("an ibm", SWBD) == "an ibm"
     assert normalise("an ibm", SWBD.spelling({"ibm": "i b m"})) == "an i b m"
@@ -213,6 +243,23 @@ def test_the_result_holds_normal_words_and_tags_alone(rules: Rules, text: str) -
     except Unusable:
         return
     assert all(word in TAGS or NORMAL_WORD.fullmatch(word) for word in words)
+
+
+SAID = ["a", "th", "is", "um", "hum", "ok", "ph", "d", "ibm", "0", "1", "80", "4", "s", "'s", "'", "-", "&", ".", "_"]
+MARKS = ["[an]", "[1k]", "[", "]", "{", "}", "/", "[laughter-", "[noise]", "_1"]
+MARKED_WORD = st.lists(st.sampled_from([*SAID, *MARKS]), min_size=1, max_size=8).map("".join)
+
+
+@pytest.mark.parametrize("rules", [SWBD.spelling({"ibm": "i b m"}), FISHER], ids=["swbd", "fisher"])
+@given(text=st.lists(MARKED_WORD, max_size=4).map(" ".join))
+@example("ok-ibm umhum-th[at]-'s -[a]b[ou]t- 40[1k]- {w[o]-} 1980s")
+def test_what_was_normalised_has_no_mark_up_and_is_normalised_to_itself(rules: Rules, text: str) -> None:
+    try:
+        once = normalise(text, rules)
+    except Unusable:
+        return
+    assert normalise(once, rules) == once
+    assert all(word in TAGS or NORMAL_WORD.fullmatch(word) for word in once.split(" ") if once)
 
 
 @given(text=st.text(max_size=30))
