@@ -208,15 +208,15 @@ COMMON = (
     Stage(
         name="nnlm",
         why="A neural language model ranks sentences that look alike to an n-gram.",
-        needs=("manifests/train/sentences.txt", "manifests/dev/sentences.txt", "lang/words.txt"),
+        needs=("manifests/train/sentences.txt", "manifests/dev/sentences.txt", "text", "lang/words.txt"),
         makes=("nnlm",),
         run=(
             Line(
                 "asrtool nnlm {work}/manifests/train/sentences.txt {work}/manifests/dev/sentences.txt"
-                " {work}/lang/words.txt {work}/nnlm --config {config}"
+                " {work}/lang/words.txt {work}/nnlm --extra {work}/text --config {config}"
             ),
         ),
-        settings=("nnlm",),
+        settings=("nnlm", "lm.extra_text"),
         resumes=True,
         when="nnlm.enabled",
     ),

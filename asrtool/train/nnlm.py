@@ -24,45 +24,52 @@ from asrtool.train.straggler import InjectionOptions
 
 if TYPE_CHECKING:
     from asrtool.train.checkpoint import State
+    from asrtool.train.sentences import Text
 
 MODEL = "model.pt"
 MOST_NATS = math.log(sys.float_info.max)  # of a word; more has no perplexity
 
 
-def start_neural_lm(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> None:
+def start_neural_lm(
+    text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
+) -> None:
     """Train on the sentences of `text` over the vocabulary `words` (words.txt), evaluate on `dev_text`, write to `out`.
 
-    `code` is the digest of the code that trains, which train.json records. Raises AsrtoolError as
-    `asrtool.train.run.start` does.
+    Beside `extra` texts, which are read once an epoch, `text` is read `nnlm.repeats` times. `code` is the digest of the
+    code that trains, which train.json records. Raises AsrtoolError as `asrtool.train.run.start` does.
     """
-    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code)))
+    start(_renewed(neural_lm_job(text, dev_text, words, out, config, code, extra)))
 
 
-def neural_lm_job(text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "") -> Job:
+def neural_lm_job(
+    text: Path, dev_text: Path, words: Path, out: Path, config: Config, code: str = "", extra: Sequence[Path] = ()
+) -> Job:
     """The training as a job; AsrtoolError when a file is missing."""
     files = {"train.txt": text, "dev.txt": dev_text, "words.txt": words}
+    files |= {f"extra/{path.name}": path for path in extra}
     return Job(
         out=out,
         inputs=inputs_of(config, NEURAL_LM, files, InjectionOptions()),
         optimisation=config.nnlm,
         distributed=dataclasses.replace(config.distributed, global_batch_s=0.0, reference_batch_s=0.0),  # of speech
-        build=lambda num_learners: build_components(text, dev_text, words, config),
+        build=lambda num_learners: build_components(text, dev_text, words, config, extra),
         finish=functools.partial(write_best, out),
         code=code,
     )
 
 
-def build_components(text: Path, dev_text: Path, words: Path, config: Config) -> Components:
+def build_components(text: Path, dev_text: Path, words: Path, config: Config, extra: Sequence[Path] = ()) -> Components:
     """Model and texts; AsrtoolError where a file cannot be read."""
     from asrtool.models.neural_lm import build_neural_lm
-    from asrtool.train.sentences import Sentences
+    from asrtool.train.sentences import Sentences, Text
 
     nnlm = config.nnlm
+    texts = [Text(text, nnlm.repeats if extra else 1), *map(Text, extra)]
     vocabulary = _read_vocabulary(words)
     if nnlm.output.settings.by_frequency:
-        vocabulary = sort_by_frequency(vocabulary, text)
+        vocabulary = sort_by_frequency(vocabulary, texts)
     model = build_neural_lm(nnlm.encoder, nnlm.output, vocabulary)
-    train_set, dev_set = (Sentences(path, model, nnlm.batch_words, nnlm.seed) for path in (text, dev_text))
+    train_set, dev_set = (Sentences(of_set, model, nnlm.batch_words, nnlm.seed) for of_set in (texts, [Text(dev_text)]))
     return Components({"nnlm": to_table(nnlm), "words": model.words}, model, train_set, dev_set)
 
 
@@ -96,16 +103,19 @@ def _renewed(job: Job) -> Job:
     return job
 
 
-def sort_by_frequency(vocabulary: Sequence[str], text: Path) -> list[str]:
-    """The most frequent word of `text` first, in the order that they had where two are as frequent.
+def sort_by_frequency(vocabulary: Sequence[str], texts: Sequence[Text]) -> list[str]:
+    """The word that an epoch of `texts` has most often first, in the order that they had where two are as frequent.
 
     ``<s>`` is there once a sentence, ``<unk>`` for each word outside the vocabulary.
     """
     from asrtool.models.neural_lm import EDGE, UNK
 
     counts: Counter[str] = Counter()
-    for _, words in number_sentences(text):
-        counts.update([EDGE, *words])
+    for text in texts:
+        of_text: Counter[str] = Counter()
+        for _, words in number_sentences(text.path):
+            of_text.update([EDGE, *words])
+        counts.update({word: text.repeats * num for word, num in of_text.items()})
     counts[UNK] += counts.total() - sum(counts[word] for word in vocabulary)
     return sorted(vocabulary, key=lambda word: -counts[word])
 

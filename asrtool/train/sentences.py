@@ -1,13 +1,15 @@
-"""A text as a source: each sentence once an epoch, in batches of sentences of like length.
+"""Texts as a source: each sentence once an epoch or several times, in batches of sentences of like length.
 
-Letters in names: N sentences, T words, W all words of a text.
+Letters in names: N sentences, E sentences of an epoch, T words, W all words of the texts.
 """
 
 from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,41 +22,53 @@ from asrtool.train.batch import TrainingBatch
 from asrtool.train.source import BatchSource, Planned, Size
 
 
-class Sentences(BatchSource):
-    """The sentences of `text`, in which a frame is a word that is read; AsrtoolError where it cannot be read.
+@dataclass(frozen=True)
+class Text:
+    """A file with a sentence a line."""
 
-    They are held as numbers, four bytes a word.
+    path: Path
+    repeats: int = 1  # times that each of its sentences is read in an epoch
+
+
+class Sentences(BatchSource):
+    """The sentences of `texts`, in which a frame is a word that is read; AsrtoolError where one cannot be read.
+
+    They are held as numbers, four bytes a word, however often they are read.
     """
 
-    def __init__(self, text: Path, model: NeuralLm, batch_words: int, seed: int) -> None:
-        self.name = text.name
+    def __init__(self, texts: Sequence[Text], model: NeuralLm, batch_words: int, seed: int) -> None:
         self.batch_words = batch_words
         self.seed = seed
         numbers, lines, lengths = array("i"), array("i"), array("i")
-        for line, words in number_sentences(text):
-            lines.append(line)
-            lengths.append(len(words) + 1)
-            numbers.extend(model.number(words)[:-1])
+        self._ends = []  # of each text, in sentences
+        for text in texts:
+            for line, words in number_sentences(text.path):
+                lines.append(line)
+                lengths.append(len(words) + 1)
+                numbers.extend(model.number(words)[:-1])
+            self._ends.append(len(lines))
+        self._texts = texts
         self._edge = numbers[0]
         self._numbers_W, self._lines_N = np.asarray(numbers), np.asarray(lines)
         self._lengths_N = np.asarray(lengths)  # words that are read and predicted, the edges of sentences included
         self._begins_N = np.concatenate([[0], np.cumsum(self._lengths_N)])
 
     def size(self) -> Size:
-        return Size(len(self._lines_N), len(self._numbers_W))
+        sentences_E = self._of_epoch()
+        return Size(len(sentences_E), int(self._lengths_N[sentences_E].sum()))
 
     def plan(self, epoch: int, batch: int, state: Mapping[str, Any]) -> Iterator[Planned]:
         random = np.random.default_rng((self.seed, epoch))
-        yield from islice(self._planned(plan_batches(self._lengths_N, self.batch_words, random)), batch, None)
+        yield from islice(self._planned(random), batch, None)
 
     def plan_eval(self) -> list[Planned]:
         """Batches for evaluation, always the same."""
-        return list(self._planned(plan_batches(self._lengths_N, self.batch_words, None)))
+        return list(self._planned(None))
 
     def read(self, batch: Planned) -> TrainingBatch:
         read_NT, lens_N, predicted_NT = pad_sentences([[*self._words(i), self._edge] for i in batch.content])
         return TrainingBatch(
-            ids=[f"{self.name}:{self._lines_N[i]}" for i in batch.content],
+            ids=[self._name(i) for i in batch.content],
             inputs_NT=read_NT.numpy(),
             input_lens_N=lens_N.numpy(),
             targets_NU=predicted_NT,
@@ -66,9 +80,20 @@ class Sentences(BatchSource):
         words: list[int] = self._numbers_W[self._begins_N[i] : self._begins_N[i + 1]].tolist()
         return words
 
-    def _planned(self, batches: Iterable[np.ndarray]) -> Iterator[Planned]:
-        for batch in batches:
-            yield Planned(tuple(batch.tolist()), len(batch), int(self._lengths_N[batch].sum()))
+    def _name(self, i: int) -> str:
+        """File and line."""
+        return f"{self._texts[bisect_right(self._ends, i)].path.name}:{self._lines_N[i]}"
+
+    def _of_epoch(self) -> np.ndarray:
+        """The sentence of each place in an epoch (E,)."""
+        spans = zip(self._texts, [0, *self._ends], self._ends, strict=False)
+        return np.concatenate([np.tile(np.arange(begin, end), text.repeats) for text, begin, end in spans])
+
+    def _planned(self, random: np.random.Generator | None) -> Iterator[Planned]:
+        sentences_E = self._of_epoch()
+        for batch in plan_batches(self._lengths_N[sentences_E], self.batch_words, random):
+            sentences = sentences_E[batch]
+            yield Planned(tuple(sentences.tolist()), len(batch), int(self._lengths_N[sentences].sum()))
 
 
 def plan_batches(lengths_N: np.ndarray, batch_words: int, random: np.random.Generator | None) -> list[np.ndarray]:

@@ -220,6 +220,7 @@ class Nnlm(Optimisation):
     enabled: bool = False  # whether it is trained, and used by method rescore
     encoder: Choice = choice("word-encoder", "word-lstm")  # words to hidden rows
     output: Choice = choice("word-output", "softmax")  # hidden rows to the probabilities of the next word
+    repeats: int = 3  # times an epoch that the text of the training conversations is read beside lm.extra_text's
     batch_words: int = 2000  # in a batch, padding included
     num_epochs: int = 10  # passes over the text
     clip_norm: float = 1.0  # gradient norm
@@ -228,7 +229,7 @@ class Nnlm(Optimisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(1, "nnlm", self, "num_epochs", "batch_words", "keep_best")
+        at_least(1, "nnlm", self, "num_epochs", "repeats", "batch_words", "keep_best")
 
     def check(self, config: Config) -> None:
         """Only rescoring uses it."""

@@ -868,4 +868,19 @@ PATCHES = (
         "if num_all < 0:",
         ("tests/unit/train/test_shards.py",),
     ),
+    Patch(
+        "own-sentences-once-beside-extra-ones",
+        "asrtool/train/sentences.py",
+        "np.tile(np.arange(begin, end), text.repeats)",
+        "np.arange(begin, end)",
+        ("tests/unit/train/test_nnlm.py",),
+    ),
+    Patch(
+        "extra-text-has-no-digest",
+        "asrtool/train/nnlm.py",
+        """    files |= {f"extra/{path.name}": path for path in extra}
+""",
+        "",
+        ("tests/unit/train/test_nnlm.py",),
+    ),
 )

@@ -30,3 +30,8 @@ def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_
 def test_other_audio_under_the_same_manifest_makes_features_stale() -> None:
     (features,) = (stage for stage in COMMON if stage.name == "features")
     assert set(CORPUS.makes) <= set(features.needs)
+
+
+def test_more_text_makes_language_models_anew_and_nothing_acoustic() -> None:
+    assert stages_that_depend_on("lm.extra_text=more.txt") == {"corpus", "text", "lang", "lm", "nnlm", "report"}
+    assert {stage.name for stage in COMMON if "text" in stage.needs} == {"lang", "lm", "nnlm"}

@@ -26,7 +26,7 @@ from asrtool.train import loop
 from asrtool.train.inputs import open_training
 from asrtool.train.loop import Training
 from asrtool.train.nnlm import neural_lm_job, sort_by_frequency, start_neural_lm
-from asrtool.train.sentences import Sentences, plan_batches
+from asrtool.train.sentences import Sentences, Text, plan_batches
 
 CONFIG = """
 [nnlm]
@@ -98,7 +98,11 @@ def test_words_are_sorted_by_their_number_in_the_text(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("b zebra lion b\nlion b\n")
     # Three of b, three that are unknown, two sentences, none of a and c.
-    assert sort_by_frequency(["c", "a", "b", "<unk>", "<s>"], text) == ["b", "<unk>", "<s>", "c", "a"]
+    vocabulary = ["c", "a", "b", "<unk>", "<s>"]
+    assert sort_by_frequency(vocabulary, [Text(text)]) == ["b", "<unk>", "<s>", "c", "a"]
+    extra = tmp_path / "extra"
+    extra.write_text("a a a a a\n")  # five of a, but six of b and of what is unknown
+    assert sort_by_frequency(vocabulary, [Text(text, 2), Text(extra)]) == ["b", "<unk>", "a", "<s>", "c"]
 
 
 def test_the_model_kept_is_that_of_the_best_epoch(texts: Texts, tmp_path: Path) -> None:
@@ -202,7 +206,7 @@ def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Text
     encoder, output = Choice.of("word-encoder", "word-lstm", hidden_size=4), Choice.of("word-output", "softmax")
     model = build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
     texts[0].write_text("one two\n\none\nthree one two\n")
-    source = Sentences(texts[0], model, batch_words=16, seed=1)
+    source = Sentences([Text(texts[0])], model, batch_words=16, seed=1)
     (planned,) = source.plan(0, 0, {})
     (batch,) = source.load([planned])
     order = [int(name.rpartition(":")[2]) for name in batch.ids]
@@ -215,6 +219,45 @@ def test_a_batch_has_its_sentences_as_numbers_and_counts_their_words(texts: Text
         assert batch.inputs_NT[n, :length].tolist() == read[i]
         assert batch.targets_NU[n, :length].tolist() == predicted[i]
     assert (planned.num_samples, planned.normaliser, source.size().num_frames) == (3, 9, 9)
+
+
+def test_an_epoch_has_the_own_sentences_several_times_and_those_of_extra_texts_once(texts: Texts) -> None:
+    encoder, output = Choice.of("word-encoder", "word-lstm", hidden_size=4), Choice.of("word-output", "softmax")
+    model = build_neural_lm(encoder, output, ["<unk>", "one", "two", "<s>"])
+    paths = [texts[0].with_name(name) for name in ("own.txt", "1.fisher.txt", "2.web.txt")]
+    for path, text in zip(paths, ("one\ntwo two\n", "one two one\n\ntwo\n", "two one\n"), strict=True):
+        path.write_text(text)
+    of_epoch = [Text(paths[0], 3), *map(Text, paths[1:])]
+    source = Sentences(of_epoch, model, batch_words=9, seed=1)
+    batches = list(source.plan(2, 0, {}))
+    read = [source.read(batch) for batch in batches]
+    once = ["1.fisher.txt:1", "1.fisher.txt:3", "2.web.txt:1"]
+    assert sorted(name for batch in read for name in batch.ids) == sorted([*once, *["own.txt:1", "own.txt:2"] * 3])
+    last = {
+        name: numbers[:length].tolist()
+        for batch in read
+        for name, numbers, length in zip(batch.ids, batch.inputs_NT, batch.input_lens_N, strict=True)
+    }
+    assert (last["own.txt:2"], last["1.fisher.txt:1"], last["2.web.txt:1"]) == ([3, 2, 2], [3, 1, 2, 1], [3, 2, 1])
+    assert sum(batch.normaliser for batch in batches) == source.size().num_frames == 3 * 5 + 4 + 2 + 3
+    assert list(Sentences(of_epoch, model, 9, 1).plan(2, 2, {})) == batches[2:]  # as a resumed training finds them
+    assert list(source.plan(3, 0, {})) != batches
+
+
+def test_it_learns_from_extra_texts_and_anew_where_one_of_them_has_changed(texts: Texts, tmp_path: Path) -> None:
+    extra, out, short = tmp_path / "1.more.txt", tmp_path / "out", ["nnlm.num_epochs=2", "nnlm.repeats=1"]
+    config, lines = load_config([tmp_path / "nnlm.toml"], short), texts[0].read_text()
+
+    def rank_of(text: str) -> float:
+        """How much likelier a sentence of it is than one of the own text, after a short training."""
+        extra.write_text(text)
+        start_neural_lm(*texts, out, config, extra=[extra])
+        backwards, counting = load_neural_lm(out / "model.pt").log_probs([["four", "three"], ["one", "two"]])
+        return backwards - counting
+
+    assert rank_of("four three\n" * 60) > rank_of(lines) + 2
+    recorded = json.loads((tmp_path / "out.old-1" / "inputs.json").read_text(encoding="utf-8"))
+    assert set(recorded["sha256"]) == {"train.txt", "dev.txt", "words.txt", "extra/1.more.txt"}
 
 
 def test_gradients_that_are_no_numbers_are_one_line(
