@@ -648,6 +648,13 @@ PATCHES = (
         (TEST_FINETUNE,),
     ),
     Patch(
+        "dev-by-the-part-of-one-learner",
+        "asrtool/train/evaluation.py",
+        "for sums, _ in of_all:",
+        "for sums, _ in of_all[:1]:",
+        ("tests/unit/train/test_dev_loss.py",),
+    ),
+    Patch(
         "no-dropout-behind-dev",
         "asrtool/train/loss.py",
         """    finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from learners import MANY_BATCHES, Learners
 
 from asrtool.config_file import load_config
 from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
-from asrtool.train.loss import sum_loss
+from asrtool.train.evaluation import Evaluation
+from asrtool.train.loss import Sums, sum_loss
 from asrtool.train.precision import choose_precision
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
@@ -54,3 +57,21 @@ def test_the_loss_on_dev_is_that_of_the_checkpoint(
         with torch.no_grad():
             losses = sum_loss(components.model, components.dev_set, batches, precision, lambda: None)
         assert loss == pytest.approx(losses.means()["loss"], rel=1e-4)
+
+
+def test_each_learner_evaluates_its_part_and_the_sums_are_those_of_all(toy: Path, toy_config: Path) -> None:
+    components = build_components(toy / "features", toy / "tokenizer", load_config([toy_config]))
+    model, dev_set, precision = components.model, components.dev_set, choose_precision("fp32")
+    of_all: list[tuple[Sums, bool]] = []
+
+    def together(place: int) -> Sums:
+        world: Any = SimpleNamespace(place=place, size=2, gather=lambda own: of_all.append(own) or of_all)
+        anything: Any = SimpleNamespace(check=lambda: None, is_set=lambda: False)
+        return Evaluation(dev_set, precision, world, 1, anything, anything).together(model)
+
+    together(0)
+    found = together(1)
+    expected = sum_loss(model, dev_set, dev_set.plan_eval(), precision, lambda: None)
+    assert found.normaliser == expected.normaliser == sum(sums.normaliser for sums, _ in of_all)
+    assert all(0 < sums.normaliser < expected.normaliser for sums, _ in of_all)
+    assert found.total == pytest.approx(expected.total, rel=1e-6)
