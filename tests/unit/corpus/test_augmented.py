@@ -100,7 +100,7 @@ def test_samples_that_are_missing_or_cut_off_are_named(kept: Path, tmp_path: Pat
         reader_of(tmp_path / "train").read(copy_of(tmp_path / "train", 13))
 
 
-@pytest.mark.parametrize("cmvn", ["none", "utterance", "global"])
+@pytest.mark.parametrize("cmvn", ["none", "utterance", "global", "speaker"])
 def test_features_are_those_of_the_changed_samples_normalised(kept: Path, cmvn: str) -> None:
     directory = kept / "train"
     index = read_index(directory)
@@ -109,7 +109,11 @@ def test_features_are_those_of_the_changed_samples_normalised(kept: Path, cmvn: 
     low_hz, high_hz = random.uniform(0, 1000), random.uniform(2000, 4000)
     samples = limit_band(SampleReader(directory, index, 8000).read(4), low_hz, high_hz, 8000)
     extracted = Fbank(FbankConfig(sampling_rate=8000, num_filters=23)).extract(samples, 8000)
-    expected_TF = Cmvn(directory, cmvn).normalise(index[4].speaker, extracted)
+    speaker, stored_TF = index[4].speaker, FeatureReader(directory, "none").read(4)
+    expected_TF = plain_TF = Cmvn(directory, cmvn).normalise(speaker, extracted)
+    if cmvn == "speaker":
+        expected_TF = Cmvn(directory, cmvn).normalise_changed(speaker, extracted, stored_TF)
+        assert not np.allclose(expected_TF, plain_TF, atol=0.1)
     found_TF = reader_of(directory, cmvn=cmvn).read(copy_of(directory, 4, epoch=3))
     np.testing.assert_allclose(found_TF, expected_TF, atol=1e-4)
 
