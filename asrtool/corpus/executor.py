@@ -86,16 +86,20 @@ def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], item
         future, result = next(finished)
         piece = pieces.pop(future.key)
         if future.status != "finished":
-            raise _error(piece, future.exception())
+            raise _error(piece, future)
         done[piece.number] = result
         while first in done:
             yield done.pop(first)
             first += 1
 
 
-def _error(piece: Piece, error: Exception) -> Exception:
+def _error(piece: Piece, future: Any) -> BaseException:
     from distributed import KilledWorker
 
+    if future.status != "error":  # cancelled, as are all of a scheduler that has ended
+        hint = "start scheduler and workers again, then run the same command again: what is finished stays"
+        return AsrtoolError(f"the Dask scheduler ended before {piece.name} was there", hint)
+    error: BaseException = future.exception()
     if isinstance(error, KilledWorker):
         why = "the worker that had it was killed, perhaps for want of memory"
         return given_up(piece, why, error.allowed_failures + 1)

@@ -7,6 +7,7 @@ over. Ids, times and trimming are as it has them, and a test compares.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,9 +83,7 @@ class Corpus(Base):
 
     def texts(self, corpus: Path) -> tuple[Iterable[str], Callable[[str], str]]:
         """Turns."""
-        files = _by_call(corpus, TRANSCRIPTS, "trans/*/fe_03_*.txt").items()
-        matches = (TURN.fullmatch(line.strip()) for id_, path in files for line in read_lines(path, id_, []))
-        return (match[4] for match in matches if match), RULE
+        return _said(_by_call(corpus, TRANSCRIPTS, "trans/*/fe_03_*.txt")), RULE
 
 
 def _prepare(corpus: Path, out: Path, data: Data) -> None:
@@ -152,6 +151,22 @@ def read_speakers(corpus: Path) -> dict[str, str]:
                     speakers[f"fe_03_{row[0].strip()}-A"] = f"fisher-{row[5].strip()}"
                     speakers[f"fe_03_{row[0].strip()}-B"] = f"fisher-{row[10].strip()}"
     return speakers
+
+
+def _said(turns: Mapping[str, Path]) -> Iterator[str]:
+    """The words of all turns; the log warns of what cannot be read."""
+    faults: list[Drop] = []
+    for id_, path in turns.items():
+        for number, line in enumerate(read_lines(path, id_, faults), start=1):
+            if match := TURN.fullmatch(line.strip()):
+                yield match[4]
+            elif line.strip() and not line.startswith("#"):
+                faults.append(Drop(f"{id_}:{number}", "broken line", line))
+    if faults:
+        logging.warning(
+            "fisher: %d TRANSCRIPTS OR LINES CANNOT BE READ AND ARE NO FURTHER TEXT, the first is %s: %s: %s",
+            len(faults), faults[0].id, faults[0].reason, faults[0].detail,
+        )  # fmt: skip
 
 
 def _by_call(corpus: Path, releases: Iterable[Release], pattern: str) -> dict[str, Path]:

@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from dask_cluster import Cluster, needs_dask
 
-from asrtool.corpus.executor import dask_map
+from asrtool.corpus.executor import _ordered, dask_map
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.same_audio import find_same_audio
 from asrtool.corpus.settings import Features
@@ -83,6 +85,22 @@ def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) 
     assert found == [n**2 for n in range(12)]
     assert sorted(tmp_path.glob("5.*")) == [tmp_path / "5.0", tmp_path / "5.1"]
     assert [path.name for path in tmp_path.glob("*.1")] == ["5.1"]
+
+
+@needs_dask
+def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    future = SimpleNamespace(key=1, status="cancelled")  # as Dask's are then
+
+    class Completed(list[Any]):
+        add = list.append
+
+        def __next__(self) -> tuple[Any, None]:
+            return self.pop(), None
+
+    monkeypatch.setattr("distributed.as_completed", lambda **_: Completed())
+    client = SimpleNamespace(loop=None, submit=lambda *_, **__: future)
+    with pytest.raises(AsrtoolError, match=r"the Dask scheduler ended before .*; start scheduler and workers again"):
+        next(_ordered(client, 1, work, [Job(Path(), 0)]))
 
 
 @needs_dask

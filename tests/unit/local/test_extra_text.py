@@ -45,6 +45,20 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
     assert [path.name for path in (tmp_path / "text").iterdir()] == ["1.fisher.txt"]
 
 
+def test_what_cannot_be_read_of_the_transcripts_is_a_warning(
+    transcripts: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = sorted(transcripts.rglob("fe_03_*.txt"))
+    first.write_text("# a comment\n\n0.5 1.5 A: yes\n1.5 hello\n")
+    second.write_text("\n")
+    write_extra_texts(transcripts, tmp_path / "text", ["fisher"])
+    assert (tmp_path / "text" / "1.fisher.txt").read_text() == "yes\n"
+    found = (
+        "2 TRANSCRIPTS OR LINES CANNOT BE READ AND ARE NO FURTHER TEXT, the first is fe_03_00001:4: broken line: 1.5"
+    )
+    assert found in caplog.text
+
+
 def test_transcripts_of_the_mini_corpus_are_those_of_its_manifests(mini_corpus: Path, tmp_path: Path) -> None:
     command = ["text", str(mini_corpus), str(tmp_path / "text"), "--set", "lm.extra_text=fisher"]
     assert CliRunner().invoke(prepare, command, catch_exceptions=False).exit_code == 0
