@@ -107,8 +107,6 @@ class Data:
         between("data.bad_fraction", self.bad_fraction, 0, 1)
         between("data.min_pause_s", self.min_pause_s, 0.05, 10)
         one_of("data.same_audio", self.same_audio, ("ignore", "report", "drop"))
-        if self.cut_long and self.same_audio == "drop":
-            raise ValueError("data.same_audio is drop but data.cut_long is true, whose utterances it does not look at")
         Mix.parse(self.mix)
 
     def check(self, config: Config) -> None:

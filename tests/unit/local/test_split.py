@@ -343,11 +343,6 @@ def test_what_is_too_long_to_train_on_is_set_aside_to_be_cut(tmp_path: Path, is_
     assert dropped_ids == {s.id for s in long} - {s.id for s in good}
 
 
-def test_long_utterances_are_not_cut_where_sounds_of_test_sets_are_to_be_left_out() -> None:
-    with pytest.raises(ValueError, match=r"data\.same_audio is drop but data\.cut_long is true"):
-        make_data(cut_long=True, same_audio="drop")
-
-
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_doubted_utterances_are_trained_on_or_not_and_their_text_stays(tmp_path: Path, choice: str) -> None:
     segments = corpus({f"c{i:02}": (f"a{i}", f"b{i}") for i in range(12)})
