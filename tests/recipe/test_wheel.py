@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import email
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,15 @@ FILES = ("setup.py", "pyproject.toml", "LICENSE", "NOTICE")
 # Where packages are installed, without what their .pth files add: the checkout, where asrtool is installed from it.
 DEPENDENCIES = [entry for entry in sys.path if entry.endswith("-packages")]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+QUICK_TO_COMPILE = {"CFLAGS": "-O0", "CXXFLAGS": "-O0"}
+# Several commands of a Python that need not import everything for each.
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from asrtool.cli.main import cli
+answers = [CliRunner().invoke(cli, words, catch_exceptions=False) for words in json.loads(sys.argv[1])]
+print(json.dumps([[answer.exit_code, answer.output] for answer in answers]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +47,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "recipes" / "swbd" / "exp" / "conf").mkdir(parents=True)
     for name in ("recipe.py", "conf/lm.toml"):
         (source / "recipes" / "swbd" / "exp" / name).touch()
-    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, source)
+    words = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, source]
+    run(*words, environment=QUICK_TO_COMPILE)
     (built,) = out.glob("*.whl")
     return built
 
@@ -49,17 +61,30 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*words: str | Path, cwd: Path | None = None, path: Path | None = None) -> str:
-    """What the command prints; `path` is searched for modules before the DEPENDENCIES."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [path, *DEPENDENCIES]))} if path else None
+def run(*words: str | Path, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """What the command prints, with these variables besides those that there are."""
+    env = {**os.environ, **(environment or {})}
     done = subprocess.run([*map(str, words)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
+def python(installed: Path, cwd: Path, *words: str | Path) -> str:
+    """What a Python that has the wheel, and no checkout, prints for `words`."""
+    path = os.pathsep.join(map(str, [installed, *DEPENDENCIES]))
+    return run(sys.executable, "-S", *words, cwd=cwd, environment={"PYTHONPATH": path})
+
+
 def asrtool(installed: Path, cwd: Path, *words: str) -> list[str]:
     """The lines that `asrtool` of the wheel prints."""
-    return run(sys.executable, "-S", installed / "bin" / "asrtool", *words, cwd=cwd, path=installed).splitlines()
+    return python(installed, cwd, installed / "bin" / "asrtool", *words).splitlines()
+
+
+def commands(installed: Path, cwd: Path, *lines: Sequence[str]) -> list[list[str]]:
+    """The lines that each of several commands prints, all in one Python."""
+    answers = json.loads(python(installed, cwd, "-c", COMMANDS, json.dumps(lines)))
+    assert not any(code for code, _ in answers), answers
+    return [output.splitlines() for _, output in answers]
 
 
 def version(wheel: Path) -> str:
@@ -93,7 +118,7 @@ def test_the_wheel_names_its_licence_and_those_of_all_that_it_requires(wheel: Pa
 
 def test_nothing_of_the_checkout_is_imported(installed: Path, tmp_path: Path) -> None:
     script = "import asrtool, local, utils; print(asrtool.__file__, local.__file__, utils.__file__)"
-    files = run(sys.executable, "-S", "-c", script, cwd=tmp_path, path=installed).split()
+    files = python(installed, tmp_path, "-c", script).split()
     assert files == [str(installed / name / "__init__.py") for name in CODE]
 
 
@@ -101,16 +126,18 @@ def test_the_command_has_the_version_of_the_wheel(wheel: Path, installed: Path, 
     assert asrtool(installed, tmp_path, "--version") == [f"asrtool, version {version(wheel)}"]
 
 
-@pytest.mark.parametrize("recipe", ["swbd", "an4", "own"])
-def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path, tmp_path: Path, recipe: str) -> None:
-    folder = installed / "asrtool" / "recipes" / recipe
-    named = [] if recipe == "swbd" else ["--recipe", recipe]
-    first, *stages = asrtool(installed, tmp_path, "run", *named, "--list")
-    assert first == f"recipe {folder}, work {tmp_path / 'exp' / recipe}"
-    assert stages[0] == " 0 corpus       to do"
-    (checked,) = asrtool(installed, tmp_path, "run", *named, "--check")
-    assert checked.startswith(f"{folder}: ")
-    assert checked.endswith(" all links hold")
+def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path, tmp_path: Path) -> None:
+    recipes = {"swbd": [], "an4": ["--recipe", "an4"], "own": ["--recipe", "own"]}
+    words = [["run", *named, option] for named in recipes.values() for option in ("--list", "--check")]
+    answers = iter(commands(installed, tmp_path, *words))
+    for recipe in recipes:
+        folder = installed / "asrtool" / "recipes" / recipe
+        first, *stages = next(answers)
+        assert first == f"recipe {folder}, work {tmp_path / 'exp' / recipe}"
+        assert stages[0] == " 0 corpus       to do"
+        (checked,) = next(answers)
+        assert checked.startswith(f"{folder}: ")
+        assert checked.endswith(" all links hold")
     assert list(tmp_path.iterdir()) == []
 
 
