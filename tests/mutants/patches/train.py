@@ -648,6 +648,13 @@ PATCHES = (
         (TEST_FINETUNE,),
     ),
     Patch(
+        "figures-of-the-last-piece",
+        "asrtool/train/pieces.py",
+        "figures[name] = figures.get(name, 0.0) + value",
+        "figures[name] = value",
+        ("tests/unit/train/test_pieces.py",),
+    ),
+    Patch(
         "dev-by-the-part-of-one-learner",
         "asrtool/train/evaluation.py",
         "for sums, _ in of_all:",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -123,6 +123,22 @@ def run_here(toy: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]
 def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     for name, weight in one.items():
         torch.testing.assert_close(weight, other[name], atol=2e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("probes", [False, True])
+def test_loss_and_figures_of_a_batch_are_those_of_all_its_pieces(probes: bool) -> None:
+    """Also where it is a probe, behind which learners exchange the gradients of none."""
+
+    def task(piece: TrainingBatch | None) -> torch.Tensor:
+        task.figures = {"utterances": float(len(piece.ids)), "frames": float(piece.frames)} if piece else {}
+        return torch.full((), float(piece.frames) if piece else 0.0, requires_grad=True)
+
+    strategy: Any = SimpleNamespace(task=task, update=SimpleNamespace(backward=lambda loss: loss.backward()))
+    batch = batch_of([20, 15, 30, 9])
+    computed = Pieces(task, 40, 10.0, probes).backward(strategy, batch, 3.0, lambda: None)  # type: ignore[arg-type]
+    assert len(list(split(batch, 40))) > 1
+    assert computed.nats.item() == 74.0
+    assert computed.figures == {"utterances": 4.0, "frames": 74.0}
 
 
 def test_training_in_pieces_ends_with_the_weights_of_training_in_whole_batches(run_here) -> None:
