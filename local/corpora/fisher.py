@@ -141,15 +141,15 @@ def _of_call(
 
 
 def read_speakers(corpus: Path) -> dict[str, str]:
-    """Call side (fe_03_00001-A) -> speaker PIN, from the tables of calls of both parts."""
+    """Call side (fe_03_00001-A) -> speaker PIN, from the tables of calls of both parts; without those left blank."""
     speakers = {}
     for release in TRANSCRIPTS:
         for path in find_files(corpus / release.name, TABLE):
             rows = [line.split(",") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]]
-            for row in rows:
-                if len(row) > 10:
-                    speakers[f"fe_03_{row[0].strip()}-A"] = f"fisher-{row[5].strip()}"
-                    speakers[f"fe_03_{row[0].strip()}-B"] = f"fisher-{row[10].strip()}"
+            for row in (row for row in rows if len(row) > 10):
+                for side, pin in (("A", row[5].strip()), ("B", row[10].strip())):
+                    if pin:
+                        speakers[f"fe_03_{row[0].strip()}-{side}"] = f"fisher-{pin}"
     return speakers
 
 

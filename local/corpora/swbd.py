@@ -171,10 +171,12 @@ def read_callers(release: Path) -> dict[str, str]:
     """Conversation side (sw02001-A) -> caller, from the release's tables of calls; empty where it has none."""
     for path in find_files(release, CALLERS):
         rows = _read_table(path)
-        return {f"sw0{row[0]}-{row[1]}": f"swbd-{row[2]}" for row in rows if len(row) > 2 and row[1] in ("A", "B")}
+        known = (row for row in rows if len(row) > 2 and row[1] in ("A", "B") and row[2])
+        return {f"sw0{row[0]}-{row[1]}": f"swbd-{row[2]}" for row in known}
     for path in (path for name in CONVERSATIONS for path in find_files(release, name)):
         rows = [row for row in _read_table(path) if len(row) > 3 and row[2].isdigit()]
-        return {f"sw0{row[0]}-{side}": f"swbd-{pin}" for row in rows for side, pin in zip("AB", row[2:4], strict=True)}
+        sides = ((row[0], side, pin) for row in rows for side, pin in zip("AB", row[2:4], strict=True))
+        return {f"sw0{call}-{side}": f"swbd-{pin}" for call, side, pin in sides if pin}
     return {}
 
 

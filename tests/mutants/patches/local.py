@@ -180,4 +180,25 @@ PATCHES = (
         "_write_without(manifests / sets.train, [one for one in gone if one.of_set != LONG], drops)",
         ("tests/unit/local/test_leave_out_same_audio.py",),
     ),
+    Patch(
+        "speakers-left-blank-are-one",
+        "local/corpora/fisher.py",
+        "                    if pin:\n",
+        "                    if pin is not None:\n",
+        ("tests/unit/local/test_prepare_fisher.py",),
+    ),
+    Patch(
+        "callers-left-blank-are-one",
+        "local/corpora/swbd.py",
+        "for call, side, pin in sides if pin",
+        "for call, side, pin in sides",
+        ("tests/unit/local/test_prepare_swbd.py",),
+    ),
+    Patch(
+        "transcripts-that-cannot-be-read-are-passed-over",
+        "local/corpora/fisher.py",
+        "    if faults:\n        logging",
+        "    if faults and not turns:\n        logging",
+        ("tests/unit/local/test_extra_text.py",),
+    ),
 )

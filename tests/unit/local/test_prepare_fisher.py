@@ -127,6 +127,14 @@ def test_a_call_that_is_not_in_the_table_has_a_speaker_a_side(corpus: Path, capl
     assert "lack a *_calldata.tbl" in caplog.text
 
 
+def test_a_speaker_that_the_table_leaves_blank_is_not_known(corpus: Path) -> None:
+    for table in corpus.rglob("*_calldata.tbl"):
+        lines = [line.split(",") for line in table.read_text().splitlines()]
+        table.write_text("".join(",".join([*row[:5], " ", *row[6:]]) + "\n" for row in lines))
+    first = supervisions(prepare(corpus))
+    assert {s["speaker"] for s in first} == {"fe_03_00001-A", "fisher-3", "fe_03_05851-A", "fisher-11703"}
+
+
 def test_a_missing_release_is_named(tmp_path: Path) -> None:
     write_fisher_call(tmp_path, 1, 1, LINES)
     with pytest.raises(AsrtoolError, match=r"LDC2005S13: no fe_03_\*.sph in it; check paths.ldc2005s13"):

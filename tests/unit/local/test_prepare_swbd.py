@@ -54,6 +54,16 @@ def test_callers_of_the_table_are_speakers(release: Path) -> None:
     assert speakers["sw02002", 0] == "sw02002-A"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("call_con_tab.csv", '2001, "A", 1011, "5"\n2001, "B", , "5"\n'), ("conv.tab", '2001, "Y", 1011, ,\n')],
+)
+def test_a_caller_that_the_table_leaves_blank_is_not_known(release: Path, name: str, text: str) -> None:
+    (release / "LDC97S62" / name).write_text(text)
+    speakers = {s["speaker"] for s in supervisions(prepare(release)) if s["recording_id"] == "sw02001"}
+    assert speakers == {"swbd-1011", "sw02001-B"}
+
+
 CALLS = '2001, "A", 1011, "555", 1\n2001, "B", 1012, "556", 1\n2002, "A", 1011, "5", 1\n2002, "B", 1013, "5", 1\n'
 CONVERSATIONS = '2001, "Y", 1011, 1012, 301\n2002,"Y",1011,1013,302\n'
 
