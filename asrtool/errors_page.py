@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("asrtool", "local")
+ERRORS = ("AsrtoolError", "OtherChannels")  # the class and those of its kind that are told apart
 MOST = 4  # texts of one argument that are listed
 DEEPEST = 8  # names and calls that are followed from one argument
 
@@ -104,7 +105,7 @@ def tree_of(module: str) -> ast.Module:
 def _calls(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Call, Scope]]:
     for child in ast.iter_child_nodes(node):
         inner = scope.inside(child) if isinstance(child, ast.FunctionDef) else scope
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "AsrtoolError":
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in ERRORS:
             yield child, inner
         yield from _calls(child, inner)
 

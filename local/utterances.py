@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.riff import missing_bytes
-from asrtool.corpus.sphere import MAKE_MONO, check_sphere, read_header
+from asrtool.corpus.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
@@ -74,7 +74,7 @@ def usable_audio(
         try:
             good[id_] = check_audio(path, sampling_rate_hz, num_channels)
         except AsrtoolError as error:
-            has_several = error.hint == MAKE_MONO
+            has_several = num_channels == 1 and isinstance(error, OtherChannels)
             not_mono += [path] if has_several else []
             drops.append(Drop(id_, "unusable audio", str(error) if has_several else error.what))
     if not_mono:  # however few: who speaks on which channel is not known, so none is chosen
@@ -84,7 +84,10 @@ def usable_audio(
 
 
 def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> Sound:
-    """Raise AsrtoolError unless `path` is an audio file of so many channels and that rate, or any, not truncated."""
+    """Raise AsrtoolError unless `path` is an audio file of so many channels and that rate, or any, not truncated.
+
+    Of other channels OtherChannels.
+    """
     if is_sphere(path):
         check_sphere(path, sampling_rate_hz, num_channels)
         return look_at(path)
@@ -102,7 +105,7 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
     found_channels = soundfile.info(path).channels
     if found_channels != num_channels:
         hint = MAKE_MONO if num_channels == 1 else "check that this is the right release"
-        raise AsrtoolError(f"{path}: {found_channels} channels, expected {num_channels}", hint)
+        raise OtherChannels(f"{path}: {found_channels} channels, expected {num_channels}", hint)
     if not sound.num_samples:
         raise AsrtoolError(f"{path}: no samples in it", "replace the file")
     return sound

@@ -26,6 +26,10 @@ FRESH_COPY = "fetch the file again from the release"
 MAKE_MONO = "mix the channels (sox IN OUT remix -) or keep one of them (sox IN OUT remix 1)"  # where one is expected
 
 
+class OtherChannels(AsrtoolError):
+    """An audio file has more channels than are expected, or fewer."""
+
+
 @dataclass(frozen=True)
 class SphereHeader:
     """What the header declares. `num_samples` is of one channel; `coding` is pcm, ulaw or alaw."""
@@ -68,8 +72,8 @@ def read_header(path: Path) -> SphereHeader:
 def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) -> SphereHeader:
     """The header of a file that has the expected rate, or any, and channels, and as many bytes as it declares.
 
-    Raises AsrtoolError naming the file, what was found and what was expected. The length of a shorten-compressed file
-    shows only when it is decoded.
+    Raises AsrtoolError naming the file, what was found and what was expected; of channels OtherChannels. The
+    length of a shorten-compressed file shows only when it is decoded.
     """
     header = read_header(path)
     if sampling_rate_hz not in (None, header.sampling_rate_hz):
@@ -78,7 +82,7 @@ def check_sphere(path: Path, sampling_rate_hz: int | None, num_channels: int) ->
             "check that this is the right release, or resample it",
         )
     if header.num_channels != num_channels:
-        raise AsrtoolError(
+        raise OtherChannels(
             f"{path}: {_channels(header.num_channels)}, expected {_channels(num_channels)}",
             MAKE_MONO if num_channels == 1 else "check that this is the right release",
         )

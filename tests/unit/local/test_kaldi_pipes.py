@@ -157,6 +157,15 @@ def test_a_pipe_of_a_file_that_is_gone_is_set_aside(stereo: Path, tmp_path: Path
     assert dropped(tmp_path / "m")["y"] == "unusable audio"
 
 
+def test_a_side_of_a_file_of_one_channel_has_no_advice_to_mix_channels(
+    stereo: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_sound(tmp_path / "audio" / "SW02001.SPH", num_channels=1)
+    with pytest.raises(AsrtoolError, match=r"SW02001.SPH: 1 channel, expected 2 channels; fix what"):
+        prepare_kaldi(stereo, tmp_path / "m", Data(), "x")
+    assert "several channels" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("sides", "message"),
     [
