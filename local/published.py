@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asrtool.corpus.manifest import Drop, write_manifests
+from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
+from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from local.corpus import Release
+from local.layouts.finish import by_recording, write_spoken
 from local.own_text import text_rule
-from local.references import NO_RULES_GLM, format_reference
 from local.utterances import normalise_all, staging
 
 if TYPE_CHECKING:
@@ -29,19 +29,23 @@ class Part:
 
     name: str
     role: str
-    recordings: Sequence[Recording]
+    recordings: Sequence[Entry]
     supervisions: Sequence[SupervisionSegment]
 
 
-def part(name: str, role: str, manifests: Mapping[str, Any]) -> Part:
-    """Of the dictionary that a preparer of lhotse returns for it. Files behind links of a stage get their own names."""
-    recordings = [
-        dataclasses.replace(
-            r, sources=[dataclasses.replace(source, source=os.path.realpath(source.source)) for source in r.sources]
-        )
-        for r in manifests["recordings"]
-    ]
-    return Part(name, role, recordings, list(manifests["supervisions"]))
+def part(name: str, role: str, manifests: dict[str, Any]) -> Part:
+    """Of the dictionary that a preparer of lhotse returns for it, which is emptied: nothing is kept twice.
+
+    Files behind links of a stage get their own names.
+    """
+    return Part(name, role, list(map(_entry, manifests.pop("recordings"))), list(manifests.pop("supervisions")))
+
+
+def _entry(recording: Recording) -> Entry:
+    entry: Entry = recording.to_dict()
+    for source in entry["sources"]:
+        source["source"] = os.path.realpath(source["source"])
+    return entry
 
 
 @contextlib.contextmanager
@@ -72,8 +76,6 @@ def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[st
             continue
         drops: list[Drop] = []
         segments = normalise_all((s for item in chosen for s in item.supervisions), text_rule(data), drops)
-        label_of = {r.id: item.name for item in chosen for r in item.recordings}
-        recordings = [r for item in chosen for r in item.recordings]
-        reference = format_reference((s.to_dict() for s in segments), label_of, data.text_rules == "english")
-        texts = {"ref.stm": reference, "ref.glm": NO_RULES_GLM}
-        write_manifests(out / role, recordings, segments, drops, data.bad_fraction, texts)
+        label_of = {entry["id"]: item.name for item in chosen for entry in item.recordings}
+        recordings = (entry for item in chosen for entry in item.recordings)
+        write_spoken(out / role, recordings, by_recording(segments), drops, data, label_of.__getitem__)

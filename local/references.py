@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
@@ -29,23 +30,61 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_
     labels the utterances, so that each corpus is scored apart too. Raises AsrtoolError for a recording or speaker with
     a blank, at which the scorer would take the line apart.
     """
-    entries = sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"]))
-    corpora = sorted({corpus_of[entry["recording_id"]] for entry in entries})
+    entries = list(entries)
+    corpora = {corpus_of[entry["recording_id"]] for entry in entries}
+    return _heading(corpora) + _segments(entries, corpus_of.__getitem__, is_english)
+
+
+class Reference:
+    """`format_reference` of utterances that come by recording, in the order of the recordings: its text, compressed.
+
+    `corpus_of` says of the id of a recording which corpus it is of.
+    """
+
+    def __init__(self, corpus_of: Callable[[str], str], is_english: bool) -> None:
+        self._corpus_of = corpus_of
+        self._is_english = is_english
+        self._corpora: set[str] = set()
+        self._compressor = zlib.compressobj(1)
+        self._pieces: list[bytes] = []
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """The utterances of a recording, in any order. Raises AsrtoolError as `format_reference`."""
+        entries = list(entries)
+        self._corpora.update(self._corpus_of(entry["recording_id"]) for entry in entries)
+        piece = self._compressor.compress(_segments(entries, self._corpus_of, self._is_english).encode())
+        if piece:
+            self._pieces.append(piece)
+
+    def read(self) -> Iterator[bytes]:
+        """The content of ref.stm, once, when all utterances have been added."""
+        yield _heading(self._corpora).encode()
+        decompressor = zlib.decompressobj()
+        for piece in (*self._pieces, self._compressor.flush()):
+            yield decompressor.decompress(piece)
+
+
+def _heading(corpora: Iterable[str]) -> str:
     lines = [
         ';; CATEGORY "0" "" ""',
         ';; LABEL "O" "Overall" "Overall"',
         ';; CATEGORY "1" "Corpus" ""',
-        *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in corpora),
+        *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in sorted(corpora)),
     ]
-    for entry in entries:
+    return "\n".join(lines) + "\n"
+
+
+def _segments(entries: Iterable[Entry], corpus_of: Callable[[str], str], is_english: bool) -> str:
+    lines = []
+    for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
         _check_names(entry)
         said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
         words = " ".join(map(_reference_word, said) if is_english else said)
         end_s = round(entry["start"] + entry["duration"], 8)
         times = f"{entry['start']:.3f} {end_s:.3f}"
         place = f"{entry['recording_id']} {'AB'[entry['channel']]} {entry.get('speaker')}"
-        lines.append(f"{place} {times} <O,{corpus_of[entry['recording_id']]}> {words}".rstrip())
-    return "\n".join(lines) + "\n"
+        lines.append(f"{place} {times} <O,{corpus_of(entry['recording_id'])}> {words}".rstrip() + "\n")
+    return "".join(lines)
 
 
 def reference_rules(glm: str) -> str:

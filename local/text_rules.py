@@ -6,6 +6,7 @@ Normalised text is lower case: words of a-z and ', partial words that end or beg
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -190,8 +191,7 @@ def strip_punctuation(text: str) -> str:
     refuse_broken(text)
     words: list[str] = []
     for word in text.lower().translate(TYPOGRAPHIC).split():
-        mark = read_mark(word)
-        words += _of_word(word) if mark is None else mark
+        words += _without_symbols(word)
     return " ".join(words)
 
 
@@ -216,5 +216,9 @@ def read_mark(word: str) -> list[str] | None:
     return None if known is None else known.split()
 
 
-def _of_word(word: str) -> list[str]:
-    return "".join(c if c in "'-" or unicodedata.category(c)[0] not in "PS" else " " for c in word).split()
+@functools.lru_cache(MAX_KNOWN)
+def _without_symbols(word: str) -> tuple[str, ...]:
+    mark = read_mark(word)
+    if mark is not None:
+        return tuple(mark)
+    return tuple("".join(c if c in "'-" or unicodedata.category(c)[0] not in "PS" else " " for c in word).split())

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment
 
 
-@dataclasses.dataclass(frozen=True)
+# By their number; that of all recordings is one object.
+CHANNELS = {1: [0], 2: [0, 1]}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Sound:
     """An audio file that was looked at and can be used."""
 
@@ -197,7 +201,7 @@ def make_recording(id_: str, sound: Sound, num_channels: int = 1) -> Recording:
 
 def recording_entry(id_: str, sound: Sound, num_channels: int) -> Entry:
     """The manifest entry of a file."""
-    channels = list(range(num_channels))
+    channels = CHANNELS[num_channels]
     return {
         "id": id_,
         "sources": [{"type": "file", "channels": channels, "source": os.path.abspath(sound.path)}],
@@ -208,14 +212,24 @@ def recording_entry(id_: str, sound: Sound, num_channels: int) -> Entry:
     }
 
 
+def entries_of(sounds: dict[str, Sound]) -> Iterator[Entry]:
+    """The manifest entries of files of one channel by their ids; `sounds` is emptied: nothing is there twice."""
+    for id_ in list(sounds):
+        yield recording_entry(id_, sounds.pop(id_), 1)
+
+
 def normalise_all(
     segments: Iterable[SupervisionSegment], rule: Callable[[str], str], drops: list[Drop]
 ) -> list[SupervisionSegment]:
-    """`segments` with normalised text; those without words and those that `rule` refuses go to `drops`."""
+    """Those of `segments` that have words, of which the text is replaced by the normalised one.
+
+    Those without words and those that `rule` refuses go to `drops`.
+    """
     kept = []
     for segment in segments:
         if text := normalised(segment.id, segment.text or "", rule, drops):
-            kept.append(dataclasses.replace(segment, text=text))
+            segment.text = text
+            kept.append(segment)
     return kept
 
 

@@ -14,17 +14,25 @@ from asrtool.corpus.transcripts import COPY
 AS_IT_WAS = "sp1.0-"
 
 
+def originals_of(id_: str) -> tuple[str, ...]:
+    """What that is called which `id_` would be a copy of at another speed; nothing where it is not named as one."""
+    match = COPY.match(id_)
+    if not match or match[0] == AS_IT_WAS:
+        return ()
+    return id_[match.end() :], AS_IT_WAS + id_[match.end() :]
+
+
 def copies_among(ids: Collection[str]) -> set[str]:
     """Those of `ids` that are copies at another speed, and of which the original is among them."""
-    found = ((id_, match) for id_ in ids if (match := COPY.match(id_)) and match[0] != AS_IT_WAS)
-    known = set(ids)
-    return {id_ for id_, match in found if known & {id_[match.end() :], AS_IT_WAS + id_[match.end() :]}}
+    named = {id_: names for id_ in ids if (names := originals_of(id_))}
+    known = set(ids) if named else set()
+    return {id_ for id_, names in named.items() if not known.isdisjoint(names)}
 
 
-def say_left_out(where: object, copies: Collection[str], num_all: int) -> None:
-    """Log that `copies` of `num_all` utterances are left out."""
-    if copies:
+def say_left_out(where: object, num: int, num_all: int, first: str) -> None:
+    """Log that `num` copies of `num_all` utterances are left out, the `first` of which is that."""
+    if num:
         logging.warning(
             "%s: %d of %d utterances are copies at other speeds, the first is %s: LEFT OUT, as features.speeds makes"
-            " them", where, len(copies), num_all, min(copies),
+            " them", where, num, num_all, first,
         )  # fmt: skip

@@ -6,6 +6,7 @@ lie in the top folder are taken for one speaker each.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from asrtool.errors import AsrtoolError
 from local.layouts.finish import write_set
 from local.own_text import text_rule
 from local.releases import find_files
-from local.utterances import make_recording, normalise_all, one_word, read_lines, usable_audio
+from local.utterances import Sound, entries_of, normalise_all, one_word, read_lines, usable_audio
 
 # Of what libsndfile reads and speech is kept in.
 LOSSY = (".mp3", ".ogg", ".oga", ".opus")
@@ -33,24 +34,8 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     Raises AsrtoolError when there is no pair, when two files would have one id, or when too much cannot be used.
     """
     drops: list[Drop] = []
-    files, texts = _find_pairs(folder, drops)
-    lines = {id_: read_lines(texts[id_], id_, drops) for id_ in files if id_ in texts}
-    paired = {id_: files[id_] for id_, text in lines.items() if text}
-    if not paired:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    sounds = usable_audio(paired, None, 1, out, drops)
-    segments = normalise_all(
-        (
-            SupervisionSegment(
-                id_, id_, 0.0, sound.duration_s, 0, " ".join(lines[id_]), speaker=_speaker(folder, id_, files[id_])
-            )
-            for id_, sound in sounds.items()
-        ),
-        text_rule(data),
-        drops,
-    )
-    recordings = [make_recording(id_, sound) for id_, sound in sounds.items()]
-    write_set(out, recordings, segments, drops, data, label)
+    sounds, segments = _read(folder, out, data, drops)
+    write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
 def has_pairs(folder: Path) -> bool:
@@ -58,7 +43,24 @@ def has_pairs(folder: Path) -> bool:
     return any(text.with_suffix(suffix).is_file() for text in find_files(folder, "*.txt") for suffix in SUFFIXES)
 
 
-def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[str, Path]]:
+def _read(folder: Path, out: Path, data: Data, drops: list[Drop]) -> tuple[dict[str, Sound], list[SupervisionSegment]]:
+    """What can be used of the pairs: files by the ids of recordings, and utterances."""
+    files, texts = _find_pairs(folder, drops)
+    said = {id_: " ".join(read_lines(Path(texts[id_]), id_, drops)) for id_ in files if id_ in texts}
+    paired = {id_: Path(files[id_]) for id_, text in said.items() if text}
+    if not paired:
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
+    sounds = usable_audio(paired, None, 1, out, drops)
+    spoken = (
+        SupervisionSegment(
+            id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=_speaker(folder, id_, paired.pop(id_))
+        )
+        for id_, sound in sounds.items()
+    )
+    return sounds, normalise_all(spoken, text_rule(data), drops)
+
+
+def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[str, str]]:
     """Id -> audio file and id -> text; those that lack the other are in `drops`."""
     sounds = _by_stem(path for path in find_files(folder, "*") if path.suffix.lower() in SUFFIXES)
     texts = _by_stem(find_files(folder, "*.txt"))
@@ -68,29 +70,36 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, Path], dict[
             "convert audio of other formats (ffmpeg -i x.m4a x.flac); docs/guide/corpora.md has the other layouts",
         )
     names = _names(folder, sounds.keys() | texts.keys())
-    drops += [Drop(names[s], "no transcript", f"no {s.name}.txt beside it") for s in sounds if s not in texts]
-    drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in sorted(texts.keys() - sounds.keys())]
+    unsaid, unheard = sounds.keys() - texts.keys(), sorted(texts.keys() - sounds.keys(), key=Path)
+    drops += [Drop(names[s], "no transcript", f"no {Path(s).name}.txt beside it") for s in sounds if s in unsaid]
+    drops += [Drop(names[s], "no audio", f"no audio beside {texts[s]}") for s in unheard]
     return {names[stem]: path for stem, path in sounds.items()}, {names[stem]: path for stem, path in texts.items()}
 
 
-def _by_stem(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Path without suffix -> path; of audio what is compressed with loss stands back."""
-    found: dict[Path, Path] = {}
-    for path in sorted(paths, key=lambda path: path.suffix.lower() in LOSSY):
-        other = found.setdefault(path.with_suffix(""), path)
-        if other != path and (path.suffix.lower() in LOSSY) == (other.suffix.lower() in LOSSY):
-            raise AsrtoolError(f"{other} and {path.name}: two files for one recording", "keep one of them")
+def _by_stem(paths: Iterable[Path]) -> dict[str, str]:
+    """Path without suffix -> path, as texts; of audio what is compressed with loss stands back."""
+    found: dict[str, str] = {}
+    for path in sorted(map(str, paths), key=_is_lossy):
+        other = found.setdefault(os.path.splitext(path)[0], path)
+        if other != path and _is_lossy(path) == _is_lossy(other):
+            what = f"{other} and {os.path.basename(path)}: two files for one recording"
+            raise AsrtoolError(what, "keep one of them")
     return found
 
 
-def _names(folder: Path, stems: Iterable[Path]) -> dict[Path, str]:
+def _is_lossy(path: str) -> bool:
+    return path.lower().endswith(LOSSY)
+
+
+def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:
     """Path without suffix -> id."""
-    names: dict[str, Path] = {}
-    for stem in sorted(stems):
-        id_ = _name(stem.relative_to(folder))
+    names: dict[str, str] = {}
+    for stem in stems:
+        id_ = _name(Path(stem).relative_to(folder))
         other = names.setdefault(id_, stem)
         if other != stem:
-            raise AsrtoolError(f"{other}.* and {stem}.*: both would be recording {id_}", "rename one of them")
+            first, second = sorted((other, stem), key=Path)
+            raise AsrtoolError(f"{first}.* and {second}.*: both would be recording {id_}", "rename one of them")
     return {stem: id_ for id_, stem in names.items()}
 
 

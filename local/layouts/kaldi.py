@@ -1,34 +1,37 @@
-"""A Kaldi data directory (wav.scp, text, utt2spk, segments) to manifests, through lhotse's load_kaldi_data_dir.
+"""A Kaldi data directory (wav.scp, text, utt2spk, segments) to manifests.
 
-lhotse reads a staged copy without the entries it would stop at. Recordings are named as in wav.scp and have one
-channel, but for the two sides that sph2pipe takes out of a file, which are the channels of one recording.
+Recordings are named as in wav.scp and have one channel, but for the two sides that sph2pipe takes out of a file, which
+are the channels of one recording. An utterance is a row of numbers until its recording is written. Times are as
+lhotse's load_kaldi_data_dir has them, and a test compares.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from lhotse.kaldi import load_kaldi_data_dir
+import numpy as np
 
-from asrtool.corpus.manifest import Drop, check_fraction
+from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
+from asrtool.corpus.tally import Entry as Utterance
 from asrtool.errors import AsrtoolError
-from local.layouts.copies import copies_among, say_left_out
-from local.layouts.finish import write_set
+from local.layouts.copies import say_left_out
+from local.layouts.finish import watch_density, write_spoken
 from local.layouts.pipe import run_pipes
+from local.layouts.places import Places, read_segments, whole_files
+from local.layouts.table import Table, read_table
 from local.layouts.wav_scp import Entry, read_wav_scp
 from local.own_text import Rule, text_rule
-from local.utterances import Sound, make_recording, normalise_all, one_word, staging, times_run, usable_audio
+from local.utterances import Sound, normalised, one_word, recording_entry, times_run, usable_audio
 
 SIDES = "reco2file_and_channel"
-Value = TypeVar("Value")
-Segments = dict[str, tuple[str, str, str]]  # utterance -> recording, start, end
+BLOCK = 512  # utterances whose lines are in memory at a time
 
 
 def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
@@ -37,41 +40,34 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     Raises AsrtoolError for a missing file, for what read_wav_scp refuses, or when too much cannot be used.
     """
     drops: list[Drop] = []
-    sides = _read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
-    entries = read_wav_scp(directory, _read_table(directory / "wav.scp"), sides, data.allow_pipes)
-    said = _read_table(directory / "text", allow_empty=True)
-    texts = _originals(said)
-    say_left_out(directory, said.keys() - texts.keys(), len(said))
-    speakers = _read_table(directory / "utt2spk")
-    segments = _originals(_read_segments(directory / "segments")) if (directory / "segments").is_file() else None
-    wanted = {recording for recording, _, _ in segments.values()} if segments is not None else texts.keys()
-    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
-    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(wanted - entries.keys())]
-    entries = _run_commands({id_: entry for id_, entry in entries.items() if id_ in wanted}, out, drops)
+    sides = read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
+    entries = read_wav_scp(directory, read_table(directory / "wav.scp"), sides, data.allow_pipes)
+    text, speakers = Table(directory / "text", allow_empty=True), Table(directory / "utt2spk")
+    _say_left_out(directory, text)
+    segments = read_segments(directory / "segments") if (directory / "segments").is_file() else None
+    wanted = segments.wanted() if segments else {id_ for id_, _ in text.read(np.flatnonzero(~text.is_copy))}
+    entries = _run_commands(_wanted(entries, wanted, drops), out, drops)
     recordings = _usable_recordings(entries, out, drops)
     sounds = {id_: recordings[entry.recording][0] for id_, entry in entries.items() if entry.recording in recordings}
-    if segments is None:
-        segments = {id_: (id_, "0", repr(sound.duration_s)) for id_, sound in sounds.items()}
-    segments = _usable_segments(segments, sounds, texts, drops)
-    if not segments:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    with staging() as stage:
-        _stage(stage, sounds, segments, texts, {id_: one_word(speakers.get(id_, id_)) for id_ in segments})
-        rate_hz = max(sound.sampling_rate_hz for sound in sounds.values())  # at which lhotse rounds durations
-        _, supervisions, _ = load_kaldi_data_dir(stage, rate_hz)
-    assert supervisions is not None, f"{directory} was staged with segments"
-    placed = (
-        dataclasses.replace(s, recording_id=entries[s.recording_id].recording, channel=entries[s.recording_id].channel)
-        for s in supervisions
-    )
-    normalised = normalise_all(placed, _kaldi_rule(data), drops)
-    whole = [make_recording(id_, *recording) for id_, recording in recordings.items()]
-    write_set(out, whole, normalised, drops, data, label)
+    places = (segments or whole_files(list(sounds))).within({id_: sound.duration_s for id_, sound in sounds.items()})
+    rows = _usable_rows(places, sounds, text, drops)
+    rate_hz = max((sound.sampling_rate_hz for sound in sounds.values()), default=1)  # at which durations are rounded
+    spoken = _Spoken(places, text, speakers, entries, rate_hz).by_recording(rows, _kaldi_rule(data), drops)
+    whole = (recording_entry(id_, *recording) for id_, recording in recordings.items())
+    write_spoken(out, whole, watch_density(out, spoken), drops, data, lambda _: label)
 
 
-def _originals(table: dict[str, Value]) -> dict[str, Value]:
-    copies = copies_among(table)
-    return {id_: value for id_, value in table.items() if id_ not in copies}
+def _say_left_out(directory: Path, text: Table) -> None:
+    copies = np.flatnonzero(text.is_copy)
+    first = text.read(copies[:1])[0][0] if len(copies) else ""
+    say_left_out(directory, len(copies), len(text.ids), first)
+
+
+def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[Drop]) -> dict[str, Entry]:
+    """Those of `entries` that have an utterance; where one of the two is missing, that is added to `drops`."""
+    drops += [Drop(id_, "no transcript", f"{id_} has no utterance in text") for id_ in entries if id_ not in wanted]
+    drops += [Drop(id_, "no audio", f"{id_} is not in wav.scp") for id_ in sorted(set(wanted) - entries.keys())]
+    return {id_: entry for id_, entry in entries.items() if id_ in wanted}
 
 
 def _run_commands(entries: Mapping[str, Entry], out: Path, drops: list[Drop]) -> dict[str, Entry]:
@@ -103,76 +99,85 @@ def _kaldi_rule(data: Data) -> Rule:
     return lambda text: rule(re.sub(r"(?<=[A-Za-z])\.(?='s)", "", text))
 
 
-def _read_table(path: Path, allow_empty: bool = False) -> dict[str, str]:
-    """Lines of id and value. Raises AsrtoolError for a missing file, a line without value, or an id given twice."""
-    if not path.is_file():
-        raise AsrtoolError(f"{path}: missing, expected a Kaldi data directory", "it needs wav.scp, text and utt2spk")
-    table: dict[str, str] = {}
-    for number, line in enumerate(_read(path, "replace" if allow_empty else "strict").splitlines(), start=1):
-        fields = line.split(maxsplit=1)  # by blanks or a tab
-        if not fields or (len(fields) == 1 and not allow_empty):
-            raise AsrtoolError(f"{path}, line {number}: {line!r}, expected an id and a value", "fix the line")
-        id_, value = fields[0], fields[1] if len(fields) == 2 else ""
-        if id_ in table:
-            raise AsrtoolError(f"{path}, line {number}: {id_} was there before", "make the ids unique")
-        table[id_] = value.strip()
-    return table
-
-
-def _read(path: Path, errors: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors=errors)
-    except UnicodeDecodeError as error:
-        number = error.object.count(b"\n", 0, error.start) + 1
-        raise AsrtoolError(
-            f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8",
-            "convert it, for example with iconv",
-        ) from None
-
-
-def _read_segments(path: Path) -> Segments:
-    segments = {}
-    for id_, value in _read_table(path).items():
-        fields = value.split()
-        try:
-            recording, start, end = fields
-            if not (math.isfinite(float(start)) and math.isfinite(float(end))):
-                raise ValueError
-        except ValueError:
-            raise AsrtoolError(
-                f"{path}: {id_} {value!r}, expected recording, start and end in seconds", "fix the line"
-            ) from None
-        segments[id_] = (recording, start, end)
-    return segments
-
-
-def _usable_segments(
-    segments: Segments, sounds: Mapping[str, Sound], texts: Mapping[str, str], drops: list[Drop]
-) -> Segments:
-    kept = {}
-    for id_, (recording, start, end) in segments.items():
-        if recording not in sounds:
-            continue
-        sound = sounds[recording]
-        end = repr(sound.duration_s) if float(end) < 0 or float(end) > sound.duration_s else end
-        if id_ not in texts:
+def _usable_rows(places: Places, sounds: Mapping[str, Sound], text: Table, drops: list[Drop]) -> np.ndarray:
+    """The rows of `places` that have text and times that run, in a recording of `sounds`; the others are in `drops`."""
+    of_text = text.find(places.ids)
+    has_text = of_text >= 0
+    has_text[has_text] = ~text.is_copy[of_text[has_text]]
+    runs = (places.start_s >= 0) & (places.start_s < places.end_s)
+    is_there = ~np.isnan(places.end_s) & ~places.is_copy
+    faulty = np.flatnonzero(is_there & ~(has_text & runs))
+    for row, (id_, place) in zip(faulty.tolist(), places.read(faulty), strict=True):
+        recording, start, end = place.split()
+        if not has_text[row]:
             drops.append(Drop(id_, "no text", f"{id_} is not in the file text"))
-        elif times_run(id_, start, end, sound, drops):
-            kept[id_] = (recording, start, end)
-    drops += [Drop(id_, "no segment", "in text, but not in segments") for id_ in texts if id_ not in segments]
-    return kept
+        else:
+            is_cut = places.end_s[row] != float(end)
+            times_run(id_, start, repr(float(places.end_s[row])) if is_cut else end, sounds[recording], drops)
+    is_placed = np.zeros(len(text.ids), dtype=bool)
+    is_placed[of_text[has_text & ~places.is_copy]] = True
+    lost = text.read(np.flatnonzero(~is_placed & ~text.is_copy))
+    drops += [Drop(id_, "no segment", "in text, but not in segments") for id_, _ in lost]
+    return np.flatnonzero(is_there & has_text & runs)
 
 
-def _stage(
-    stage: Path, sounds: Mapping[str, Sound], segments: Segments, texts: Mapping[str, str], speakers: Mapping[str, str]
-) -> None:
-    _write_table(stage / "wav.scp", ((id_, os.path.abspath(sound.path)) for id_, sound in sounds.items()))
-    # With durations given lhotse opens no audio file.
-    _write_table(stage / "reco2dur", ((id_, repr(sound.duration_s)) for id_, sound in sounds.items()))
-    _write_table(stage / "segments", ((id_, " ".join(place)) for id_, place in segments.items()))
-    _write_table(stage / "text", ((id_, texts[id_]) for id_ in segments))
-    _write_table(stage / "utt2spk", speakers.items())
+@dataclass(frozen=True)
+class _Spoken:
+    """What is said in a directory, by whom, where, in which recording and on which channel of it."""
+
+    places: Places
+    text: Table
+    speakers: Table
+    entries: Mapping[str, Entry]
+    rate_hz: int  # at which durations are whole numbers of samples
+
+    def by_recording(self, rows: np.ndarray, rule: Rule, drops: list[Drop]) -> Iterator[list[Utterance]]:
+        """The utterances of a recording each, by its id; those without words and those that `rule` refuses are added to
+        `drops`, in the order of `rows`."""
+        refused: list[tuple[int, Drop]] = []
+        recordings = [self.entries[name].recording if name in self.entries else "" for name in self.places.names]
+        rank = {id_: place for place, id_ in enumerate(sorted(set(recordings)))}
+        ranks = np.array([rank[id_] for id_ in recordings], dtype=np.int32)
+        rows = rows[np.argsort(ranks[self.places.recording[rows]], kind="stable")]
+        blocks = (rows[begin : begin + BLOCK] for begin in range(0, len(rows), BLOCK))
+        utterances = itertools.chain.from_iterable(self._read(block, rule, refused) for block in blocks)
+        for _, group in itertools.groupby(utterances, key=lambda utterance: utterance["recording_id"]):
+            yield list(group)
+        drops += [drop for _, drop in sorted(refused, key=lambda item: item[0])]
+
+    def _read(self, rows: np.ndarray, rule: Rule, refused: list[tuple[int, Drop]]) -> Iterator[Utterance]:
+        ids = [id_ for id_, _ in self.places.read(rows)]
+        columns = (self.places.recording, self.places.start_s, self.places.end_s)
+        places = zip(*(column[rows].tolist() for column in columns), strict=True)
+        hashes = self.places.ids[rows]
+        said = self._values(self.text, hashes, ids)
+        speakers = self._values(self.speakers, hashes, ids)
+        for row, id_, (recording, start_s, end_s) in zip(rows.tolist(), ids, places, strict=True):
+            drops: list[Drop] = []
+            if words := normalised(id_, said[id_], rule, drops):
+                entry = self.entries[self.places.names[recording]]
+                yield {
+                    "id": id_,
+                    "recording_id": entry.recording,
+                    "start": start_s,
+                    "duration": length_s(start_s, end_s, self.rate_hz),
+                    "channel": entry.channel,
+                    "text": words,
+                    "speaker": one_word(speakers.get(id_, id_)),
+                }
+            refused += [(row, drop) for drop in drops]
+
+    def _values(self, table: Table, hashes: np.ndarray, ids: list[str]) -> dict[str, str]:
+        """The values of those of `ids` that `table` has."""
+        found = table.find(hashes)
+        found = found[found >= 0]
+        lines = dict(table.read(found))
+        if len(lines.keys() & set(ids)) != len(found):
+            raise AsrtoolError(f"{table.path}: has changed while it was read", "run the command again")
+        return lines
 
 
-def _write_table(path: Path, rows: Iterable[tuple[str, str]]) -> None:
-    path.write_text("".join(f"{id_} {value}\n" for id_, value in rows), encoding="utf-8")
+def length_s(start_s: float, end_s: float, rate_hz: int) -> float:
+    """Of what begins and ends there; as lhotse adds durations, both times are rounded to samples, halves up."""
+    start, end = (math.floor(round(time_s * rate_hz, 8) + 0.5) for time_s in (start_s, end_s))
+    return (end - start) / rate_hz

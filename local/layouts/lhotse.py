@@ -105,7 +105,8 @@ def _write(
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), text_rule(data), drops)
-    write_set(out, usable.values(), segments, drops, data, label)
+    whole = (usable.pop(id_).to_dict() for id_ in list(usable))  # none is kept twice
+    write_set(out, whole, segments, drops, data, label)
 
 
 def is_lhotse_folder(folder: Path) -> bool:

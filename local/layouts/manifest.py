@@ -20,7 +20,7 @@ from local.layouts.finish import write_set
 from local.layouts.rows import Row, read_rows
 from local.own_text import text_rule
 from local.speakers import warn_of_unknown
-from local.utterances import Sound, locate, make_recording, normalise_all, one_word, times_run, usable_audio, within
+from local.utterances import Sound, entries_of, locate, normalise_all, one_word, times_run, usable_audio, within
 
 CLIPS = "clips"  # where Common Voice has its files, beside its tables
 
@@ -37,6 +37,16 @@ def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
 def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str) -> None:
     """As prepare_manifest, of rows whose paths are relative to one of the folders `bases`."""
     drops: list[Drop] = []
+    sounds, segments = _read(all_rows, bases, out, data, label, drops)
+    if not segments:
+        check_fraction(out, drops, 0, 0, data.bad_fraction)
+    write_set(out, entries_of(sounds), segments, drops, data, label)
+
+
+def _read(
+    all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str, drops: list[Drop]
+) -> tuple[dict[str, Sound], list[SupervisionSegment]]:
+    """What can be used of the rows: files by the ids of recordings, and utterances."""
     by_file: dict[Path, list[Row]] = {}
     for row in all_rows:
         by_file.setdefault(_find(row.audio, bases), []).append(row)
@@ -46,10 +56,7 @@ def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: 
     rows = {names[path]: rows for path, rows in by_file.items()}
     spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], drops)]
     _warn_of_speakers(rows, label)
-    segments = normalise_all(spoken, text_rule(data), drops)
-    if not segments:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    write_set(out, [make_recording(id_, sound) for id_, sound in sounds.items()], segments, drops, data, label)
+    return sounds, normalise_all(spoken, text_rule(data), drops)
 
 
 def _bases(manifest: Path) -> list[Path]:

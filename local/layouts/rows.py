@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from asrtool.errors import AsrtoolError
 from local.releases import MANIFESTS
@@ -29,7 +29,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """An utterance of a manifest; times in seconds, None for the beginning and the end of the file."""
 
@@ -48,34 +48,47 @@ def is_manifest(path: Path) -> bool:
 
 def read_rows(manifest: Path) -> Iterator[Row]:
     """The utterances of a file. Raises AsrtoolError naming the line of what is malformed."""
-    text = _read(manifest)
-    entries = _read_table(manifest, text) if manifest.suffix.lower() in TABLES else _read_lines(manifest, text)
+    is_table = manifest.suffix.lower() in TABLES
     is_empty = True
-    for line, entry in entries:
-        is_empty = False
-        yield row_of(f"{manifest}:{line}", entry)
+    with _open(manifest, "" if is_table else "\n") as file:
+        for line, entry in _read_table(manifest, file) if is_table else _read_lines(manifest, file):
+            is_empty = False
+            yield row_of(f"{manifest}:{line}", entry)
     if is_empty:
         raise AsrtoolError(f"{manifest}: no utterance in it", "expected one a line")
 
 
-def _read(path: Path) -> str:
+@contextlib.contextmanager
+def _open(path: Path, newline: str) -> Iterator[TextIO]:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline=newline) as file:
+            yield file
     except OSError as error:
         raise AsrtoolError(f"{path}: cannot be read, {error.strerror}", "check the path") from error
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
+        line, byte = _first_broken(path)
         raise AsrtoolError(
-            f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8", "convert it, for example with iconv"
+            f"{path}:{line}: byte 0x{byte:02x} is not UTF-8", "convert it, for example with iconv"
         ) from error
 
 
-def _read_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for line, content in enumerate(text.split("\n"), start=1):
+def _first_broken(path: Path) -> tuple[int, int]:
+    """Line and value of the first byte that is not UTF-8."""
+    with path.open("rb") as file:
+        for line, content in enumerate(file, start=1):
+            try:
+                content.decode()
+            except UnicodeDecodeError as error:
+                return line, content[error.start]
+    raise AssertionError(path)
+
+
+def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, content in enumerate(file, start=1):
         if not content.strip():
             continue
         try:
-            entry = json.loads(content)
+            entry = json.loads(content.removesuffix("\n"))
         except (ValueError, RecursionError) as error:
             raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
         if not isinstance(entry, dict):
@@ -85,14 +98,14 @@ def _read_lines(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]
         yield line, entry
 
 
-def _read_table(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    heading = text.partition("\n")[0]
+def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    heading = file.readline()
+    file.seek(0)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;|\t", key=lambda mark: _num_known(heading, mark))
-    lines = io.StringIO(text, newline="")
     if delimiter == "\t":  # where a mark of quotation is one
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
     else:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
     names: list[str] | None = None
     begin = 1
     try:

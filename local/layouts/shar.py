@@ -60,7 +60,7 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
                 what = f"{cuts}:{number}: no cut that can be read, {type(error).__name__}: {error}"
                 raise AsrtoolError(what, "write the shards again") from error
     segments = normalise_all(spoken, text_rule(data), drops)
-    write_set(out, recordings, segments, drops, data, label)
+    write_set(out, (recording.to_dict() for recording in recordings), segments, drops, data, label)
 
 
 def is_shar_folder(folder: Path) -> bool:

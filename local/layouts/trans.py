@@ -29,7 +29,7 @@ def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
     drops: list[Drop] = []
     spoken = (segment for item in parts for segment in item.supervisions)
     segments = normalise_all(spoken, text_rule(data), drops)
-    write_set(out, [recording for item in parts for recording in item.recordings], segments, drops, data, label)
+    write_set(out, (entry for item in parts for entry in item.recordings), segments, drops, data, label)
 
 
 def is_trans_folder(folder: Path) -> bool:

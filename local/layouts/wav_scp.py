@@ -16,7 +16,7 @@ SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
 WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no sample but by choosing a channel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What an id of wav.scp stands for: a file of one channel, one of the two of a file, or what a command writes."""
 

@@ -56,8 +56,8 @@ PATCHES = (
     Patch(
         "copies-at-other-speeds-kept",
         "local/layouts/copies.py",
-        "match[0] != AS_IT_WAS)",
-        "match[0] == AS_IT_WAS)",
+        "match[0] == AS_IT_WAS:",
+        "match[0] != AS_IT_WAS:",
         ("tests/unit/local/test_copies.py",),
     ),
     Patch(
@@ -105,8 +105,8 @@ PATCHES = (
     Patch(
         "german-er-may-be-missed",
         "local/layouts/finish.py",
-        'labels, data.text_rules == "english")',
-        "labels)",
+        'Reference(corpus_of, data.text_rules == "english")',
+        "Reference(corpus_of, True)",
         ("tests/unit/local/test_own_text.py",),
     ),
     Patch(

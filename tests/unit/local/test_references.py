@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,9 +11,25 @@ from pathlib import Path
 import pytest
 from lhotse import SupervisionSegment
 
-from local.references import NO_RULES_GLM, format_reference
+from local.references import NO_RULES_GLM, Reference, format_reference
 
 SCTK = Path("/usr/lib/sctk/bin")
+
+
+def test_a_reference_that_is_made_a_recording_at_a_time_is_that_of_all() -> None:
+    draw = random.Random(1)
+    corpus_of = {f"r{number:03d}": draw.choice(["swbd", "fisher"]) for number in range(200)}
+    reference, entries = Reference(corpus_of.__getitem__, is_english=True), []
+    for name in corpus_of:
+        said = [" ".join(draw.choices(["uh", "yes", "th-", "[noise]"], k=9)) for _ in range(20)]
+        some = [
+            SupervisionSegment(f"{name}-{i}", name, draw.random(), 1.0, i % 2, text, speaker=name).to_dict()
+            for i, text in enumerate(said)
+        ]
+        reference.add(some)
+        entries += some
+    draw.shuffle(entries)
+    assert b"".join(reference.read()).decode() == format_reference(entries, corpus_of)
 
 
 @pytest.mark.skipif(not (SCTK / "hubscr.pl").exists(), reason="Debian's package sctk is not installed")
