@@ -8,7 +8,7 @@ import fnmatch
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +93,20 @@ def _cut(entry: Entry) -> Entry:
 def _write(
     folder: Path,
     out: Path,
-    recordings: Mapping[str, Recording],
+    recordings: dict[str, Recording],
     supervisions: Sequence[SupervisionSegment],
     drops: list[Drop],
     data: Data,
     label: str,
 ) -> None:
-    """What was read of `folder`, as far as it can be used."""
+    """What was read of `folder`, as far as it can be used; `recordings` is emptied, so that none is there twice."""
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
     drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
+    recordings.clear()
     segments = normalise_all((s for s in supervisions if s.recording_id in usable), text_rule(data), drops)
-    whole = (usable.pop(id_).to_dict() for id_ in list(usable))  # none is kept twice
+    whole = (usable.pop(id_).to_dict() for id_ in list(usable))
     write_set(out, whole, segments, drops, data, label)
 
 
