@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from asrtool.config import Config, select
 from asrtool.config_value import flatten
@@ -12,6 +13,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.state import read_marker
 from local.named import with_role
 
+TRAIN_REPORT = Path("manifests", "train", "report.json")
+
 
 def training_hours(config: Config, work: Path) -> tuple[float, str]:
     """Hours of speech that a run in `work` trains on, and how that is known.
@@ -19,11 +22,10 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
     A release that the settings do not place counts as it was published, one whose place they say is nowhere as what the
     mini corpus has in its stead. Raises AsrtoolError for a corpus of unknown size whose manifest is not there.
     """
-    report = work / "manifests" / "train" / "report.json"
-    if report.exists() and _is_of(config, work):
-        return float(json.loads(report.read_text(encoding="utf-8"))["speech_hours"]), f"by {report}"
+    if report := report_of(config, work):
+        return float(report["speech_hours"]), f"by {work / TRAIN_REPORT}"
     corpora = with_role(config.data, "train")
-    if _is_mini(config):
+    if is_mini(config):
         return config.mini.train_hours, "of the mini corpus"
     unknown = [corpus.name for corpus in corpora if not corpus.train_hours]
     if unknown:
@@ -32,9 +34,18 @@ def training_hours(config: Config, work: Path) -> tuple[float, str]:
     return sum(corpus.train_hours for corpus in corpora), "as published for " + ", ".join(c.name for c in corpora)
 
 
+def report_of(config: Config, work: Path) -> dict[str, Any]:
+    """What report.json says of the training set of `config` in `work`; empty where it is not there yet."""
+    path = work / TRAIN_REPORT
+    found: dict[str, Any] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() and _is_of(config, work) else {}
+    )
+    return found
+
+
 def shortened_samples(config: Config, work: Path) -> int:
     """Samples that a run in `work` has yet to decode from shorten, as the releases were published."""
-    if _is_mini(config) or ((work / "manifests" / "train" / "report.json").exists() and _is_of(config, work)):
+    if is_mini(config) or report_of(config, work):
         return 0
     return sum(corpus.shortened_samples for corpus in with_role(config.data, "train"))
 
@@ -49,7 +60,7 @@ def epoch_hours(config: Config, work: Path, hours: float) -> dict[str, float]:
     if all(report.exists() for report in reports) and _is_of(config, work):
         found = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
         sizes = [(int(report["num_utterances"]), float(report["speech_hours"])) for report in found]
-    elif _is_mini(config):
+    elif is_mini(config):
         return {}
     else:
         sizes = [(round(3600 * corpus.train_hours), corpus.train_hours) for corpus in corpora]
@@ -83,7 +94,7 @@ def _as_list(path: object) -> list[object] | None:
     return [path] if isinstance(path, str) else list(path)  # type: ignore[call-overload]
 
 
-def _is_mini(config: Config) -> bool:
+def is_mini(config: Config) -> bool:
     """Whether the settings say of every release to train on that it is nowhere."""
     corpora = with_role(config.data, "train")
     keys = [release.key for corpus in corpora for release in corpus.releases]

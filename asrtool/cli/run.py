@@ -111,13 +111,9 @@ def run(
         click.echo(format_states(this_run, chosen))
     elif estimate:
         from asrtool.estimate.needs import format_estimate
-        from local.hours import epoch_hours, shortened_samples, training_hours
-        from local.shortened import cost_of_decoding
+        from local.amount import amount_of
 
-        hours, source = training_hours(this_run.config, this_run.work)
-        of_corpora = epoch_hours(this_run.config, this_run.work, hours)
-        decoding = cost_of_decoding(shortened_samples(this_run.config, this_run.work))
-        click.echo(format_estimate(this_run, hours, source, of_corpora, decoding))
+        click.echo(format_estimate(this_run, amount_of(this_run.config, this_run.work)))
     elif dry_run:
         click.echo(format_commands(this_run, chosen, force))
     else:

@@ -26,4 +26,18 @@ PATCHES = (
         " if place in weights)",
         ("tests/unit/estimate/test_estimate.py",),
     ),
+    Patch(
+        "tokens-of-short-utterances",
+        "asrtool/estimate/probe.py",
+        "seconds * speech.tokens_a_s",
+        "LENGTH_S * speech.tokens_a_s",
+        ("tests/unit/estimate/test_estimate.py",),
+    ),
+    Patch(
+        "sequence-training-costs-what-frames-do",
+        "asrtool/estimate/needs.py",
+        "probes.of(settings))",
+        "probes.of(hybrid_settings(settings)))",
+        ("tests/unit/estimate/test_estimate.py",),
+    ),
 )

@@ -9,10 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from asrtool.cli.main import cli
+from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.estimate.needs import V100_FLOPS, training_need
-from asrtool.estimate.probe import CPU, LENGTH_S, Probe, probe_model
+from asrtool.estimate import needs, text_stages
+from asrtool.estimate.needs import V100_FLOPS, Amount, format_estimate, tokens_a_word, training_need
+from asrtool.estimate.probe import CPU, LENGTH_S, Cost, Probe, Speech, probe_model
+from asrtool.lang.settings import Tokenizer
+from asrtool.recipe.recipe import load_recipe
+from asrtool.recipe.state import Run
+from local.amount import amount_of, extra_words
 from local.corpora.fisher import Corpus as Fisher
 from local.corpora.swbd import Corpus as Swbd
 from local.hours import epoch_hours
@@ -87,7 +93,7 @@ def test_manifests_of_other_releases_are_not_what_the_settings_mean(tmp_path: Pa
         placed = [word for key in paths for word in ("--set", f"{key}=/ldc")] if "/ldc" in recorded.values() else []
         found = estimate(work, *words, *placed)
         assert found[""][1].startswith(source)
-        assert ("prepare" in found) == source.startswith("1,986")
+        assert (found["prepare"][2] == "-") == source.startswith("12.5")  # nothing is left to decode
 
 
 def test_audio_that_has_to_be_decoded_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +103,9 @@ def test_audio_that_has_to_be_decoded_counts(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "sph2pipe").touch(0o755)
     by_sph2pipe = estimate(tmp_path / "work", *words)["prepare"]
     samples = 2 * 11_699 * 600 * 8000
-    assert float(by_desphere[0]) == pytest.approx(samples / 1.2e6 / 3600, rel=0.01)
-    assert float(by_sph2pipe[0]) == pytest.approx(samples / 5e7 / 3600, rel=0.01)
+    manifests = text_stages.PREPARE.cpu_s * 1986 / text_stages.FULL_HOURS
+    assert float(by_desphere[0]) == pytest.approx((samples / 1.2e6 + manifests) / 3600, rel=0.01)
+    assert float(by_sph2pipe[0]) == pytest.approx((samples / 5e7 + manifests) / 3600, rel=0.01)
     assert float(by_desphere[2]) == pytest.approx(107e9 / 2**30, rel=0.01)
 
 
@@ -119,14 +126,29 @@ def test_every_stage_that_trains_has_a_row(tmp_path: Path) -> None:
         assert all(float(cell) > 0 for cell in row)
 
 
+NOTHING = Cost(0.0, 0.0, 0.0, 0.0)
+
+
 def test_a_moving_average_needs_memory_and_disk() -> None:
-    sizes = Probe(CPU, 1000, 1.0, 1.0, 1.0, 0.0)
+    sizes = Probe(CPU, 1000, NOTHING, NOTHING)
     plain, with_average = (
         training_need("train", load_config(overrides=[f"train.ema_decay={decay}"]), 1.0, sizes) for decay in (0, 0.9)
     )
     assert with_average.memory_bytes - plain.memory_bytes == 4 * 1000
     train = load_config().train
     assert with_average.disk_bytes - plain.disk_bytes == 2 * 4 * 1000 * (train.keep_last + train.keep_best)
+
+
+def test_a_training_takes_steps_of_all_speech_an_update_a_batch_and_the_loss_of_dev() -> None:
+    config = load_config(
+        overrides=["train.num_epochs=2", "train.batch_s=36", "data.dev_minutes=6", "features.speeds=0.5,1.0"]
+    )
+    probe = Probe(CPU, 1, Cost(1.0, 10.0, 6.0, 5.0), Cost(2.0, 20.0, 3.0, 6.0), update_s=72.0)
+    need = training_need("train", config, 1.0, probe)
+    # Three hours of speech of two speeds and two epochs; a hundred batches an hour; a tenth of an hour of dev.
+    assert need.cpu_hours == pytest.approx(2 * (3 * (30 + 72 / 36) + 0.1 * (1 + 2)))
+    assert need.gpu_hours == pytest.approx(2 * (3 + 0.1 / 3) * (6 + 3) / V100_FLOPS)
+    assert need.memory_bytes == pytest.approx(4 * (3 + 2) + 36 * (5 + 6))
 
 
 def test_the_model_is_that_of_the_training_with_deltas_and_a_vector_of_the_speaker() -> None:
@@ -137,8 +159,11 @@ def test_the_model_is_that_of_the_training_with_deltas_and_a_vector_of_the_speak
     assert probe(*words).num_weights == with_both
 
 
+OF_PROBE = Speech(length_s=1.2, tokens_a_s=5.0)  # 40 rows of three frames, 6 tokens
+
+
 def probe(*overrides: str) -> Probe:
-    return probe_model(load_config([], [*SMALL, *overrides]), 50)
+    return probe_model(load_config([], [*SMALL, "train.batch_s=4", *overrides]), 50, OF_PROBE)
 
 
 @pytest.mark.parametrize("weight_drop", ["0", "0.3"])
@@ -146,8 +171,28 @@ def test_operations_are_two_for_each_weight_and_row_and_thrice_for_both_passes(w
     found = probe(f"model.lstm.weight_drop={weight_drop}")
     first, second = 2 * 4 * 16 * (30 + 16), 2 * 4 * 16 * (32 + 16)
     rows_a_s = -(-int(LENGTH_S * 100) // 3) / LENGTH_S
-    assert found.flops == pytest.approx(3 * 2 * (first + second + 32 * 50) * rows_a_s)
+    assert found.encoder.flops == pytest.approx(3 * 2 * (first + second) * rows_a_s)
+    assert found.objective.flops == pytest.approx(3 * 2 * 32 * 50 * 40 / 1.2)
     assert found.device == CPU
+
+
+def test_a_transducer_has_rows_times_tokens_of_long_utterances() -> None:
+    found = probe("model.objective=transducer", "model.transducer.joint_size=8", "model.transducer.context=2")
+    rows, nodes = 40, 6 + 1
+    once = rows * 32 * 8 + nodes * 2 * 8 * 8 + rows * nodes * 8 * 50
+    assert found.objective.flops == pytest.approx(3 * 2 * once / 1.2)
+    assert found.objective.saved_bytes > rows * nodes * 50 * 4 / 1.2
+    assert found.encoder.flops == pytest.approx(probe().encoder.flops)
+
+
+def test_sequence_training_has_the_states_of_a_denominator_beside_what_one_of_frames_has() -> None:
+    words = ("tree.num_leaves=120", "model.objective=")
+    frames = probe(words[0], words[1] + "frame-ce")
+    sequences = probe(words[0], words[1] + "lf-mmi", "model.lf-mmi.max_histories=300")
+    assert sequences.objective.flops == pytest.approx(2 * frames.objective.flops)  # the output layer is used twice
+    # A float64 of each state and row, of at least as many states as histories.
+    assert sequences.objective.saved_bytes > frames.objective.saved_bytes + 300 * 8 * 40 / 1.2
+    assert sequences.num_weights == frames.num_weights
 
 
 def test_what_is_kept_for_the_backward_pass_grows_with_the_model() -> None:
@@ -157,6 +202,77 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_model() -> None:
     assert 2 * 32 * 4 * rows_a_s < small.saved_bytes < 2 * 2 * 4 * 16 * 4 * 24 * rows_a_s
     assert 2 * small.saved_bytes < large.saved_bytes < 8 * small.saved_bytes
     assert large.num_weights > small.num_weights
+
+
+SYSTEMS = ["hybrid", "hybrid_mmi", "transducer", "attention", "attention_paper", "lstm_paper", "conformer"]
+
+
+@pytest.mark.parametrize("base", ["swb300", "swb2000"])
+def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a step takes is made up; models are those of the recipe."""
+    measured: list[str] = []
+
+    def made_up(config: Config, num_tokens: int, speech: Speech) -> Probe:
+        measured.append(config.model.objective.name)
+        of_objective = 1e-3 * len(config.model.objective.name)
+        return Probe(CPU, 10**6, Cost(1e-3, 1e-2, 1e9, 1e6), Cost(1e-4, of_objective, 1e8, 1e5), 1e-2)
+
+    monkeypatch.setattr(needs, "probe_model", made_up)
+    recipe = load_recipe(Path(__file__).parents[3] / "recipes" / "swbd")
+    words_of_lm = {}
+    for system in ("", *SYSTEMS, "deepspeech2"):
+        names = [base, *(["attention"] if system == "attention_paper" else []), *filter(None, [system])]
+        config = load_config([recipe.folder / "conf" / f"{name}.toml" for name in names])
+        run = Run(recipe, config, tmp_path / "none", lambda *_: None, "")  # type: ignore[arg-type]
+        measured.clear()
+        amount = amount_of(config, run.work)
+        lines = format_estimate(run, amount).splitlines()
+        rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in lines[2:] if "|" in line)}
+        on = {stage.name for stage in recipe.stages if not run.is_off(stage)}
+        uncounted = next(line for line in lines if line.startswith("Not counted"))
+        assert on == {name for name in on if name in rows or f" {name}" in uncounted}
+        assert set(rows) == on - set(uncounted.rstrip(".").split(": ")[1].split(", "))
+        assert all(any(cell != "-" for cell in cells) for cells in rows.values())
+        assert all(float(cell) > 0 for cells in rows.values() for cell in cells if cell != "-")
+        assert all("-" not in rows[name] for name in rows if name in ("train", "aligner", "hybrid", "start"))
+        expected = {"hybrid": ["ctc", "frame-ce"], "hybrid_mmi": ["ctc", "frame-ce", "lf-mmi"]}
+        assert measured == expected.get(system, [config.model.objective.name])
+        own = made_up(config, 1, amount.speech(config.tokenizer))
+        assert rows["train"] == training_need("train", config, amount.epoch_hours, own).cells()[1:]
+        words_of_lm[system] = rows.get("lm", [""])[0]
+    assert float(words_of_lm[""]) == pytest.approx(text_stages.LM.cpu_s / 3600 * 1986 / text_stages.FULL_HOURS, 0.01)
+
+
+def test_a_tree_has_as_many_leaves_as_there_are_rows_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves: list[int] = []
+    monkeypatch.setattr(needs, "probe_model", lambda config, *_: leaves.append(config.tree.num_leaves))
+    config = load_config(overrides=["features.speeds=0.5,1.0", "tree.min_count=200", "tree.num_leaves=2000"])
+    for hours in (1.0, 1000.0):
+        needs.probe_of(config, Amount(hours, ""))
+    assert leaves == [3 * 3600 * 100 // 3 // 400, 2000]  # three frames a row
+
+
+def test_there_are_fewer_tokens_a_word_the_more_pieces_there_are() -> None:
+    found = [tokens_a_word(Tokenizer(vocab_size=size)) for size in (40, 60, 120, 500, 1500, 9000)]
+    assert found == sorted(found, reverse=True)
+    assert (found[1], found[3]) == pytest.approx((3.5, 1.7))
+
+
+def test_text_and_utterances_are_those_of_the_manifests_and_files(tmp_path: Path) -> None:
+    config = load_config(overrides=["data.train=swbd", f"lm.extra_text=fisher,{tmp_path / 'more.txt'}"])
+    assert extra_words(config, tmp_path) == 1700 * 11_000
+    (tmp_path / "more.txt").write_text("yeah " * 1000)
+    assert extra_words(config, tmp_path) == 1700 * 11_000 + 1000
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "1.fisher.txt").write_text("yeah " * 30)
+    assert extra_words(config, tmp_path) == 30 + 1000
+    (tmp_path / "manifests" / "train").mkdir(parents=True)
+    report = {"speech_hours": 2.0, "num_utterances": 3600, "num_words": 20_000}
+    (tmp_path / "manifests" / "train" / "report.json").write_text(json.dumps(report))
+    amount = amount_of(config, tmp_path)
+    assert (amount.utterance_s, amount.words_an_hour, amount.words) == (2.0, 10_000, 20_000)
 
 
 def test_an_epoch_has_the_hours_of_its_mix(tmp_path: Path) -> None:
