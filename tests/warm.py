@@ -80,17 +80,18 @@ def _run_script(text: str, files: Sequence[Path], environment: Mapping[str, str]
     os._exit(code)
 
 
-def run_asrtool(words: Sequence[str], folder: Path, stdin: Path | None = None) -> str:
+def run_asrtool(words: Sequence[str], folder: Path, stdin: Path | None = None, afresh: bool = False) -> str:
     """What the command prints in `folder`, where its modules are found as well; AssertionError where it fails.
 
-    Stages of a recipe are forked, too. That the engine starts them as processes of their own is left to other tests.
+    Stages of a recipe are forked, too, `afresh` without our modules, so that what one does not import is missing.
+    That the engine starts them as processes of their own is left to other tests.
     """
-    code, output = run_apart(_run_in, words, folder, stdin)
+    code, output = run_apart(_run_in, words, folder, stdin, afresh)
     assert code == 0, output[-3000:]
     return str(output)
 
 
-def _run_in(words: Sequence[str], folder: Path, stdin: Path | None) -> tuple[int, str]:
+def _run_in(words: Sequence[str], folder: Path, stdin: Path | None, afresh: bool) -> tuple[int, str]:
     from lhotse.recipes import commonvoice
 
     from asrtool.recipe import engine
@@ -101,7 +102,7 @@ def _run_in(words: Sequence[str], folder: Path, stdin: Path | None) -> tuple[int
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    engine.run_logged = run_forked
+    engine.run_logged = run_forked_afresh if afresh else run_forked
     if stdin:
         os.dup2(os.open(stdin, os.O_RDONLY), 0)
         sys.stdin = os.fdopen(0)
@@ -120,6 +121,19 @@ def run_forked(words: Sequence[str], log: BinaryIO) -> int:
             os.dup2(log.fileno(), stream.fileno())
         os._exit(run_here(words))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_forked_afresh(words: Sequence[str], log: BinaryIO) -> int:
+    """The same without any module of ours, as in a new Python; those of other packages stay."""
+    from asrtool.recipe import source
+
+    ours = {name: module for name, module in sys.modules.items() if name.split(".")[0] in source.PACKAGES}
+    for name in ours:
+        del sys.modules[name]
+    try:
+        return run_forked(words, log)
+    finally:
+        sys.modules.update(ours)
 
 
 def run_here(words: Sequence[str]) -> int:

@@ -45,10 +45,9 @@ def asrtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work directory of a finished run; its name has a space."""
     work = tmp_path_factory.mktemp("swbd") / "a work directory"
-    done = asrtool("run", "--config", "ci", "--work", work)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "| greedy |" in done.stdout
-    assert done.stdout.rstrip().endswith(str(work / "RESULTS.md"))
+    said = run_asrtool(["run", "--config", "ci", "--work", str(work)], ROOT, afresh=True)
+    assert "| greedy |" in said
+    assert said.rstrip().endswith(str(work / "RESULTS.md"))
     return work
 
 
