@@ -46,7 +46,8 @@ def asrtool(home: Path, *words: str | Path, set: list[str] | None = None) -> str
 @pytest.fixture(scope="module")
 def work(home: Path) -> Path:
     """A work directory of the ci recipe up to the tokenizer."""
-    asrtool(home, "run", "--recipe", "swbd", "--config", "ci", "--work", "work", "--stop-stage", "tokenizer")
+    words = ("run", "--recipe", "swbd", "--config", "ci", "--work", "work", "--stop-stage", "tokenizer")
+    asrtool(home, *words, set=["features.num_jobs=1"])  # more would import torch once more
     return home / "work"
 
 
