@@ -29,7 +29,7 @@ from asrtool.distributed.work_queue import AssignmentRule, BatchNumber, WorkQueu
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.torch_file import read_torch
-from asrtool.train import evaluation, loop
+from asrtool.train import evaluation, loop, shards
 from asrtool.train.assigned import read_assigned
 from asrtool.train.checkpoint import State, load_checkpoint, save_checkpoint
 from asrtool.train.checkpointer import Checkpointer
@@ -101,7 +101,7 @@ def train(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], stop: 
 
 
 def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: tuple[str, ...], rank: int) -> None:
-    """Be one of the learners; that of `rank` gets SIGTERM while it evaluates for the first time."""
+    """Be one of the learners, each with a part of dev; that of `rank` gets SIGTERM while it first evaluates."""
     evaluate = evaluation.sum_loss
 
     def interrupted(*args: Any) -> object:
@@ -109,7 +109,7 @@ def train_stopped_in_evaluation(toy: Path, config: Path, out: Path, overrides: t
             signal.raise_signal(signal.SIGTERM)
         return evaluate(*args)
 
-    with patch.object(evaluation, "sum_loss", interrupted):
+    with patch.object(evaluation, "sum_loss", interrupted), patch.object(shards, "EVAL_FRAMES", 0):
         train_or_stop(toy, config, out, overrides, stops=True)
 
 
