@@ -22,6 +22,7 @@ from lhotse import AudioSource, CutSet, Fbank, FbankConfig, Recording, Supervisi
 
 from asrtool.cli.features import features as features_command
 from asrtool.corpus.cmvn import MIN_SPEAKER_FRAMES
+from asrtool.corpus.extract import _cut_out
 from asrtool.corpus.feature_type import FeatureType
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_feature_settings, read_index
@@ -111,6 +112,12 @@ def test_a_copy_at_another_speed_is_what_lhotse_makes_of_the_cut(corpus: Path, s
         assert abs(len(expected_TF) - len(feats_TF)) <= 1
         # lhotse rounds where the cut begins, so a copy may be shifted by a part of a sample.
         assert np.abs(expected_TF[:num_frames] - feats_TF[:num_frames]).mean() < 0.1
+
+
+def test_a_segment_is_cut_out_at_the_nearest_samples() -> None:
+    segment = SupervisionSegment("u", "r", 2.01, 2.03, 0, "hello", speaker="s")
+    assert (int(2.01 * 8000), int(2.03 * 8000)) == (16079, 16239)
+    assert _cut_out(np.arange(40000), segment, 8000).tolist() == list(range(16080, 16080 + 16240))
 
 
 def test_each_side_is_taken_from_its_own_channel(corpus: Path) -> None:
