@@ -123,8 +123,9 @@ bench-mix: $(STAMP)
 bench-rescoring: $(STAMP)
 	$(BIN)/python benchmarks/rescoring.py $(BENCH)
 
-# CPU seconds and peak memory of prepare, split, tokenizer, lang, lm, graph and the start of training at the size of Fisher and
-# Switchboard, on invented releases: up to 40 minutes, 10 GB. A tenth: make bench-scale BENCH="--scale 0.1"
+# CPU seconds and peak memory of prepare, split, tokenizer, lang, lm, graph, the start of trainings, score and report at the size of
+# Fisher and Switchboard, on invented releases, and of parts of features, cut and shorten: up to 40 minutes, 10 GB. A tenth:
+# make bench-scale BENCH="--scale 0.1"
 SCALE_FOLDER ?= /tmp/asrtool-scale
 bench-scale: $(STAMP)
 	$(BIN)/python benchmarks/scale.py --folder $(SCALE_FOLDER) $(BENCH)

@@ -17,6 +17,7 @@ from asrtool.corpus.batches import Lengths, plan_epoch
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.index import INDEX, Utterance, format_line, write_feature_settings, write_index
 from asrtool.corpus.index_columns import pack, writing_columns
+from asrtool.corpus.manifest import DROPPED, format_drops
 from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import write_shard
 from asrtool.corpus.transcripts import write_transcripts
@@ -47,6 +48,7 @@ def write_set(work: Path, num: int) -> None:
     dev.mkdir()
     one = Moments.of(np.random.default_rng(0).standard_normal((1000, FEATURES.num_features)).astype(np.float32))
     num_frames = write_train(train, said)
+    (train / DROPPED).write_text(format_drops([]), encoding="utf-8")
     write_cmvn(train, dict.fromkeys(speakers(len(said)), one), one)
     write_read_shards(train, said, num_frames)
     of_dev = list(islice(utterances(said, 1.0, 0), NUM_DEV))

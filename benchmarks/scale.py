@@ -7,7 +7,8 @@
 Releases are invented (scale_releases.py) and made once in the folder, a few GB. The commands are those of the recipe
 with its configuration swb2000, tested on Hub5'00 alone. For the start of training, from the command to its first step,
 a set of 7 million utterances is made once as well (large_set.py); it is started twice, since the first time builds the
-columns that learners map.
+columns that learners map. Further rows, some of a part of the size, are in scale_rows.py, and what they read is made by
+scale_inputs.py.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from start import measure_start
+from scale_rows import Step, clear, further_steps
+from start import measure_start, until_first_step
 
 from asrtool.config_file import load_config
 from asrtool.files import write_folder
@@ -37,16 +38,7 @@ LANGUAGE = ("tokenizer", "lang", "lm", "graph")
 SEARCH = "search"  # the folder of what tune and decode read beside the outputs of the stages
 SEARCH_ARCS, SEARCH_UTTERANCES = 31.3e6, 16
 STARTS = ("train, first start", "train, second start")
-INDEX_UTTERANCES = 7_000_000  # all speeds together
-
-
-@dataclass(frozen=True)
-class Step:
-    """A row of the table: a command, and what says how much it did."""
-
-    name: str
-    command: list[str]
-    size: Callable[[], str]
+NNLM = "nnlm, start"
 
 
 def main() -> None:
@@ -60,12 +52,20 @@ def main() -> None:
     chosen = [step for step in steps(folder) if not options.only or step.name in options.only]
     print("| | CPU s | of which children | s | peak GiB | of a child | |\n|---|---|---|---|---|---|---|", flush=True)
     for step in chosen:
+        if step.missing:
+            print(f"| {step.name} | | | | | | skipped: {step.missing} |", flush=True)
+            continue
         if step.name == "tune":
             _make_once(folder / SEARCH, make_search, options.scale)
+        for name in step.inputs:
+            _make_once(folder / name, functools.partial(make_input, name), options.scale)
+        clear(step.out)
         print(measure(step, folder), flush=True)
+    if not options.only or NNLM in options.only:
+        print(nnlm_start(folder), flush=True)
     starts = [name for name in STARTS if not options.only or name in options.only]
     if starts:
-        _make_once(folder / "index", make_index, options.scale)
+        _make_once(folder / "index", functools.partial(make_input, "index"), options.scale)
         shutil.rmtree(folder / "index" / "train", ignore_errors=True)  # with the columns, which the first start builds
     for name in starts:
         start = measure_start(folder / "index", folder / "index" / "train")
@@ -78,10 +78,10 @@ def make_releases(folder: Path, scale: float) -> None:
     make_releases(folder, scale)
 
 
-def make_index(folder: Path, scale: float) -> None:
-    from large_set import write_set
+def make_input(name: str, folder: Path, scale: float) -> None:
+    from scale_inputs import MAKERS
 
-    write_set(folder, int(scale * INDEX_UTTERANCES))
+    MAKERS[name](folder, scale)
 
 
 def make_search(folder: Path, scale: float) -> None:
@@ -124,7 +124,21 @@ def steps(folder: Path) -> list[Step]:
     found += [Step(name, _recipe_line(line, work), sizes.get(name, str)) for name, line in lines.items()]
     searched = functools.partial(graph_size, search / "graph")
     found += [Step(command[1], command, searched) for command in search_commands(search, work)]
-    return found
+    return [*found, *further_steps(folder)]
+
+
+def nnlm_start(folder: Path) -> str:
+    """The neural language model on the whole text of the training set, up to its first step; the row."""
+    text, out = folder / "work" / "manifests" / "train" / "sentences.txt", folder / "nnlm"
+    line = next(stage.run[0].text for stage in COMMON if stage.name == "nnlm")
+    command = [*_recipe_line(line, folder / "work"), "--set", "nnlm.num_threads=1"]
+    command = [str(Path(sys.executable).with_name("asrtool")), *command[1:]]
+    command[command.index(str(folder / "work" / "nnlm"))] = str(out)
+    shutil.rmtree(out, ignore_errors=True)
+    start = until_first_step(command, out)
+    words = sum(len(line.split()) for line in text.open(encoding="utf-8"))
+    size = f"{words:,} words"
+    return f"| {NNLM} | {start.cpu_s:.1f} | 0.0 | {start.wall_s:.0f} | {start.peak_gib:.2f} | 0.00 | {size} |"
 
 
 def search_commands(search: Path, work: Path) -> list[list[str]]:
@@ -146,7 +160,7 @@ def _recipe_line(text: str, work: Path) -> list[str]:
 
 def measure(step: Step, folder: Path) -> str:
     """Run the command of a row; the row."""
-    report = folder / "usage.json"
+    report = folder / f"{step.name}.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "usage.py"), str(report), *step.command]
     with (folder / f"{step.name}.log").open("w") as log:
         subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)

@@ -46,7 +46,6 @@ def print_starts(work: Path) -> None:
 
 def measure_start(work: Path, out: Path) -> Start:
     """Run the command in the folder of a set up to its first step, and end it."""
-    shutil.rmtree(out / "learners", ignore_errors=True)  # of a start before
     command = [
         str(Path(sys.executable).with_name("asrtool")),
         "train",
@@ -56,6 +55,12 @@ def measure_start(work: Path, out: Path) -> Start:
     ]
     for setting in SETTINGS:
         command += ["--set", setting]
+    return until_first_step(command, out)
+
+
+def until_first_step(command: list[str], out: Path) -> Start:
+    """Run a command that trains in the folder `out` up to its first step, and end it."""
+    shutil.rmtree(out / "learners", ignore_errors=True)  # of a start before
     with (out.parent / f"{out.name}.log").open("a") as log:
         begin = time.monotonic()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
