@@ -5,7 +5,8 @@
     python benchmarks/scale.py --folder /tmp/scale --only fisher split
 
 Releases are invented (scale_releases.py) and made once in the folder, a few GB. The commands are those of the recipe
-with its configuration swb2000, tested on Hub5'00 alone. For the start of training, from the command to its first step,
+with its configuration swb2000, tested on Hub5'00 alone; `kaldi` reads Fisher as Kaldi's recipe lays it out
+(scale_kaldi.py). For the start of training, from the command to its first step,
 a set of 7 million utterances is made once as well (large_set.py); it is started twice, since the first time builds the
 columns that learners map. Further rows, some of a part of the size, are in scale_rows.py, and what they read is made by
 scale_inputs.py.
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "recipes" / "swbd" / "conf" / "swb2000.toml"
 SETTINGS = ("--config", str(CONFIG), "--set", "data.test=hub5")
 CORPORA = ("swbd", "fisher", "hub5")
+KALDI = "kaldi"  # the data directory that is made of Fisher's releases, and the step that reads it
 LANGUAGE = ("tokenizer", "lang", "lm", "graph")
 SEARCH = "search"  # the folder of what tune and decode read beside the outputs of the stages
 SEARCH_ARCS, SEARCH_UTTERANCES = 31.3e6, 16
@@ -55,6 +57,8 @@ def main() -> None:
         if step.missing:
             print(f"| {step.name} | | | | | | skipped: {step.missing} |", flush=True)
             continue
+        if step.name == KALDI:
+            _make_once(folder / KALDI, make_kaldi, options.scale)
         if step.name == "tune":
             _make_once(folder / SEARCH, make_search, options.scale)
         for name in step.inputs:
@@ -76,6 +80,12 @@ def make_releases(folder: Path, scale: float) -> None:
     from scale_releases import make_releases
 
     make_releases(folder, scale)
+
+
+def make_kaldi(folder: Path, scale: float) -> None:
+    from scale_kaldi import make_kaldi
+
+    make_kaldi(folder, folder.parent / "releases")
 
 
 def make_input(name: str, folder: Path, scale: float) -> None:
@@ -114,6 +124,7 @@ def steps(folder: Path) -> list[Step]:
         command = ["asrtool", "prepare", name, str(releases), str(corpora / name), *SETTINGS]
         manifest = corpora / name / ("test" if name == "hub5" else "train")
         found.append(Step(name, command, functools.partial(utterances, manifest)))
+    found.append(_kaldi_step(folder / KALDI, corpora / KALDI))
     split = _recipe_line(PREPARE.run[1].text, work)
     found.append(Step("split", split, functools.partial(utterances, work / "manifests" / "train")))
     sizes: dict[str, Callable[[], str]] = {
@@ -139,6 +150,11 @@ def nnlm_start(folder: Path) -> str:
     words = sum(len(line.split()) for line in text.open(encoding="utf-8"))
     size = f"{words:,} words"
     return f"| {NNLM} | {start.cpu_s:.1f} | 0.0 | {start.wall_s:.0f} | {start.peak_gib:.2f} | 0.00 | {size} |"
+
+
+def _kaldi_step(data: Path, manifest: Path) -> Step:
+    command = ["asrtool", "prepare", "kaldi", str(data), str(manifest), *SETTINGS]
+    return Step(KALDI, command, functools.partial(utterances, manifest))
 
 
 def search_commands(search: Path, work: Path) -> list[list[str]]:
