@@ -81,7 +81,7 @@ class Contents:
             of_file = _read_digest(file)
             kept = before == _stamp(file) and max(before[1:3]) < now_ns - YOUNG_NS
             return name, before if kept else None, of_file
-        except FileNotFoundError:  # a link to nowhere, or a file that is gone
+        except OSError:  # a link to nowhere, or a file that is gone or cannot be read, which who needs it will say
             return name, None, "nothing"
 
     def _is_inside(self, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -164,3 +165,14 @@ def test_what_another_process_has_digested_meanwhile_stays_in_the_cache(work: Pa
     read.clear()
     Contents(work).of_files([work.parent / "outside", work / "a" / "one"])
     assert read == []
+
+
+def test_a_file_that_cannot_be_read_is_as_none(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(file: str) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", file)
+
+    monkeypatch.setattr(contents, "_read_digest", failing)
+    one = work / "a" / "one"
+    assert Contents(work).of_files([one]) == {one: "nothing"}
+    monkeypatch.undo()
+    assert Contents(work).of_files([one]) != {one: "nothing"}
