@@ -145,10 +145,10 @@ class _Grouping:
             )
         if not utterance.get("speaker"):
             raise AsrtoolError(f"{self._where}: utterance {utterance['id']} has no speaker", "give it one")
-        if prefix := copy_prefix(utterance["id"], utterance["speaker"]):
+        if copy_prefix(utterance["id"], utterance["speaker"]):
             raise AsrtoolError(
                 f"{self._where}: utterance {utterance['id']} of speaker {utterance['speaker']} is called as a copy at"
-                f" another speed would be, {prefix}",
+                " another speed would be",
                 "rename its speakers, or give the recordings at speed 1, of which features.speeds makes copies",
             )
         self._utterances.append(utterance)
