@@ -88,7 +88,7 @@ CUTTING = (
     Stage(
         name="cut",
         why="What is too long is trained on in pieces, cut where nobody speaks.",
-        needs=("cutter/model.pt", "manifests", "features", "tokenizer"),
+        needs=("cutter/model.pt", "manifests", "corpus", "features", "tokenizer"),  # features have no long audio
         makes=("cut",),
         run=(
             Line(

@@ -27,9 +27,10 @@ def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_
     assert stages_that_depend_on("data.min_pause_s=0.5") == {"cut", "report"}
 
 
-def test_other_audio_under_the_same_manifest_makes_features_stale() -> None:
-    (features,) = (stage for stage in COMMON if stage.name == "features")
-    assert set(CORPUS.makes) <= set(features.needs)
+def test_other_audio_under_the_same_manifest_makes_stale_what_reads_audio() -> None:
+    for name in ("features", "cut"):
+        (stage,) = (stage for stage in COMMON if stage.name == name)
+        assert set(CORPUS.makes) <= set(stage.needs), name
 
 
 def test_more_text_makes_language_models_anew_and_nothing_acoustic() -> None:
