@@ -7,6 +7,7 @@ costs the piece that it had; that is computed again. What a worker reads for man
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -57,13 +58,25 @@ def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
     except (OSError, ValueError) as error:
         what = f"{setting}: no Dask scheduler at {address!r} ({type(error).__name__})"
         raise AsrtoolError(what, "start one with `dask scheduler` and give the address that it prints") from error
-    with client:
+    with _quiet("distributed.client"), client:
         threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
         if set(threads) != {1}:
             found = f"a worker with {max(threads)} threads" if threads else "no worker"
             what = f"{setting}: the scheduler at {address} has {found}, expected workers with one thread"
             raise AsrtoolError(what, f"start them with `dask worker {address} --nworkers N --nthreads 1`")
         yield lambda function, items: _ordered(client, len(threads), function, items)
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Inside, that logger says nothing: it logs a traceback where the scheduler ends, of which we raise an error."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:

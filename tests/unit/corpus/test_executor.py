@@ -10,13 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from dask_cluster import Cluster, needs_dask
 
-from asrtool.corpus.executor import _ordered, dask_map
+from asrtool.corpus.executor import dask_map
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.same_audio import find_same_audio
 from asrtool.corpus.settings import Features
@@ -72,7 +70,7 @@ def work(job: Job) -> int:
 
 @needs_dask
 def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) -> None:
-    """This ends one of the two workers, so it is the last test of the cluster."""
+    """This ends one of the two workers."""
     jobs = [Job(tmp_path, n) for n in range(12)]
     with dask_map(cluster.address, "features.executor") as map_pieces:
         results = map_pieces(work, jobs)
@@ -88,19 +86,15 @@ def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) 
 
 
 @needs_dask
-def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    future = SimpleNamespace(key=1, status="cancelled")  # as Dask's are then
-
-    class Completed(list[Any]):
-        add = list.append
-
-        def __next__(self) -> tuple[Any, None]:
-            return self.pop(), None
-
-    monkeypatch.setattr("distributed.as_completed", lambda **_: Completed())
-    client = SimpleNamespace(loop=None, submit=lambda *_, **__: future)
-    with pytest.raises(AsrtoolError, match=r"the Dask scheduler ended before .*; start scheduler and workers again"):
-        next(_ordered(client, 1, work, [Job(Path(), 0)]))
+def test_a_scheduler_that_ends_is_one_line(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """This ends the cluster, so it is the last test of it."""
+    message = r"the Dask scheduler ended before .*; start scheduler and workers again"
+    with dask_map(cluster.address, "features.executor") as map_pieces:
+        results = map_pieces(work, [Job(tmp_path, 5)])
+        cluster.processes[0].kill()
+        with pytest.raises(AsrtoolError, match=message):
+            next(results)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @needs_dask
