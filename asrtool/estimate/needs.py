@@ -114,7 +114,7 @@ def format_estimate(run: Run, amount: Amount) -> str:
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
     rows = [need.cells() for name in on for need in (needs.get(name), needs.get(f"{name} same-audio")) if need]
     notes = [*_notes(settings, amount, probe, time.perf_counter() - began), *chosen]
-    notes += [f"Not counted, seconds to minutes: {', '.join(name for name in on if name not in needs)}."]
+    notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
     return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.of_corpora)])
 
 
