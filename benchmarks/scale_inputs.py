@@ -46,7 +46,6 @@ def make_index(folder: Path, scale: float) -> None:
 
 
 def make_shortened(folder: Path, scale: float) -> None:
-    folder.mkdir()
     for number in range(part(NUM_SHORTENED, scale)):
         shutil.copyfile(SHORTENED, folder / f"{number:04}.sph")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scale_sizes import NUM_CALLS, NUM_STEPS, SETS, SHORTENED
+from scale_sizes import NUM_CALLS, SETS, SHORTENED
 
 PART = "benchmarks/scale_part.py"
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,25 +87,21 @@ def cut(folder: Path) -> Step:
 def score(folder: Path) -> Step:
     """Dev, Hub5'00 and RT-03 by two methods."""
     run = folder / "decoded"
-    command = [
-        "asrtool",
-        "score",
-        "all",
-        str(run / "decode"),
-        str(run / "manifests"),
-        str(folder / "decoded" / "score"),
-    ]
-    return Step("score", command, _segments, ("decoded",))
+    command = ["asrtool", "score", "all", *(str(run / name) for name in ("decode", "manifests", "score"))]
+    return Step("score", command, functools.partial(_segments, run), ("decoded",))
 
 
 def report(folder: Path) -> Step:
     """Of the same, and of records of eight learners."""
-    command = ["asrtool", "report", str(folder / "decoded"), "--clips", "0"]
-    return Step("report", command, lambda: f"{_segments()}, {NUM_STEPS:,} steps")
+    run = folder / "decoded"
+    command = ["asrtool", "report", str(run), "--clips", "0"]
+    return Step("report", command, functools.partial(_segments, run))
 
 
-def _segments() -> str:
-    return f"{sum(SETS.values()):,} segments by two methods"
+def _segments(run: Path) -> str:
+    references = ((run / "manifests" / name / "ref.stm").read_text(encoding="utf-8").splitlines() for name in SETS)
+    num = sum(not line.startswith(";;") for lines in references for line in lines)
+    return f"{num:,} segments by two methods"
 
 
 def _lines(path: Path, unit: str) -> str:
