@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asrtool.corpus.copies import copy_prefix
 from asrtool.corpus.made_of import AGAIN, DigestFiles, join_texts, sizes_and_times
 from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.settings import Features
-from asrtool.corpus.transcripts import copy_prefix
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ utterance needs no other features. A set without the file has its texts in its i
 from __future__ import annotations
 
 import contextlib
-import functools
 import mmap
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from asrtool.corpus.copies import copy_prefix
 from asrtool.corpus.index import RERUN, Utterance, scan_index
-from asrtool.corpus.settings import FASTEST, SLOWEST
 from asrtool.corpus.text_columns import TextColumns, map_text_columns, number_words, write_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
 TRANSCRIPTS = "transcripts.tsv"
-COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker of a copy at another speed
 
 
 def write_transcripts(directory: Path, texts: Iterable[tuple[str, str]]) -> None:
@@ -123,24 +120,6 @@ def is_copy(utterance: Utterance) -> bool:
 def original_id(utterance: Utterance) -> str:
     """Its id, or that of the utterance that it is a copy of."""
     return utterance.id.removeprefix(copy_prefix(utterance.id, utterance.speaker))
-
-
-def copy_prefix(name: str, speaker: str) -> str:
-    """What stands before id and speaker of a copy at another speed; empty where these are of no copy.
-
-    It is as asrtool.corpus.flac.copy_id writes it: speakers may be called sp01-f and sp1-m.
-    """
-    match = COPY.match(name)
-    return match[0] if match and speaker.startswith(match[0]) and _is_speed(match[1]) else ""
-
-
-@functools.lru_cache
-def _is_speed(text: str) -> bool:
-    try:
-        speed = float(text)
-    except ValueError:
-        return False
-    return f"{speed:g}" == text and speed != 1 and SLOWEST <= speed <= FASTEST
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:

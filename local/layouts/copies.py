@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from asrtool.corpus.transcripts import COPY
+from asrtool.corpus.copies import COPY
 
 AS_IT_WAS = "sp1.0-"
 

@@ -345,7 +345,7 @@ PATCHES = (
     ),
     Patch(
         "speakers-called-sp01-are-copies",
-        "asrtool/corpus/transcripts.py",
+        "asrtool/corpus/copies.py",
         'f"{speed:g}" == text and speed != 1 and',
         "speed != 0 and",
         ("tests/unit/corpus/test_transcripts.py",),
