@@ -33,18 +33,23 @@ class Part:
     supervisions: Sequence[SupervisionSegment]
 
 
-def part(name: str, role: str, manifests: dict[str, Any]) -> Part:
+def part(name: str, role: str, manifests: dict[str, Any], stage: Path | None = None) -> Part:
     """Of the dictionary that a preparer of lhotse returns for it, which is emptied: nothing is kept twice.
 
-    Files behind links of a stage get their own names.
+    Files behind links of `stage`, which is temporary, are called as they are where these lead. Other links stay:
+    the features know audio by its place in the work folder, wherever the release lies.
     """
-    return Part(name, role, list(map(_entry, manifests.pop("recordings"))), list(manifests.pop("supervisions")))
+    recordings = [_entry(recording, stage) for recording in manifests.pop("recordings")]
+    return Part(name, role, recordings, list(manifests.pop("supervisions")))
 
 
-def _entry(recording: Recording) -> Entry:
+def _entry(recording: Recording, stage: Path | None) -> Entry:
     entry: Entry = recording.to_dict()
     for source in entry["sources"]:
-        source["source"] = os.path.realpath(source["source"])
+        path = Path(source["source"])
+        link = next((link for link in path.parents if stage in link.parents and link.is_symlink()), None)
+        path = Path(os.readlink(link), path.relative_to(link)) if link else path
+        source["source"] = os.path.abspath(path)
     return entry
 
 

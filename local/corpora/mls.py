@@ -31,6 +31,6 @@ class Corpus(Base):
             with reading(RELEASE, release) as stage:
                 (stage / path.parent.name).symlink_to(path.parent.absolute())  # beside it may be other languages
                 manifests = prepare_mls(stage, opus=path.parent.name.endswith("opus"))["english"]
-                parts = [part(role, role, manifests[role]) for role in self.roles]
+                parts = [part(role, role, manifests[role], stage) for role in self.roles]
             write_parts(out, parts, data, self.roles)
             return

@@ -43,7 +43,8 @@ class Corpus(Base):
                     for what in ("recordings", "supervisions"):
                         (done / f"peoples_speech_{what}_{PurePath(name).name}.jsonl.gz").touch()
             manifests = prepare_peoples_speech(stage, done)
-            parts = [part(name.replace("/", "-"), ROLE_OF[name.partition("/")[0]], manifests[name]) for name in found]
+            roles = {name: ROLE_OF[name.partition("/")[0]] for name in found}
+            parts = [part(name.replace("/", "-"), roles[name], manifests[name], stage) for name in found]
         named = [
             dataclasses.replace(
                 item,
