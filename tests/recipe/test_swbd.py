@@ -153,7 +153,7 @@ def test_another_objective_trains_decodes_and_scores(work: Path, tmp_path: Path,
     """Laid over the configuration of a finished run, whose stages up to the graph it uses."""
     copy = tmp_path / name
     shutil.copytree(work, copy)
-    small = [f"decode.{name}-beam.lm_weights=0.5", f"decode.{name}-beam.beam_sizes=2"]
+    small = [f"decode.{name}-beam.{setting}" for setting in ("lm_weights=0.5", "word_penalties=0", "beam_sizes=2")]
     overrides = [word for setting in small for word in ("--set", setting)]
     words = ["run", "--config", "ci", "--config", name, "--work", str(copy), *overrides]
     run_asrtool([*words, "--stop-stage", "average"], ROOT)
