@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("asrtool", "local")
-ERRORS = ("AsrtoolError", "OtherChannels")  # the class and those of its kind that are told apart
+ERRORS = ("AsrtoolError", "OtherChannels")  # the class and its subclasses
 MOST = 4  # texts of one argument that are listed
 DEEPEST = 8  # names and calls that are followed from one argument
 
