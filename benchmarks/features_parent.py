@@ -4,7 +4,8 @@
     python benchmarks/features_parent.py 2100000
 
 So many training utterances, at three speeds, in calls of 180 with two speakers each. A shard is a record and an archive
-as long as it would be, of zeros without blocks on disk; archives are put together as they are, but not copied.
+as long as it would be, of zeros without blocks on disk; archives are put together as they are, but not copied. Audio is
+known by its contents, as in the work folder of `asrtool run`; a file of audio holds its name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from asrtool.corpus.record import writing_shard
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.tally import Entry
+from asrtool.recipe.contents import contents_of
 
 A_CALL = 180
 BYTES_A_VALUE = 1.17  # of lilcom
@@ -44,14 +46,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for of_set, calls in (("train", num // A_CALL), ("dev", 1), ("test", 1)):
-            write_sorted(folder / "m" / of_set, recordings(calls), utterances(calls), [], 0.0, {})
+            write_sorted(folder / "m" / of_set, recordings(folder, calls), utterances(calls), [], 0.0, {})
         write_sets(folder / "m", Sets((EvaluationSet("test"),)))
+        known = contents_of(folder).of_files
         before = resource.getrusage(resource.RUSAGE_SELF)
         began = time.process_time()
         setattr(compute, "compute_shard", fake_shard)  # noqa: B010
         setattr(merge, "_copy", fake_copy)  # noqa: B010
         setattr(features_module, "check_room", lambda *_: None)  # noqa: B010, fakes take little
-        compute_features(folder / "m", folder / "f", Features(num_jobs=1), code="c")
+        compute_features(folder / "m", folder / "f", Features(num_jobs=1), code="c", digest_files=known)
         sizes = sorted(path.stat().st_size for path in (folder / "f" / "train").glob("feats.*"))
         print(
             f"{len(np.load(folder / 'f' / 'train' / TABLE)):,} shards of the training set in {len(sizes):,} archives of"
@@ -66,11 +69,13 @@ def main() -> None:
         )
 
 
-def recordings(num: int) -> list[Entry]:
+def recordings(folder: Path, num: int) -> list[Entry]:
+    for n in range(num):
+        (folder / f"fe_03_{n:05d}.sph").write_text(str(n))
     return [
         {
             "id": f"fe_03_{n:05d}",
-            "sources": [{"type": "file", "channels": [0, 1], "source": f"/nowhere/fe_03_{n:05d}.sph"}],
+            "sources": [{"type": "file", "channels": [0, 1], "source": f"{folder}/fe_03_{n:05d}.sph"}],
             "sampling_rate": 8000, "num_samples": 4800000, "duration": 600.0, "channel_ids": [0, 1],
         }
         for n in range(num)

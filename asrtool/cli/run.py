@@ -87,6 +87,7 @@ def run(
       asrtool run --stage train --dry-run
     """
     from asrtool.cli.line import find_entry
+    from asrtool.corpus.audio_files import audio_files_below
     from asrtool.recipe.check import check_recipe
     from asrtool.recipe.plan import choose_stages
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
@@ -106,7 +107,7 @@ def run(
     options += [("--executor", executor)]
     options += [("--set", text) for text in [*overrides, *short_settings({"allow_pipes": allow_pipes})]]
     invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
-    this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, invocation)
+    this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, audio_files_below, invocation)
     if list_:
         click.echo(format_states(this_run, chosen))
     elif estimate:

@@ -11,26 +11,28 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asrtool.config import to_table
+from asrtool.corpus.audio_files import audio_files
 from asrtool.corpus.index import INDEX, read_feature_settings
 from asrtool.corpus.manifest import read_sorted
 from asrtool.corpus.settings import Features
 from asrtool.corpus.transcripts import write_transcripts
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_text
-from asrtool.url import Part
 
 FILE = "made_of.json"
 DIGESTS = "made_of.npy"
 AGAIN = "make the manifest again"
-DigestFiles = Callable[[Collection[Path]], Mapping[Path, Any]]  # what stands for the contents of each file
+# Paths and what these are -> what stands for the contents of each, in their order.
+DigestFiles = Callable[[Collection[str], str], Iterator[Any]]
 NO_PART = ("num_jobs", "executor", "bad_fraction", "cmvn")  # settings that what is stored does not depend on
 
 
@@ -76,11 +78,12 @@ def join_texts(
     """
     recordings, lines = read_sorted(manifests)
     by_id = {entry["id"]: entry for entry in recordings}
-    files = {entry["id"]: _audio_files(entry) for entry in recordings}
-    of_file = digest_files({path for paths in files.values() for path in paths})
+    paths = dict.fromkeys(path for entry in recordings for path in audio_files(entry))
+    of_file = dict(zip(paths, digest_files(paths, f"audio of {manifests.name}"), strict=True))
     of_recording = {
-        entry["id"]: _digest([entry, *(of_file[path] for path in files[entry["id"]])]) for entry in recordings
+        entry["id"]: _digest([entry, *(of_file[path] for path in audio_files(entry))]) for entry in recordings
     }
+    del paths, of_file
     digests = array("Q")
 
     def texts() -> Iterator[tuple[str, str]]:
@@ -104,21 +107,14 @@ def key_of(features: Features, code: str) -> str:
     return f"{_digest([settings, code]):016x}"
 
 
-def sizes_and_times(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+def sizes_and_times(paths: Iterable[str], _: str) -> Iterator[tuple[int, int] | None]:
     """Size and time of each of `paths`; None for one that is missing."""
-    return {path: _stat(path) for path in paths}
+    return map(_stat, paths)
 
 
-def _audio_files(recording: dict[str, Any]) -> list[Path]:
-    """Those on the disk."""
-    found = [(source["type"], source["source"]) for source in recording["sources"]]
-    paths = [Path(name) if kind == "file" else Part.parse(name).path for kind, name in found if kind in ("file", "url")]
-    return [path for path in paths if path]
-
-
-def _stat(path: Path) -> tuple[int, int] | None:
+def _stat(path: str) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns

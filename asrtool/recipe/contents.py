@@ -1,6 +1,6 @@
 """Digests of what files hold, cached by size, times and inode: a file is read again only where one of these changed.
 
-The cache is ``{work}/.stages/contents.json``. The time of the last change of an inode is among them, which no program
+The cache is ``{work}/.stages/contents.npy``. The time of the last change of an inode is among them, which no program
 can set back: a byte that is changed in place is noticed though size and modification time are as before.
 """
 
@@ -9,26 +9,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
+import itertools
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from asrtool.errors import AsrtoolError
-from asrtool.files import write_text
 from asrtool.log import progress
+from asrtool.recipe.digest_cache import DigestCache, Rows
 
-CACHE = ".stages/contents.json"
+CACHE = ".stages/contents.npy"
 YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
 BLOCK_BYTES = 2**20
-
-Stamp = list[int]  # size in bytes, modification and change time in ns, inode
-Digested = tuple[
-    str, Stamp | None, str
-]  # of a file: its name in the cache, its stamp where that may have it, its digest
+AT_ONCE = 1024  # files that are looked up at once
 SILENT_S = 5.0  # of reading without a line of log
+NOTHING = "nothing"  # a link to nowhere, or a file that is gone or cannot be read, which who needs it will say
 
 
 @functools.cache
@@ -37,12 +34,21 @@ def contents_of(work: Path) -> Contents:
     return Contents(work)
 
 
+@dataclass
+class _File:
+    path: str
+    name: str  # in the cache
+    key: int = 0  # of name and stamp; 0: the cache is not to have it
+    digest: str = ""  # '': it has to be read
+
+
 class Contents:
     """Digests of files and folders of the work directory `work`, or outside."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
-        self._cached = self._read()
+        self._bases = {f"{os.path.abspath(work)}/", f"{os.path.realpath(work)}/"}
+        self._cache = DigestCache(work / CACHE)
 
     def digest(self, path: str, only: Collection[str] = ()) -> str:
         """Of the names and contents of the files at or below `path`, of those called one of `only` where that is given.
@@ -50,87 +56,131 @@ class Contents:
         Links are followed, but one to a file of the work directory stands for the name of that file: what it holds
         counts where it lies.
         """
-        files = [file for file in _files(self._work / path) if not only or os.path.basename(file) in only]
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            found = list(_in_sight(threads.map(self._of_file, files), path, len(files)))
+        base = str(self._work / path)
+
+        def files() -> Iterator[str]:
+            return (file for file in _files(base) if not only or os.path.basename(file) in only)
+
         digest = hashlib.sha256()
-        for file, (_, _, of_file) in sorted(zip(files, found, strict=True)):
-            digest.update(f"{os.path.relpath(file, self._work / path)}\0{of_file}\n".encode(errors="surrogateescape"))
-        self._remember(path, found, complete=not only)
+        for file, of_file in self._each(files, path, "/".join([path, *sorted(only)])):
+            name = file[len(base) + 1 :] or "."
+            digest.update(f"{name}\0{of_file}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()[:16]
 
-    def of_files(self, paths: Collection[Path]) -> dict[Path, str]:
-        """Of the contents of each of `paths`, or of what a link there leads to."""
-        files = sorted(paths)
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            targets = [os.path.realpath(file) if file.is_symlink() else str(file) for file in files]
-            found = list(_in_sight(threads.map(self._of_file, targets), "audio", len(files)))
-        self._remember("", found, complete=False)
-        return {file: of_file for file, (_, _, of_file) in zip(files, found, strict=True)}
+    def of_files(self, paths: Collection[str], what: str) -> Iterator[str]:
+        """Of the contents of each of `paths`, or of what a link there leads to, in their order.
 
-    def _of_file(self, file: str) -> Digested:
-        """Its name in the cache, its stamp where the cache may have it, its digest."""
-        name = os.path.relpath(file, self._work) if self._is_inside(os.path.abspath(file)) else os.path.abspath(file)
-        if os.path.islink(file) and self._is_inside(os.path.realpath(file)):
-            return name, None, f"link to {os.path.relpath(os.path.realpath(file), os.path.realpath(self._work))}"
+        `what` these are is for the log; what the cache has of other files that were asked for as this leaves it.
+        """
+
+        def targets() -> Iterator[str]:
+            return (os.path.realpath(path) if os.path.islink(path) else path for path in paths)
+
+        return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
+
+    def outside(self, paths: Iterable[str]) -> Iterator[str]:
+        """Those of `paths` that do not lie in the work directory, nor behind a link there."""
+        return (path for path in paths if not self._place_inside(os.path.abspath(path)))
+
+    def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
+        """Each of `files` with its digest, in their order; then the cache is written where it changes."""
+        rows, complete = Rows(), False
         try:
-            before = _stamp(file)
-            if (cached := self._cached.get(name)) and cached[0] == before:
-                return name, before, cached[1]
-            now_ns = time.time_ns()
-            of_file = _read_digest(file)
-            kept = before == _stamp(file) and max(before[1:3]) < now_ns - YOUNG_NS
-            return name, before if kept else None, of_file
-        except OSError:  # a link to nowhere, or a file that is gone or cannot be read, which who needs it will say
-            return name, None, "nothing"
+            for file in _in_sight(self._digested(files()), what, files):
+                if file.key:
+                    rows.add(file.key, file.digest)
+                yield file.path, file.digest
+            complete = True
+        finally:  # what an interrupted command has read is not read again
+            self._cache.add(rows, _hash(group), complete)
 
-    def _is_inside(self, path: str) -> bool:
-        return any(path.startswith(f"{base}/") for base in {os.path.abspath(self._work), os.path.realpath(self._work)})
+    def _digested(self, paths: Iterable[str]) -> Iterator[_File]:
+        rest = iter(paths)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            while files := [self._look_at(path) for path in itertools.islice(rest, AT_ONCE)]:
+                keyed = [file for file in files if file.key]
+                for file, known in zip(keyed, self._cache.look_up([file.key for file in keyed]), strict=True):
+                    file.digest = known or ""
+                reading = threads.map(_read, [file for file in files if not file.digest])
+                for file in files:
+                    yield file if file.digest else next(reading)
 
-    def _read(self) -> dict[str, tuple[Stamp, str]]:
-        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):  # a broken cache is none
-            found = json.loads((self._work / CACHE).read_text(encoding="utf-8"))
-            return {name: (list(stamp), str(digest)) for name, (stamp, digest) in found.items()}
-        return {}
+    def _look_at(self, path: str) -> _File:
+        folder, name = os.path.split(path)
+        real = os.path.join(_real(folder), name)  # by whatever link it is found, it is read once
+        name = self._place_inside(real) or real
+        if os.path.islink(path) and (target := self._place_inside(os.path.realpath(path))):
+            return _File(path, name, digest=f"link to {target}")
+        try:
+            return _File(path, name, key=_key(name, os.stat(path)))
+        except OSError:
+            return _File(path, name, digest=NOTHING)
 
-    def _remember(self, path: str, found: list[Digested], complete: bool) -> None:
-        """Write the cache where it changes; files below `path` that are gone leave it where `found` is `complete`."""
-        new = {name: (stamp, digest) for name, stamp, digest in found if stamp is not None}
-        there = {name for name, _, _ in found}
-        gone = [name for name in self._cached if complete and name.startswith(f"{path}/") and name not in there]
-        if not gone and all(self._cached.get(name) == entry for name, entry in new.items()):
-            return
-        self._cached = self._read() | self._cached | new  # a command that ran meanwhile may have digested others
-        for name in gone:
-            del self._cached[name]
-        with contextlib.suppress(AsrtoolError, OSError):  # where another person's work is only looked at
-            write_text(self._work / CACHE, json.dumps(self._cached))
+    def _place_inside(self, path: str) -> str:
+        """Of an absolute path: from the work directory; '' for one that is outside."""
+        return next((path[len(base) :] for base in self._bases if path.startswith(base)), "")
 
 
-def _in_sight(results: Iterator[Digested], path: str, num: int) -> Iterator[Digested]:
-    """`results`, with progress of those of a folder that takes longer than SILENT_S to read."""
+def _in_sight(files: Iterator[_File], what: str, all_of_them: Callable[[], Iterable[str]]) -> Iterator[_File]:
+    """`files`, with progress of what takes longer than SILENT_S to read."""
     end_s = time.monotonic() + SILENT_S
-    for done, result in enumerate(results, 1):
-        yield result
+    for done, file in enumerate(files, 1):
+        yield file
         if time.monotonic() > end_s:
-            yield from progress(results, f"{path}: read {num:,} files for changes", num - done, "file")
+            num = sum(1 for _ in all_of_them())
+            yield from progress(files, f"{what}: read {num:,} files for changes", num - done, "file")
 
 
-def _files(path: Path) -> Iterator[str]:
-    if path.is_file():
-        yield str(path)
-    for folder, _, names in os.walk(path, followlinks=True):
-        yield from (os.path.join(folder, name) for name in names)
+def _files(path: str) -> Iterator[str]:
+    """The files at or below `path`, in the order of their paths."""
+    return iter([path]) if os.path.isfile(path) else _below(path)
 
 
-def _stamp(file: str) -> Stamp:
-    status = os.stat(file)
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+def _below(folder: str) -> Iterator[str]:
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in os.scandir(folder))
+    for name in names:  # a folder with its slash is where its files belong among those of the same beginning
+        yield from _below(f"{folder}/{name[:-1]}") if name.endswith("/") else [f"{folder}/{name}"]
 
 
-def _read_digest(file: str) -> str:
+@functools.lru_cache(AT_ONCE)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle
+        return False
+
+
+def _key(name: str, status: os.stat_result) -> int:
+    stamp = f"{name}\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    return _hash(stamp)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "big")
+
+
+def _read(file: _File) -> _File:
+    """`file` with its digest; without key where it changes meanwhile, may change unnoticed, or cannot be read."""
+    now_ns = time.time_ns()
+    try:
+        digest = _read_digest(file.path)
+        after = os.stat(file.path)
+    except OSError:
+        return _File(file.path, file.name, digest=NOTHING)
+    old = max(after.st_mtime_ns, after.st_ctime_ns) < now_ns - YOUNG_NS
+    key = file.key if old and _key(file.name, after) == file.key else 0
+    return _File(file.path, file.name, key, digest)
+
+
+def _read_digest(path: str) -> str:
     digest = hashlib.sha256()
-    with open(file, "rb") as opened:
+    with open(path, "rb") as opened:
         while block := opened.read(BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

@@ -88,7 +88,7 @@ def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
     _run_lines(run, number, stage)
     _check_outputs(run, title, stage)
     seconds = time.monotonic() - start
-    mark_finished(run.work, stage, _with_code_of(run, title, stage, before, made_of), seconds)
+    mark_finished(run, stage, _with_code_of(run, title, stage, before, made_of), seconds)
     logging.info("%s: finished in %.1f s", title, seconds)
     return True
 

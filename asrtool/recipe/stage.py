@@ -28,6 +28,7 @@ class Stage:
     run: tuple[Line, ...]
     needs: tuple[str, ...] = ()
     reads_only: tuple[str, ...] = ()  # names of the files of its needs that it reads; empty: all of them
+    audio_of: tuple[str, ...] = ()  # folders of manifests whose audio it reads, wherever that lies
     settings: tuple[str, ...] = ()  # what it depends on: sections of the configuration, or section.key
     resumes: bool = False  # continues from what it finds in `makes`, so that --force has to start without it
     optional: bool = False  # on only where a component that the settings choose needs it

@@ -32,6 +32,7 @@ PREPARE = Stage(
         Line("asrtool prepare split {work}/manifests --config {config}"),
         Line("asrtool prepare same-audio {work}/manifests --config {config}"),
     ),
+    audio_of=("manifests",),
     settings=(*PREPARED, "features.num_jobs", "features.executor"),  # of same-audio
 )
 
@@ -89,6 +90,7 @@ CUTTING = (
         name="cut",
         why="What is too long is trained on in pieces, cut where nobody speaks.",
         needs=("cutter/model.pt", "manifests", "corpus", "features", "tokenizer"),  # features have no long audio
+        audio_of=("manifests",),
         makes=("cut",),
         run=(
             Line(
@@ -128,6 +130,7 @@ COMMON = (
         name="features",
         why="Filterbanks are computed once and read many times, in sequence.",
         needs=("manifests", "corpus"),  # audio may change and its manifest not
+        audio_of=("manifests",),
         makes=("features",),
         run=(Line("asrtool features {work}/manifests {work}/features --config {config}"),),
         settings=("features",),

@@ -6,10 +6,11 @@ of the code that ran and of what it made. The stage is done as long as all of th
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from asrtool import registry
 from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, select
 from asrtool.config_file import used_paths
 from asrtool.config_value import flatten
+from asrtool.errors import AsrtoolError
 from asrtool.files import size_and_time, times_digest, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
@@ -37,6 +39,7 @@ class Run:
     config: Config
     work: Path
     find_entry: Callable[[Sequence[str]], Entry]  # words of a command line -> its code; AsrtoolError if it is none
+    find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
     invocation: str  # the command line of this run without its choice of stages, for hints and for the report
 
     def lines(self, stage: Stage) -> list[str]:
@@ -104,7 +107,7 @@ class Fingerprint:
 
     commands: list[str]
     settings: dict[str, Any]  # section.key -> value
-    needs: dict[str, str]  # path -> digest
+    needs: dict[str, str]  # path, or audio of a folder of manifests -> digest
     code: dict[str, list[Any]]  # source file -> size in bytes, modification time in ns, digest of its syntax tree
 
 
@@ -138,9 +141,9 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
         return "command changed"
     if why := _changed_setting(run.config, stage, marker["settings"]):
         return why
-    needs = run.reads(stage)
-    for path in needs:
-        if needs_digest(run, stage, path) != marker["needs"].get(path):
+    needs = _needs(run, stage)
+    for path, digest in needs.items():
+        if digest != marker["needs"].get(path):
             return f"{path} changed"
     for path in marker["needs"]:
         if path not in needs:
@@ -177,7 +180,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
-        needs={path: needs_digest(run, stage, path) for path in run.reads(stage)},
+        needs=_needs(run, stage),
         code={name: [*size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 
@@ -198,9 +201,28 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 
-def needs_digest(run: Run, stage: Stage, path: str) -> str:
-    """Of what `stage` reads at `path`."""
-    return contents_of(run.work).digest(path, stage.reads_only)
+def _needs(run: Run, stage: Stage) -> dict[str, str]:
+    """Digests of what `stage` reads."""
+    found = {path: contents_of(run.work).digest(path, stage.reads_only) for path in run.reads(stage)}
+    return found | _audio_digests(run, stage)
+
+
+def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
+    """Of audio that `stage` reads outside of the work directory, where only manifests know of it."""
+    contents, found = contents_of(run.work), {}
+    for folder in stage.audio_of:
+        name = f"audio of {folder}"
+        try:
+            paths = sorted(set(contents.outside(run.find_audio(run.work / folder))))
+        except AsrtoolError:  # who reads the manifest says what it is
+            found[name] = "unknown"
+            continue
+        digest = hashlib.sha256()
+        for path, of_file in zip(paths, contents.of_files(paths, name), strict=True):
+            digest.update(f"{path}\0{of_file}\n".encode(errors="surrogateescape"))
+        if paths:
+            found[name] = digest.hexdigest()[:16]
+    return found
 
 
 def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
@@ -223,16 +245,22 @@ def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:
     return {path: times_digest(work / path) for path in stage.makes}
 
 
-def mark_finished(work: Path, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
+def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) -> None:
     """Record that `stage`, `made_of` this, is complete and took `seconds`."""
     marker = {
         "finished": True,
         "seconds": round(seconds, 1),
         **asdict(made_of),
-        "makes": {path: contents_of(work).digest(path) for path in stage.makes},
-        "times": times_of_outputs(work, stage),
+        "needs": made_of.needs | _audio_of_outputs(run, stage),
+        "makes": {path: contents_of(run.work).digest(path) for path in stage.makes},
+        "times": times_of_outputs(run.work, stage),
     }
-    write_text(_marker_file(work, stage.name), json.dumps(marker, indent=1))
+    write_text(_marker_file(run.work, stage.name), json.dumps(marker, indent=1))
+
+
+def _audio_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
+    """Digests of audio that manifests name which `stage` itself makes: before it ran nobody knew of it."""
+    return _audio_digests(run, stage) if set(stage.audio_of) & set(stage.makes) else {}
 
 
 def _marker_file(work: Path, stage: str) -> Path:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from asrtool.cli.main import cli
 from asrtool.config import Config
 from asrtool.config_file import load_config
+from asrtool.corpus.audio_files import audio_files_below
 from asrtool.errors import AsrtoolError
 from asrtool.estimate import needs, text_stages
 from asrtool.estimate.needs import V100_FLOPS, Amount, format_estimate, tokens_a_word, training_need
@@ -225,7 +226,7 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
     for system in ("", *SYSTEMS, "deepspeech2"):
         names = [base, *(["attention"] if system == "attention_paper" else []), *filter(None, [system])]
         config = load_config([recipe.folder / "conf" / f"{name}.toml" for name in names])
-        run = Run(recipe, config, tmp_path / "none", lambda *_: None, "")  # type: ignore[arg-type]
+        run = Run(recipe, config, tmp_path / "none", lambda *_: None, audio_files_below, "")  # type: ignore[arg-type]
         measured.clear()
         amount = amount_of(config, run.work)
         lines = format_estimate(run, amount).splitlines()

@@ -18,6 +18,7 @@ from asrtool.cli.line import find_entry
 from asrtool.cli.main import cli
 from asrtool.config_file import load_config
 from asrtool.corpus import fingerprint_index, same_audio
+from asrtool.corpus.audio_files import audio_files_below
 from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Features
@@ -224,7 +225,9 @@ def test_the_stage_uses_the_executor_and_its_processes_which_make_nothing_stale(
     monkeypatch.setattr(engine, "run_logged", lambda words, _: CliRunner().invoke(cli, words).exit_code)
     stage = dataclasses.replace(PREPARE, needs=(), run=PREPARE.run[-1:], makes=("manifests/same_audio.tsv",))
     overrides = ["data.same_audio=report", "features.num_jobs=3", "features.executor=dask:a:1"]
-    run = Run(Recipe(work, "", (stage,)), load_config(overrides=overrides), work, find_entry, "asrtool run")
+    run = Run(
+        Recipe(work, "", (stage,)), load_config(overrides=overrides), work, find_entry, audio_files_below, "asrtool run"
+    )
     engine.run_stages(run, range(1))
     assert [(features.num_jobs, features.executor) for features in seen] == [(3, "dask:a:1")]
     for changed, word in ((overrides[:1], "done"), (["data.same_audio=drop"], "stale")):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
+import hashlib
 import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from asrtool.recipe import contents
@@ -85,10 +86,13 @@ def test_a_file_that_has_just_changed_is_not_cached(
     assert sorted(read) == ["one", "one", "two", "two"]
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[1]", '{"a/one": 3}', '{"a/one": [[3, 1, 1, 1], "x"]}'])
-def test_a_broken_or_outdated_cache_is_not_trusted(work: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", [b"", b"{", b"\x93NUMPY", "half", "other columns"])
+def test_a_broken_cache_is_not_trusted(work: Path, damage: bytes | str) -> None:
     digest = Contents(work).digest("a")
-    (work / CACHE).write_text(damage)
+    rows, whole = np.load(work / CACHE), (work / CACHE).read_bytes()
+    (work / CACHE).write_bytes(damage if isinstance(damage, bytes) else whole[:-1])
+    if damage == "other columns":
+        np.save(work / CACHE, rows["key"])
     assert Contents(work).digest("a") == digest
 
 
@@ -96,7 +100,7 @@ def test_names_count_and_files_that_are_gone_leave_the_cache(work: Path) -> None
     digest = Contents(work).digest("a")
     (work / "a" / "two").rename(work / "a" / "three")
     assert Contents(work).digest("a") != digest
-    assert sorted(json.loads((work / CACHE).read_text())) == ["a/one", "a/three"]
+    assert len(np.load(work / CACHE)) == 2
 
 
 def test_only_files_of_some_names_are_read_where_these_are_given(work: Path, read: list[str]) -> None:
@@ -144,26 +148,58 @@ def test_a_folder_that_takes_long_is_reported_and_has_the_same_digest(
     assert "corpus: read 20 files for changes: 19/19 files" in caplog.text
 
 
+def of_files(work: Path, *paths: Path) -> list[str]:
+    return list(Contents(work).of_files([str(path) for path in paths], "audio"))
+
+
 def test_files_have_the_digests_of_what_is_in_them_also_by_a_link(work: Path, read: list[str]) -> None:
     link, copy, outside = work / "link", work / "copy", work.parent / "outside"
     link.symlink_to(work / "a" / "one")
     for file in (copy, outside):
         file.write_text("one")
-    found = Contents(work).of_files([work / "a" / "two", link, copy, outside, work / "gone"])
-    assert found[link] == found[copy] == found[outside] != found[work / "a" / "two"]
-    assert found[work / "gone"] == "nothing"
+    found = of_files(work, work / "a" / "two", link, copy, outside, work / "gone")
+    assert found[1] == found[2] == found[3] != found[0]
+    assert found[4] == "nothing"
     read.clear()
-    assert Contents(work).of_files(found) == found
+    assert of_files(work, work / "a" / "two", link, copy, outside, work / "gone") == found
     assert read == []
 
 
+def test_a_file_is_read_once_by_whatever_link_to_its_folder_it_is_found(work: Path, read: list[str]) -> None:
+    (work.parent / "release").mkdir()
+    (work.parent / "release" / "x.sph").write_text("x")
+    (work / "corpus").symlink_to(work.parent / "release")
+    Contents(work).digest("corpus")
+    of_files(work, work.parent / "release" / "x.sph")
+    assert read == ["x.sph"]
+
+
 def test_what_another_process_has_digested_meanwhile_stays_in_the_cache(work: Path, read: list[str]) -> None:
-    mine = Contents(work)
-    (work.parent / "outside").write_text("outside")
-    Contents(work).of_files([work.parent / "outside"])
+    mine, outside = Contents(work), work.parent / "outside"
+    outside.write_text("outside")
+    of_files(work, outside)
     mine.digest("a")
     read.clear()
-    Contents(work).of_files([work.parent / "outside", work / "a" / "one"])
+    of_files(work, outside, work / "a" / "one")
+    assert read == []
+
+
+def test_files_that_are_not_asked_for_any_more_leave_the_cache(work: Path) -> None:
+    one, two = work / "a" / "one", work / "a" / "two"
+    of_files(work, one, two)
+    of_files(work, two)
+    assert len(np.load(work / CACHE)) == 1
+
+
+def test_what_an_interrupted_command_has_read_is_not_read_again(work: Path, read: list[str]) -> None:
+    one, two, three = (work / "a" / name for name in ("one", "two", "three"))
+    three.write_text("three")
+    of_files(work, one, two)
+    digests = Contents(work).of_files([str(three), str(one), str(two)], "audio")
+    next(digests)
+    digests.close()
+    read.clear()
+    of_files(work, one, two, three)
     assert read == []
 
 
@@ -173,6 +209,26 @@ def test_a_file_that_cannot_be_read_is_as_none(work: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(contents, "_read_digest", failing)
     one = work / "a" / "one"
-    assert Contents(work).of_files([one]) == {one: "nothing"}
+    assert of_files(work, one) == ["nothing"]
     monkeypatch.undo()
-    assert Contents(work).of_files([one]) != {one: "nothing"}
+    assert of_files(work, one) != ["nothing"]
+
+
+def test_the_digest_is_of_names_and_contents_in_the_order_of_paths(work: Path) -> None:
+    """The definition that finished stages were recorded by: names sort as whole paths, not folder by folder."""
+    names = ["a-b/x", "a.txt", "a/one", "a/sub/deep", "a/two", "ab", "é", "b\udcff"]
+    for name in names:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("text of " + name.encode(errors="surrogateescape").hex())
+    expected = hashlib.sha256()
+    for name in sorted(names):
+        of_file = hashlib.sha256((work / name).read_bytes()).hexdigest()
+        expected.update(f"{name}\0{of_file}\n".encode(errors="surrogateescape"))
+    assert Contents(work).digest("") == expected.hexdigest()[:16]
+
+
+def test_a_link_to_itself_hides_no_file_beside_it(work: Path) -> None:
+    (work / "a" / "self").symlink_to("self")
+    digest = Contents(work).digest("a")
+    (work / "a" / "one").write_text("changed")
+    assert Contents(work).digest("a") != digest

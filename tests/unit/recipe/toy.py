@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.config import Config
+from asrtool.corpus.audio_files import audio_files_below
 from asrtool.recipe import engine, process, source
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import Entry
@@ -87,7 +88,7 @@ def write_sources(root: Path) -> None:
 
 def make_run(folder: Path, stages: Sequence[Stage] = STAGES, config: Config | None = None) -> Run:
     recipe = Recipe(folder / "toy", "mini", tuple(stages))
-    return Run(recipe, config or Config(), folder / "exp", find_entry, "asrtool run --recipe toy")
+    return Run(recipe, config or Config(), folder / "exp", find_entry, audio_files_below, "asrtool run --recipe toy")
 
 
 if __name__ == "__main__":

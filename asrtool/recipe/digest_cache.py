@@ -1,0 +1,92 @@
+"""SHA-256 digests of files by a key of 64 bits, which is of name, size, times and inode: 48 bytes a file, in one array.
+
+A key of another file that is equal would have to be met by one of a million: that happens once in 10^13 files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
+
+if TYPE_CHECKING:  # `asrtool run --list` looks at a new work directory without NumPy
+    import numpy as np
+
+ROW = [("key", "u8"), ("group", "u8"), ("digest", "V32")]
+
+
+@dataclass
+class Rows:
+    """Keys and digests of files that were read together."""
+
+    keys: array[int] = field(default_factory=lambda: array("Q"))
+    digests: bytearray = field(default_factory=bytearray)
+
+    def add(self, key: int, digest: str) -> None:
+        """`digest` is hexadecimal."""
+        self.keys.append(key)
+        self.digests += bytes.fromhex(digest)
+
+
+class DigestCache:
+    """The digests in a file, which may be missing or broken: then it has none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._take(_read(path))
+
+    def look_up(self, keys: Sequence[int]) -> list[str | None]:
+        """The digest of each of `keys`, hexadecimal; None for one that is not there."""
+        if self._rows is None or not keys:
+            return [None] * len(keys)
+        import numpy as np
+
+        wanted = np.array(keys, np.uint64)
+        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        known = self._keys[places] == wanted
+        found = self._rows["digest"][places]
+        return [digest.tobytes().hex() if is_known else None for digest, is_known in zip(found, known, strict=True)]
+
+    def add(self, rows: Rows, group: int, complete: bool) -> None:
+        """Write `rows` of a `group`, of which others go where these are `complete`; what others have written stays."""
+        there = _read(self._path)
+        if there is None and not rows.keys:
+            return
+        import numpy as np
+
+        new = np.empty(len(rows.keys), ROW)
+        new["key"], new["group"] = np.frombuffer(rows.keys, np.uint64), group
+        new["digest"] = np.frombuffer(bytes(rows.digests), "V32")
+        if there is not None:
+            kept = ~np.isin(there["key"], new["key"])
+            if complete:
+                kept &= there["group"] != group
+            new = np.concatenate([there[kept], new])
+        new = new[np.unique(new["key"], return_index=True)[1]]
+        if there is None or not np.array_equal(there, new):
+            with contextlib.suppress(AsrtoolError, OSError), write_beside(self._path) as temporary:
+                np.save(temporary, new)  # not where another person's work is only looked at
+        self._take(new)
+
+    def _take(self, rows: np.ndarray[Any, Any] | None) -> None:
+        self._rows = rows if rows is not None and len(rows) else None
+        if self._rows is not None:
+            self._keys = self._rows["key"].copy()  # searching columns of rows copies them each time
+
+
+def _read(path: Path) -> np.ndarray[Any, Any] | None:
+    if not path.exists():
+        return None
+    import numpy as np
+
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        rows = np.load(path)
+        if rows.dtype == ROW:
+            return rows
+    return None
