@@ -56,6 +56,17 @@ class Calls:
         return self.of({other for id_ in self.of(speakers) for other in self._speakers[id_]})
 
 
+def choose_fold(
+    speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float, fold: int
+) -> set[str]:
+    """`choose_conversations` among those that no fold before `fold` has chosen; empty where none is left."""
+    for _ in range(fold):
+        chosen = choose_conversations(speech_s, num_utterances, target_s)
+        speech_s = {id_: seconds for id_, seconds in speech_s.items() if id_ not in chosen}
+        num_utterances = Counter({key: num for key, num in num_utterances.items() if key[0] not in chosen})
+    return choose_conversations(speech_s, num_utterances, target_s)
+
+
 def choose_conversations(
     speech_s: Mapping[str, float], num_utterances: Counter[tuple[str, Speaker]], target_s: float
 ) -> set[str]:

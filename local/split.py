@@ -26,7 +26,7 @@ from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry, Tally
 from asrtool.errors import AsrtoolError
 from local.corpus import Corpus
-from local.held_out import choose_conversations
+from local.held_out import choose_fold
 from local.named import named_corpora, with_role
 from local.part import Part, decide, read_part, training_lines, unfit, with_corpus
 from local.prepare import CORPORA
@@ -61,7 +61,10 @@ def split_manifests(manifests: Path, data: Data) -> None:
     drops: list[Drop] = []
     dev = [_read_dev(manifests / CORPORA / name / "dev", name, data, drops) for name in given]
     if not given:
-        _hold_out(parts, data.dev_minutes * 60)
+        _hold_out(parts, data.dev_minutes * 60, data.dev_fold)
+    elif data.dev_fold:
+        what = f"data.dev_fold is {data.dev_fold}, but {', '.join(given)} has a development set, so nothing is held out"
+        raise AsrtoolError(what, "set data.dev_fold=0, or data.dev=[] to hold out a part of the training set")
     _write_train(manifests / TRAIN, parts, drops, data)
     _write_long(manifests / LONG, parts)
     held_out = [Dev(part.name, part.recordings, part.dev) for part in parts]
@@ -82,8 +85,11 @@ def _read_dev(folder: Path, name: str, data: Data, drops: list[Drop]) -> Dev:
     return Dev(name, recordings, fit)
 
 
-def _hold_out(parts: Sequence[Part], target_s: float) -> None:
-    """Choose what of `parts` becomes dev; each corpus gives in proportion to its speech."""
+def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
+    """Choose what of `parts` becomes dev; each corpus gives in proportion to its speech.
+
+    Raises AsrtoolError where all speakers of one are in the folds before `fold`.
+    """
     speech_s = {part.name: sum(part.columns.duration_s[part.is_fit].tolist()) for part in parts}
     fraction = target_s / max(sum(speech_s.values()), 1.0)
     if fraction > LARGEST_DEV_FRACTION:
@@ -93,7 +99,10 @@ def _hold_out(parts: Sequence[Part], target_s: float) -> None:
     for part in parts:
         columns = part.columns
         said = columns.speech_s(part.is_fit), columns.num_utterances(part.is_fit)
-        chosen = choose_conversations(*said, fraction * speech_s[part.name])
+        chosen = choose_fold(*said, fraction * speech_s[part.name], fold)
+        if not chosen and any(speech_s.values()):
+            what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
+            raise AsrtoolError(what, "count folds from 0, or lower data.dev_minutes to have more of them")
         part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])
         part.is_known = ~part.is_dev & np.isin(columns.speaker, columns.speaker[part.is_dev & part.is_fit])
     if not any((part.is_training & part.is_fit).any() for part in parts):

@@ -26,7 +26,7 @@ from asrtool.corpus.tally import Tally
 from asrtool.errors import AsrtoolError
 from local.columns import occurrences
 from local.corpus import UNCERTAIN
-from local.held_out import choose_conversations
+from local.held_out import choose_conversations, choose_fold
 from local.references import NO_RULES_GLM, format_reference, reference_rules
 from local.split import split_manifests
 
@@ -120,6 +120,17 @@ def test_many_recordings_of_few_speakers_take_no_memory_by_their_square() -> Non
     assert len(chosen) == 1000
     assert len({name[0] for name in chosen}) == 1
     assert peak < 2**24
+
+
+def test_folds_lie_apart_until_none_is_left() -> None:
+    """Speaker s0 is in two conversations, so that these are in one fold or in two."""
+    segments = corpus({f"c{i}": (f"s{i % 7}", f"t{i}") for i in range(8)}, num_utterances=4)
+    speech_s = Counter({s.recording_id: 40.0 for s in segments})
+    num = Counter((s.recording_id, s.speaker) for s in segments)
+    folds = [choose_fold(speech_s, num, 70.0, fold) for fold in range(6)]
+    assert folds[0] == choose_conversations(speech_s, num, 70.0)
+    assert [len(fold) for fold in folds] == [2, 2, 2, 2, 0, 0]
+    assert set.union(*folds) == set(speech_s)
 
 
 @given(
@@ -379,6 +390,22 @@ def test_of_one_speaker_utterances_are_held_out_and_the_log_says_so(
     assert (len(dev), len(train), dev & train) == (12, 108, set())
     assert {id_[:2] for id_ in dev} == {"c1", "c2"}
     assert "UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers" in caplog.text
+
+
+def test_each_fold_holds_out_other_speakers(tmp_path: Path) -> None:
+    write(tmp_path / "corpora" / "own" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(3)}))
+    write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}, 2))
+    held_out = []
+    for fold in range(3):
+        split_manifests(tmp_path, dataclasses.replace(OWN, dev_fold=fold))
+        held_out.append({s["recording_id"] for s in supervisions(tmp_path / "dev")})
+        assert {s["recording_id"] for s in supervisions(tmp_path / "train")} == {"c0", "c1", "c2"} - held_out[-1]
+    assert set.union(*held_out) == {"c0", "c1", "c2"}
+    with pytest.raises(AsrtoolError, match=r"data\.dev_fold is 3, but all conversations of own are in the folds before"):
+        split_manifests(tmp_path, dataclasses.replace(OWN, dev_fold=3))
+    write(tmp_path / "corpora" / "own" / "dev", corpus({"d1": ("a", "e")}, 2))
+    with pytest.raises(AsrtoolError, match=r"data\.dev_fold is 1, but own has a development set"):
+        split_manifests(tmp_path, dataclasses.replace(OWN, dev_fold=1))
 
 
 @pytest.mark.parametrize(
