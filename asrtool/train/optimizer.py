@@ -45,11 +45,11 @@ def lamb(named_parameters: NamedParameters, settings: LambSettings, learning_rat
 
 
 def decay_groups(named_parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay is for matrices, not for biases and gains."""
-    parameters = [parameter for _, parameter in named_parameters]
+    """Weight decay is for matrices, not for gains and biases; those of attention have three axes."""
+    decays = [(parameter, parameter.ndim > 1 and not name.endswith("bias")) for name, parameter in named_parameters]
     return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [parameter for parameter, does in decays if does], "weight_decay": weight_decay},
+        {"params": [parameter for parameter, does in decays if not does], "weight_decay": 0.0},
     ]
 
 

@@ -17,11 +17,18 @@ from asrtool.train.settings import Train
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) -> None:
+@pytest.mark.parametrize(
+    "encoder", [("lstm", {"hidden_size": 3}), ("conformer", {"head_size": 4, "feed_forward_size": 8})]
+)
+def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(
+    encoder: tuple[str, dict[str, int]], name: str
+) -> None:
     torch.manual_seed(1)
     model = build_model(
-        Model(encoder=Choice.of("encoder", "lstm", num_layers=1, hidden_size=3)), num_features=2, num_tokens=4
+        Model(encoder=Choice.of("encoder", encoder[0], num_layers=1, **encoder[1])), num_features=2, num_tokens=4
     )
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
     before = {key: value.clone() for key, value in model.named_parameters()}
     optimizer = build_optimizer(
         list(model.named_parameters()), Train(optimizer=Choice.of("optimizer", name, weight_decay=0.5))
@@ -31,7 +38,7 @@ def test_weight_decay_shrinks_matrices_and_leaves_biases_and_gains(name: str) ->
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     for key, value in model.named_parameters():
-        expected = before[key] * (1.0 if value.ndim == 1 else 1 - 0.1 * 0.5)
+        expected = before[key] * (1.0 if value.ndim == 1 or key.endswith("_bias") else 1 - 0.1 * 0.5)
         torch.testing.assert_close(value.detach(), expected)
 
 
