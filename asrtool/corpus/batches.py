@@ -197,12 +197,12 @@ def _pack(order: np.ndarray, frames: np.ndarray, max_frames_per_batch: int) -> l
 
 
 def _begins(lengths: np.ndarray, max_frames: int) -> list[int]:
-    """Where the runs of `_pack` begin, each as long as it can be.
+    """Where the runs of `_pack` begin, each as long as it can be; an utterance without a frame counts as one of one.
 
     For all places at once: where a run from there on ends if the longest so far of all is in it. That is nearly always
     so, since lengths grow; where it is not, the lengths of the run are looked at one by one.
     """
-    places = np.arange(len(lengths))
+    places, lengths = np.arange(len(lengths)), np.maximum(lengths, 1)
     longest = np.maximum.accumulate(lengths)
     last_longest = np.maximum.accumulate(np.where(lengths == longest, places, 0)).data
     first = np.maximum(places + 1 - max_frames // longest, 0)  # from where on a run with this place may begin
