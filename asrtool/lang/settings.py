@@ -68,9 +68,16 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """Only rescoring uses the large model, and the text of a training corpus is there but for what is held out."""
+        """Only rescoring uses the large model, and the text of a training corpus is there but for what is held out.
+
+        No text is there twice.
+        """
         used_by_rescore("lm.large", self.large, config)
         known = registry.names("corpus")
+        for number, name in enumerate(self.extra_text):
+            for before in self.extra_text[:number]:
+                if name == before or ({name, before} <= {*known} and _releases(name) & _releases(before)):
+                    raise ValueError(f"lm.extra_text has a text twice, as {before} and {name}, expected one of them")
         for name in (name for name in self.extra_text if name in known):
             for corpus in config.data.train:
                 if _releases(name) & _releases(corpus.name):

@@ -104,3 +104,16 @@ def test_a_corpus_is_not_trained_on_and_extra_as_well(train: str, found: str) ->
     config: Config = load_config([], [f"data.train={train}", "data.test=hub5", "lm.extra_text=fisher"])
     with pytest.raises(AsrtoolError, match=f"lm.extra_text and data.train both name {found}, expected one of them"):
         check_conflicts(config)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("more.txt,fisher,more.txt", "more.txt and more.txt"),
+        ("fisher,fisher", "fisher and fisher"),
+        ("fisher,more.txt,fisher_swbd", "fisher and fisher_swbd"),
+    ],
+)
+def test_no_text_is_extra_twice(names: str, found: str) -> None:
+    with pytest.raises(AsrtoolError, match=f"lm.extra_text has a text twice, as {found}, expected one"):
+        check_conflicts(load_config([], ["data.train=swbd", "data.test=hub5", f"lm.extra_text={names}"]))
