@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 
 from asrtool.corpus.settings import FASTEST, SLOWEST
+from asrtool.errors import AsrtoolError
 
 COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker
 
@@ -17,6 +19,15 @@ def copy_prefix(name: str, speaker: str) -> str:
     """
     match = COPY.match(name)
     return match[0] if match and speaker.startswith(match[0]) and _is_speed(match[1]) else ""
+
+
+def refuse_copy(where: Path, name: str, speaker: str) -> None:
+    """Raise AsrtoolError where the utterance `name` of the set `where` is called as a copy at another speed is."""
+    if copy_prefix(name, speaker):
+        raise AsrtoolError(
+            f"{where}: utterance {name} of speaker {speaker} is called as a copy at another speed would be",
+            "rename its speakers, or give the recordings at speed 1, of which features.speeds makes copies",
+        )
 
 
 @functools.lru_cache

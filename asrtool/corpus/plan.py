@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asrtool.corpus.copies import copy_prefix
+from asrtool.corpus.copies import refuse_copy
 from asrtool.corpus.made_of import AGAIN, DigestFiles, join_texts, sizes_and_times
 from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.settings import Features
@@ -145,12 +145,7 @@ class _Grouping:
             )
         if not utterance.get("speaker"):
             raise AsrtoolError(f"{self._where}: utterance {utterance['id']} has no speaker", "give it one")
-        if copy_prefix(utterance["id"], utterance["speaker"]):
-            raise AsrtoolError(
-                f"{self._where}: utterance {utterance['id']} of speaker {utterance['speaker']} is called as a copy at"
-                " another speed would be",
-                "rename its speakers, or give the recordings at speed 1, of which features.speeds makes copies",
-            )
+        refuse_copy(self._where, utterance["id"], utterance["speaker"])
         self._utterances.append(utterance)
         self._digests.append(digest)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asrtool.corpus.copies import refuse_copy
 from asrtool.corpus.manifest import Drop, format_line, write_sorted
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
@@ -72,12 +73,14 @@ def write_spoken(
 
     Recordings come by their ids, and of none are the utterances kept. `corpus_of` says of such an id how segments of
     the reference are labelled. `drops` may be added to while they are read. Raises AsrtoolError when too much cannot be
-    used.
+    used, and for an utterance called as a copy at another speed, which could not be told from those of features.speeds.
     """
     reference = Reference(corpus_of, data.text_rules == "english")
 
     def lines() -> Iterator[tuple[Entry, str]]:
         for entries in spoken:
+            for entry in entries:
+                refuse_copy(out, entry["id"], entry.get("speaker", ""))
             reference.add(entries)
             yield from map(format_line, sorted(entries, key=lambda e: (e["start"], e["channel"], e["id"])))
 

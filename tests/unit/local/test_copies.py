@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,19 @@ def test_also_of_manifests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 def test_a_name_that_only_looks_like_a_copy_stays() -> None:
     assert copies_among(["sp0.9-a", "sp1.1-b", "b", "sp-c", "c", "spk1-d", "d", "sp1.0-e"]) == {"sp1.1-b"}
     assert copies_among(["sp0.9-e", "sp1.0-e", "sp1.0-f", "f"]) == {"sp0.9-e"}
+
+
+def test_a_copy_without_its_original_is_refused(tmp_path: Path) -> None:
+    """One of a speaker who is called as a copy, too, as Kaldi's scripts write them; an utterance may be called so."""
+    sound = write_wav(tmp_path / "data" / "sp0.9-a.wav")
+    for speaker in ("b", "sp0.9-b"):
+        line = {"audio_filepath": str(sound), "text": "yes", "speaker": speaker}
+        (tmp_path / "data" / "train.jsonl").write_text(json.dumps(line))
+        if speaker == "b":
+            prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
+            assert [s["id"] for s in supervisions(tmp_path / "m")] == ["sp0.9-a"]
+    with pytest.raises(AsrtoolError, match=r"m: utterance sp0.9-a of speaker sp0.9-b is called as a copy.*; rename"):
+        prepare_any(tmp_path / "data", tmp_path / "m", Data(), "own")
 
 
 def test_an_error_behind_copies_names_its_line(tmp_path: Path) -> None:
