@@ -16,7 +16,7 @@ from asrtool.files import write_folder
 from asrtool.log import progress
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
-DONE = ".unpacked"  # size and time of the tar file that a folder was unpacked from
+DONE = ".unpacked"  # what tells the tar file that a folder was unpacked from: size, times and inode
 CORRUPT = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -33,7 +33,8 @@ def unpack(tar: Path, folder: Path) -> Path:
     name = tar.name.lower().removesuffix(".gz").rpartition(".")[0]
     out = folder / f"{name}-{hashlib.sha256(str(tar).encode()).hexdigest()[:8]}"
     status = tar.stat()
-    made_of = f"{status.st_size} {status.st_mtime_ns}\n"
+    # No program can set back the time of the last change of an inode, as tar and rsync do with that of the contents.
+    made_of = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}\n"
     if (out / DONE).is_file() and (out / DONE).read_text(encoding="ascii") == made_of:
         return out
     folder.mkdir(parents=True, exist_ok=True)

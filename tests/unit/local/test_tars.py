@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import types
 from pathlib import Path
@@ -55,6 +56,18 @@ def test_a_tar_is_unpacked_once_and_again_when_it_is_another_one(folder: Path, t
     assert unpack(tar, tmp_path / "unpacked") == out
     assert texts(out) == texts(folder)
     assert not (out / "trace").exists()
+
+
+def test_another_tar_of_the_same_size_and_time_is_unpacked(folder: Path, tmp_path: Path) -> None:
+    tar = pack(folder, tmp_path / "a.tar")
+    out = unpack(tar, tmp_path / "unpacked")
+    before = tar.stat()
+    (folder / "disc" / "1.txt").write_text("x" * 700)
+    pack(folder, tar)
+    os.utime(tar, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tar.stat().st_size, tar.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert unpack(tar, tmp_path / "unpacked") == out
+    assert texts(out) == texts(folder)
 
 
 def test_tars_of_one_name_in_two_places_do_not_mix(folder: Path, tmp_path: Path) -> None:
