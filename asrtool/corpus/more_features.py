@@ -85,7 +85,8 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
-    planned, _ = plan_shards(manifests, directory, features.speeds, features)
+    # Nothing is looked up in a set that is written at once: contents of audio need no digest, and times would be in it.
+    planned, _ = plan_shards(manifests, directory, features.speeds, features, dict.fromkeys)
     jobs = [
         dataclasses.replace(
             job, number=job.number + first, data_of=job.data_of + first, keeps_audio=features.keep_audio

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from asrtool.corpus.text_columns import TextColumns, map_text_columns
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice
 
-MakeManifests = Callable[..., Path]
 FBANK = Choice.of("features", "fbank", num_mel_bins=23)
 MORE = Features(type=FBANK, shard_cuts=4, speaker_vector=3, keep_audio=True, num_jobs=1)
 
@@ -42,12 +40,18 @@ def write_halves(work: Path, speaker: str = "", without: str = "", part: float =
     return work / "halves"
 
 
+@pytest.fixture(scope="module")
+def made(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Manifests and features of a few recordings to train on. To be read only."""
+    folder = tmp_path_factory.mktemp("made") / "work"
+    shutil.copytree(corpus / "manifests", folder / "manifests")
+    compute_features(folder / "manifests", folder / "features", MORE)
+    return folder
+
+
 @pytest.fixture
-def work(make_manifests: MakeManifests) -> Path:
-    """Manifests and features of two recordings to train on."""
-    manifests = make_manifests(train=2)
-    compute_features(manifests, manifests.parent / "features", MORE)
-    return manifests.parent
+def work(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "work")
 
 
 def write_pieces(work: Path, features: Features = MORE, speaker: str = "", part: float = 0.5) -> Path:
@@ -122,6 +126,28 @@ def test_columns_are_those_of_both_sets(work: Path) -> None:
     assert written.names == parsed.names
     assert len(written.keys) > len(base.keys)
     assert isinstance(base.keys.base, np.memmap)
+
+
+def test_when_audio_was_touched_leaves_no_trace(work: Path) -> None:
+    """What was trained on is compared by its contents."""
+    recordings, segments = read_manifests(work / "manifests" / "train")
+    segment = next(iter(segments))
+    [source] = recordings[segment.recording_id].sources
+    audio = Path(shutil.copy(source.source, work))
+    copied = dataclasses.replace(
+        recordings[segment.recording_id], sources=[dataclasses.replace(source, source=str(audio))]
+    )
+    write_manifests(work / "first", [copied], [segment], [], 1.0, {})
+    plain = dataclasses.replace(MORE, speeds=(1.0,), speaker_vector=0, keep_audio=False)
+    found = []
+    for seconds in (1, 2):
+        os.utime(audio, (seconds, seconds))
+        write_behind(work / "cut", work / "features" / "train", work / "first", plain)
+        written = [path for path in sorted((work / "cut").rglob("*")) if path.is_file() and not path.is_symlink()]
+        found.append({str(path.relative_to(work)): path.read_bytes() for path in written})
+        shutil.rmtree(work / "cut")
+    assert found[0] == found[1]
+    assert any("shard" in name for name in found[0])
 
 
 def test_links_hold_when_the_work_directory_is_moved(work: Path) -> None:
