@@ -1,13 +1,15 @@
 """Where pieces of work are computed: processes of this machine, or the workers of a Dask cluster.
 
 Both take a function of a module and items, read a little ahead, and give the results in order. A worker that is killed
-costs the piece that it had; that is computed again. What a worker reads for many pieces it holds, see `hold`.
+costs the piece that it had; that is computed again. Where a cluster has no worker left the log says so, and others are
+waited for. What a worker reads for many pieces it holds, see `hold`.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -19,6 +21,9 @@ from asrtool.errors import AsrtoolError
 from asrtool.settings import DASK
 
 CONNECT_S = 10  # for which a scheduler is waited for
+POLL_S = 0.02  # between two looks at what is done, of which a worker has AHEAD pieces
+LOOK_S = 3.0  # between two looks at whether a worker is left, where nothing is done
+PATIENCE_S = 600.0  # for which a worker is waited for: a batch system may have to find a place for it
 _held: dict[str, tuple[str, Any]] = {}  # kind -> key and what was opened
 
 
@@ -64,7 +69,7 @@ def dask_map(address: str, setting: str) -> Iterator[MapPieces]:
             found = f"a worker with {max(threads)} threads" if threads else "no worker"
             what = f"{setting}: the scheduler at {address} has {found}, expected workers with one thread"
             raise AsrtoolError(what, f"start them with `dask worker {address} --nworkers N --nthreads 1`")
-        yield lambda function, items: _ordered(client, len(threads), function, items)
+        yield lambda function, items: _ordered(client, address, len(threads), function, items)
 
 
 @contextmanager
@@ -79,7 +84,9 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+def _ordered(
+    client: Any, address: str, num_workers: int, function: Callable[[Any], Any], items: Iterable[Any]
+) -> Iterator[Any]:
     """Results are fetched when they are there: what a worker still holds is lost with it, and computed again."""
     from distributed import as_completed
 
@@ -96,6 +103,7 @@ def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], item
             begun += 1
         if not pieces:
             return
+        _wait(finished, client, address)
         future, result = next(finished)
         piece = pieces.pop(future.key)
         if future.status != "finished":
@@ -104,6 +112,29 @@ def _ordered(client: Any, num_workers: int, function: Callable[[Any], Any], item
         while first in done:
             yield done.pop(first)
             first += 1
+
+
+def _wait(finished: Any, client: Any, address: str) -> None:
+    """Return when a piece is done. Raises AsrtoolError where no worker has been there for PATIENCE_S."""
+    start = f"start some with `dask worker {address} --nworkers N --nthreads 1`"
+    seen_s = looked_s = time.monotonic()
+    while not finished.has_ready():
+        time.sleep(POLL_S)
+        now_s = time.monotonic()
+        if now_s < looked_s + LOOK_S:
+            continue
+        workers = client.scheduler_info(n_workers=1).get("workers")
+        if workers or finished.has_ready():  # all are done where the scheduler has ended
+            seen_s = now_s
+        elif seen_s == looked_s:
+            logging.warning(
+                "the Dask scheduler at %s has no worker left: %s; they are waited for, %.0f minutes at most",
+                address, start, PATIENCE_S / 60,
+            )  # fmt: skip
+        elif now_s > seen_s + PATIENCE_S:
+            what = f"the Dask scheduler at {address} has had no worker for {PATIENCE_S / 60:.0f} minutes"
+            raise AsrtoolError(what, f"{start}, then run the same command again: what is finished stays")
+        looked_s = now_s
 
 
 def _error(piece: Piece, future: Any) -> BaseException:

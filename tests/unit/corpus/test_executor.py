@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import Cluster, needs_dask
 
+from asrtool.corpus import executor
 from asrtool.corpus.executor import dask_map
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.same_audio import find_same_audio
@@ -86,13 +87,25 @@ def test_a_killed_worker_costs_its_piece_only(cluster: Cluster, tmp_path: Path) 
 
 
 @needs_dask
-def test_a_scheduler_that_ends_is_one_line(cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_worker_that_is_left_and_a_scheduler_that_ends_are_one_line(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This ends the cluster, so it is the last test of it."""
-    message = r"the Dask scheduler ended before .*; start scheduler and workers again"
+    monkeypatch.setattr(executor, "LOOK_S", 0)
+    monkeypatch.setattr(executor, "PATIENCE_S", 0.3)
+    start = rf"start some with `dask worker {cluster.address} --nworkers N --nthreads 1`"
     with dask_map(cluster.address, "features.executor") as map_pieces:
+        for process in cluster.processes[1:]:
+            process.kill()
+        with pytest.raises(AsrtoolError, match=f"has had no worker for 0 minutes; {start}, then run the same command"):
+            next(map_pieces(work, [Job(tmp_path, 5)]))
+        assert caplog.text.count("has no worker left: start some with `dask worker") == 1
+        monkeypatch.setattr(executor, "LOOK_S", 60)  # a look at a scheduler that is gone would take long
         results = map_pieces(work, [Job(tmp_path, 5)])
         cluster.processes[0].kill()
-        with pytest.raises(AsrtoolError, match=message):
+        with pytest.raises(
+            AsrtoolError, match=r"the Dask scheduler ended before .*; start scheduler and workers again"
+        ):
             next(results)
     assert not [record for record in caplog.records if record.exc_info]
 
