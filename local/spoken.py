@@ -1,4 +1,4 @@
-"""How words with digits and ampersands are said: 401k -> four oh one k, 1980s -> nineteen eighties, r&d -> r and d."""
+"""How words with digits and ampersands are said: 401k -> four oh one k, 1980s -> nineteen eighties, 1st -> first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ DIGITS = ("oh", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 ROUND = ("hundred", "thousand")
+ORDINALS = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth",
+}  # fmt: skip
 _NAME = re.compile(r"'?([a-z]{0,2})([0-9]+)([a-rt-z]?)('?s)?")
-_DECADE = re.compile(r"'?([1-9][0-9])?([2-9])0'?s")
+_DECADE = re.compile(r"'?([1-9][0-9]?)?([2-9])0'?s")
+_ROUNDS = re.compile(r"'?([1-9])0(0?)0'?s")
+_ORDINAL = re.compile(r"'?([1-9][0-9]?)(?:st|nd|rd|th)((?:'?s)?)")
 _LETTERS = re.compile(r"([a-z]{1,2})('?s)?")
 
 
@@ -17,8 +23,9 @@ def say(word: str) -> str:
     """`word` in words, where it has digits or an ampersand in a way that is known; otherwise as it is.
 
     Transcripts of conversations write numbers in words. Digits are left in names, where a group of two is said as a
-    number, one of four as two of them, as years are, and others digit by digit; one or two letters beside them or
-    beside an ampersand are said by their names. What is broken off, with a hyphen, is said as far as it is there.
+    number, one of four as two of them, as years are, and others digit by digit; decades, hundreds and ordinals up to
+    99th are said as such. One or two letters beside digits or an ampersand are said by their names. What is broken off,
+    with a hyphen, is said as far as it is there.
     """
     if "&" in word:
         return " and ".join(map(_side, word.strip("-").split("&"))).strip()
@@ -36,13 +43,24 @@ def _side(part: str) -> str:
 def _say_piece(piece: str) -> str:
     if decade := _DECADE.fullmatch(piece):
         decades = TENS[int(decade[2]) - 2].removesuffix("y") + "ies"
-        return f"{_say_pair(decade[1])} {decades}" if decade[1] else decades
+        return f"{_say_number(decade[1])} {decades}" if decade[1] else decades
+    if rounds := _ROUNDS.fullmatch(piece):
+        said = f"{ROUND[bool(rounds[2])]}s"
+        return said if rounds[1] == "1" else f"{_say_number(rounds[1])} {said}"
+    if ordinal := _ORDINAL.fullmatch(piece):
+        return _as_ordinal(_say_number(ordinal[1])) + ordinal[2]
     found = _NAME.fullmatch(piece)
     if not found:
         return piece
     said = " ".join((*found[1], _say_digits(found[2]), *found[3]))
     plural = "s" if said.endswith(ROUND) else "'s"
     return said + plural if found[4] else said
+
+
+def _as_ordinal(said: str) -> str:
+    """Of a number in words."""
+    before, blank, last = said.rpartition(" ")
+    return before + blank + ORDINALS.get(last, f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
 
 
 def _say_digits(digits: str) -> str:
@@ -57,6 +75,11 @@ def _say_digits(digits: str) -> str:
     if behind == "00":
         return f"{_say_pair(pair)} {hundred}"
     return f"{_say_pair(pair)} {_say_digits(behind)}"
+
+
+def _say_number(digits: str) -> str:
+    """A number from 1 to 9, or as `_say_pair`."""
+    return DIGITS[int(digits)] if len(digits) == 1 else _say_pair(digits)
 
 
 def _say_pair(digits: str) -> str:

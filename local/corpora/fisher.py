@@ -21,7 +21,7 @@ from local.corpus import Corpus as Base
 from local.releases import by_stem, find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
-from local.text_rules import DOCTORATE, Rules, normalise
+from local.text_rules import DATE, DOCTORATE, Rules, normalise
 from local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
@@ -53,7 +53,7 @@ RULES = Rules(
         (r"\(\(|\)\)", " "),
         (r"\[pause\]", " "),
     ),
-    word=(DOCTORATE,),
+    word=(DOCTORATE, DATE),
     says=say,
     words={
         "[laugh]": "[laughter]",

@@ -22,7 +22,7 @@ from local.corpus import Release
 from local.releases import find_files
 from local.speakers import warn_of_unknown
 from local.spoken import say
-from local.text_rules import DOCTORATE, Rules, normalise
+from local.text_rules import DATE, DOCTORATE, Rules, normalise
 from local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
@@ -66,7 +66,9 @@ RULES = Rules(
         # Of a number what is said of all of it: 40[1k]- is four oh, 19[80s]- nineteen, 5[2]- fifty.
         (r"(?<!\d)([2-9])\[\d(?!\d)", r"\g<1>0[x"),
         (r"(?<!\d)(\d)(\d)(?=\[\d(?!\d(?!\d)))", r"\1-\2"),
-        (r"(?<=\d\])(?<!\[\d\d\])(\d)(\d)(?!\d)", r"\1-\2"),
+        (r"(?<=\d\])(?<!\[\d\d\])(\d)(?!0'?s)(\d)(?!\d)", r"\1-\2"),
+        (r"(?<=\d)\[[\dx]+\](?=\d)", "-"),  # 2[00]1: two one
+        (r"(?<=\d)\[[\dx]+\](?:'?s|st|nd|rd|th)-?$", "-"),  # 19[80]s: nineteen
         (r"^([a-z])\[&[^\[\]]*\]-?$", r"\1."),  # r[&d]-: letters are said by their names
         (r"^([a-z])([a-z])\[&[^\[\]]*\]-?$", r"\1._\2."),
         # A part of what hyphens join is a word: -[wall-]to-wall, twenty-[five]-, wall-[to]-wall, s[eventy]-five.
@@ -74,11 +76,12 @@ RULES = Rules(
         (rf"(?<=\w)(?:-{UNSAID}|\[-[^\[\]]+\])-?$", ""),
         (rf"(?<=\w)-{UNSAID}(?=-\w)", ""),
         (rf"(?<=\w){UNSAID}-(?=\w)", "- "),
-        (rf"^-?{UNSAID}(?=[^\[\]]*\w)", "-"),  # -[an]y; the first - is missing at times
+        (rf"^-?'?{UNSAID}(?=[^\[\]]*\w)", "-"),  # -[an]y, '[ca]use; the first - is missing at times
         (rf"(?<=\w){UNSAID}-?('[a-z]+)$", r"\1-"),  # th[at]-'s
         (rf"(?<=[\w'&.]){UNSAID}-?$", "-"),  # th[is]-; the last - is missing at times
         (rf"(?<=[a-z]){UNSAID}(?=[a-z])", "-"),  # ammu[n]it-
         DOCTORATE,
+        DATE,
     ),
     says=say,
 )

@@ -37,7 +37,7 @@ SWBD_CASES = [
     ("<b_aside> hold on <e_aside> yes", "hold on yes"),
     ("um-hum uh-huh huh-uh", "mhm uh-huh uh-uh"),
     ("wall-to-wall", "wall to wall"),
-    ("i'm 'cause 1st", None),
+    ("i'm 'cause 101st", None),
     ("[[weird]", None),
 ]
 FISHER_CASES = [
@@ -85,6 +85,10 @@ KALDI_CASES = [
     ("1900s 2000s 1500", None, "nineteen hundreds two thousands fifteen hundred"),
     ("2001 1905 1040 0800", None, "two thousand one nineteen oh five ten forty oh eight oh oh"),
     ("401ks 747s", None, "four oh one k's seven four seven's"),
+    ("1st 2nd 3rd 5th, 11th 12th 20th", None, "first second third fifth eleventh twelfth twentieth"),
+    ("21st-century 99th 4ths 1st's", None, "twenty first century ninety ninth fourths first's"),
+    ("100s 300's 1000s 7000s", None, "hundreds three hundreds thousands seven thousands"),
+    ("24/7 9/11.", None, "twenty four seven nine eleven"),
     ("a_b_c's a._b._c.s p's_and_q's", None, "a b c's a b c's p's and q's"),
 ]
 # Of marks inside marks, and of words of which a part is said.
@@ -103,6 +107,8 @@ PARTIAL_CASES = [
     ("-[it'n/isn't] [i/i]'m [[a/b]/c] [-[an]y/any]", "-isn't i'm c -y"),
     ("twenty-[five]- twenty[-five]- wall-to-[wall]- -[wall-]to-wall", "twenty twenty wall to to wall"),
     ("wall-[to]-wall s[eventy]-five u[h]-huh uh-[huh]-", "wall wall s- five u- huh uh"),
+    ("[1]980s 1[9]80s 19[80]s 2[00]1 2[1]st- [2]1st", "nine eighties one eighties nineteen two one twenty first"),
+    ("'[ca]use '[be]cause [be]'cause [24/7]", "-use -cause -'cause seven"),
     ("[noise]- [laughter], ibm-made", "[noise] [laughter] ibm made"),
 ]
 HUB5_CASES = [
@@ -154,7 +160,8 @@ def test_plain_text_loses_case_and_punctuation(text: str, expected: str) -> None
         if reason in ("unintelligible", "skipped", "foreign")
     ]
     + [
-        (SWBD, "my 1st", "unknown characters", "1st"),
+        (SWBD, "my 101st", "unknown characters", "101st"),
+        (FISHER, "1/2", "unknown mark-up", "1/2"),
         (FISHER, "c3po2", "unknown characters", "c3po2"),
         (SWBD, "[[weird]", "unknown mark-up", "[[weird]"),
         (FISHER, "a [hm] b", "unknown mark-up", "[hm]"),
