@@ -17,7 +17,7 @@ from lhotse import Recording, SupervisionSegment
 
 from asrtool.corpus.features import compute_features
 from asrtool.corpus.index import read_index
-from asrtool.corpus.manifest import read_drops, write_manifests
+from asrtool.corpus.manifest import Drop, read_drops, write_manifests
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Data, Features
@@ -30,6 +30,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import Choice
+from local.same_audio import check_same_audio
 
 RATE_HZ = 8000
 FRAME_S = 0.03
@@ -111,7 +112,7 @@ class Model(torch.nn.Module):
         return scores.expand(len(lens_N), -1, -1), torch.clamp(rows_N, max=len(scores))
 
 
-def make_work(folder: Path, texts: list[str]) -> None:
+def make_work(folder: Path, texts: list[str], train_s: float = 0.5) -> None:
     """Manifests with an utterance that is not too long and those that are, and the features of the former."""
     noise = np.random.default_rng(1).normal(scale=0.1, size=(RATE_HZ * 40, 2))
     soundfile.write(folder / "r.wav", noise, RATE_HZ)
@@ -123,7 +124,8 @@ def make_work(folder: Path, texts: list[str]) -> None:
         )
 
     for name in ("train", "dev", "test"):
-        write_manifests(folder / "manifests" / name, [recording], [segment(name, 0.5, 3.0, "so")], [], 0.0, {})
+        start_s = train_s if name == "train" else 0.5
+        write_manifests(folder / "manifests" / name, [recording], [segment(name, start_s, 3.0, "so")], [], 0.0, {})
     long = [segment(f"u{i}", 4.125 + 6 * i, DURATION_S, text) for i, text in enumerate(texts)]
     if long:
         write_manifests(folder / "manifests" / "long", [recording], long, [], 0.0, {})
@@ -183,6 +185,34 @@ def test_pieces_are_trained_on_as_utterances(
     assert "3 long utterances, 0.004 h; cut into 4 pieces, 0.003 h; dropped: 1 text unlike audio" in caplog.text
     assert [u.id for u in read_index(tmp_path / "cut" / "features" / "dev")] == ["dev"]
     assert not (tmp_path / "cut" / "features" / "long").exists()
+
+
+def bursts(seconds: float) -> np.ndarray:
+    """Tones of 60 ms, forty a second, some louder than others: a sound that is known again."""
+    random = np.random.default_rng(2)
+    sound = np.zeros(round(seconds * RATE_HZ))
+    tone = np.arange(480) / RATE_HZ
+    for begin in range(0, len(sound) - len(tone), 200):
+        height, pitch_hz = random.uniform(0.1, 1), random.uniform(300, 3000)
+        sound[begin : begin + len(tone)] += height * np.hanning(len(tone)) * np.sin(2 * np.pi * pitch_hz * tone)
+    return 0.4 * sound
+
+
+def test_no_piece_is_of_an_utterance_in_which_a_scored_one_is_heard(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `asrtool prepare same-audio` leaves of the long utterances is what is cut."""
+    make_work(tmp_path, [" ".join(SENTENCE)] * 3, train_s=34.0)
+    samples, _ = soundfile.read(tmp_path / "r.wav")
+    sound = bursts(3.0)[:, None]
+    for start_s, gain in ((0.5, 1.0), (11.0, 0.5)):  # dev and test, and within u1
+        samples[round(start_s * RATE_HZ) :][: len(sound)] = gain * sound
+    soundfile.write(tmp_path / "r.wav", samples, RATE_HZ)
+    check_same_audio(tmp_path / "manifests", dataclasses.replace(DATA, same_audio="drop"), FEATURES)
+    run(tmp_path, tokenizer, monkeypatch)
+    ids = [u.id for u in read_index(tmp_path / "cut" / "features" / "train")]
+    assert [id_ for id_ in ids if not id_.startswith("sp")] == ["train", "u0-c01", "u0-c02", "u2-c01", "u2-c02"]
+    assert read_drops(tmp_path / "manifests" / "train" / "dropped.tsv") == [Drop("u1", "same audio in test", "test")]
 
 
 def test_where_nothing_is_too_long_the_features_are_the_same(
