@@ -7,6 +7,7 @@ prints.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
 import typing
 from collections.abc import Iterable, Mapping
@@ -66,6 +67,7 @@ def named(kind: str, default: str) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
+@functools.cache
 def field_types(settings: Any) -> dict[str, Any]:
     """Field -> type of a dataclass; class variables are none."""
     types = typing.get_type_hints(settings)

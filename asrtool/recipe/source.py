@@ -54,8 +54,12 @@ def code_digests(entries: Iterable[Entry], modules: Iterable[str] = ()) -> dict[
         parts = _reachable(_parse(module), functions)
         digests[_file_name(module)] = _digest(parts)
         waiting += _imports(module, parts)
+    seen: set[str] = set()
     while waiting:
         module = waiting.pop()
+        if module in seen:  # of hundreds of imports most name a module once more, and to look for its file takes long
+            continue
+        seen.add(module)
         name = _file_name(module)
         if module not in FRAME and name not in digests:
             path = ROOT / name
