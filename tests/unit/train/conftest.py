@@ -115,6 +115,32 @@ def train_toy(toy: Path, toy_config: Path, request: pytest.FixtureRequest) -> Ca
     return train_there
 
 
+@pytest.fixture(scope="session")
+def finished() -> dict[tuple[str, tuple[str, ...]], Path]:
+    """Of toy trainings from beginning to end, by their settings, the folders."""
+    return {}
+
+
+@pytest.fixture
+def undisturbed(
+    train_toy: Callable[..., dict[str, torch.Tensor]],
+    toy_config: Path,
+    finished: dict[tuple[str, tuple[str, ...]], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Path]:
+    """The folder of a toy training with such settings that nothing disturbed, which takes place once; read only."""
+
+    def folder_of(*overrides: str) -> Path:
+        key = toy_config.read_text(encoding="utf-8"), overrides
+        if key not in finished:
+            out = tmp_path_factory.mktemp("undisturbed")
+            train_toy(out, *overrides)
+            finished[key] = out
+        return finished[key]
+
+    return folder_of
+
+
 @pytest.fixture
 def many_epochs(tmp_path: Path) -> Path:
     """Settings of a training of small batches that takes seconds."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +42,7 @@ PLATEAU = (
     "train.plateau.patience=1",
     "train.plateau.factor=0.5",
 )
+TrainWhole = Callable[[str], tuple[Path, list[list[tuple[int, float]]]]]
 RATES = [1, 1, 1, 0.5, 0.5, 0.25, 0.125]  # of each epoch, as multiples of the peak
 
 
@@ -215,17 +217,29 @@ def train(
 
 
 def of(name: str) -> tuple[str, ...]:
-    return (*named(name), "distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2", *STOPS, *PLATEAU)
+    sizes = ("distributed.h-adpsgd.node_size=2", "distributed.bmuf.block_steps=2")
+    return (*named(name), *sizes, *STOPS, *PLATEAU, "train.peak_lr=0.016")
+
+
+@pytest.fixture(scope="module")
+def train_whole(learners: Learners, toy: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainWhole:
+    """Of a training that nothing disturbs, which takes place once, the folder, and epoch and rate by step of each."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "toy.toml").write_text(MANY_BATCHES, encoding="utf-8")
+
+    @functools.cache
+    def train_once(name: str) -> tuple[Path, list[list[tuple[int, float]]]]:
+        return folder / name, learners.run(train, toy, folder / "toy.toml", folder / name, of(name))
+
+    return train_once
 
 
 @pytest.mark.parametrize("name", [*MANY, "h-adpsgd by adpsgd-d1"])
 def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losses_before(
-    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
+    train_whole: TrainWhole, toy: Path, tmp_path: Path, name: str
 ) -> None:
     """Those that wait for nobody may know a loss later, and have begun with the next epoch."""
-    out = tmp_path / "train"
-    overrides = (*of(name), "train.peak_lr=0.016")
-    rates = learners.run(train, toy, small_batches_config, out, overrides)
+    out, rates = train_whole(name)
     assert_ended_early(out)
     config = tmp_path / "whole.toml"
     config.write_text(MANY_BATCHES.replace("num_epochs = 3", f"num_epochs = {NUM_EPOCHS}"))
@@ -244,17 +258,15 @@ def test_learners_of_every_strategy_end_early_and_their_rates_are_those_of_losse
 
 @pytest.mark.parametrize("name", [*LOCKSTEP, "adpsgd-random", "ps-async", "hogwild"])
 def test_after_sigterm_learners_end_where_the_losses_of_both_runs_say(
-    learners: Learners, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
+    learners: Learners, train_whole: TrainWhole, toy: Path, small_batches_config: Path, tmp_path: Path, name: str
 ) -> None:
-    out, undisturbed = tmp_path / "train", tmp_path / "undisturbed"
-    config = small_batches_config
+    out, config = tmp_path / "train", small_batches_config
     learners.run(train, toy, config, out, of(name), BEST)  # the lowest is behind it then, or is evaluated at the end
     assert not (out / "train.json").exists()
     learners.run(train, toy, config, out, of(name))
     assert_ended_early(out)
     if name in LOCKSTEP:
-        learners.run(train, toy, config, undisturbed, of(name))
-        assert_same_bits(last_weights(out), last_weights(undisturbed))
+        assert_same_bits(last_weights(out), last_weights(train_whole(name)[0]))
         assert len(lines(out, "dev")) == LAST
 
 
@@ -264,7 +276,7 @@ def test_others_end_early_without_the_learner_that_evaluated(start: Start, many_
     out = tmp_path / "train"
     text = many_epochs.read_text().replace("num_epochs = 8", "num_epochs = 400\nearly_stop = 3\nkeep_best = 1")
     many_epochs.write_text(text)
-    changed = ("--set", "train.peak_lr=0.001", "--set", "train.ema_decay=0.9")
+    changed = ("--set", "train.peak_lr=0.003", "--set", "train.ema_decay=0.9")
     process = start("--strategy", "adpsgd-random", "--compute-ms", "20", *changed)
     wait_for_steps(out, 2)
     os.kill(stop_with_a_batch(out, 0), signal.SIGKILL)

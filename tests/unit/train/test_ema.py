@@ -260,16 +260,17 @@ def test_with_another_number_of_learners_each_has_the_mean_of_their_averages(
 
 
 @pytest.mark.parametrize("name", MANY)
-def test_one_learner_of_any_strategy_has_the_average_of_single(train_toy, tmp_path: Path, name: str) -> None:
-    expected = train_toy(tmp_path / "single", ON)
+def test_one_learner_of_any_strategy_has_the_average_of_single(
+    train_toy, undisturbed, tmp_path: Path, name: str
+) -> None:
+    expected = last_weights(undisturbed(ON))
     plain = ("distributed.bmuf.block_momentum=0", "distributed.bmuf.block_steps=2")
     assert_same_bits(train_toy(tmp_path / "one", ON, f"distributed.strategy={name}", *plain), expected)
     assert any(name.startswith("ema ") for name in expected)
 
 
-def test_weights_are_trained_as_without_an_average(train_toy, tmp_path: Path) -> None:
-    found = train_toy(tmp_path / "with", ON)
-    expected = train_toy(tmp_path / "without")
+def test_weights_are_trained_as_without_an_average(undisturbed) -> None:
+    found, expected = last_weights(undisturbed(ON)), last_weights(undisturbed())
     assert_same_bits({name: value for name, value in found.items() if not name.startswith("ema ")}, expected)
 
 

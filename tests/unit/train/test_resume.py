@@ -92,8 +92,8 @@ def test_threads_and_precision_stay_as_they_were_when_training_began(train_toy, 
     assert json.loads((out / "train.json").read_text(encoding="utf-8"))["num_threads"] == 1
 
 
-def test_a_full_disk_is_reported_and_after_making_room_training_resumes(train_toy, tmp_path: Path) -> None:
-    expected = train_toy(tmp_path / "undisturbed")
+def test_a_full_disk_is_reported_and_after_making_room_training_resumes(train_toy, undisturbed, tmp_path: Path) -> None:
+    expected = last_weights(undisturbed())
     out = tmp_path / "train"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
@@ -123,9 +123,11 @@ main()
 """
 
 
-def test_sigterm_saves_a_checkpoint_and_exits_with_143(toy: Path, toy_config: Path, train_toy, tmp_path: Path) -> None:
+def test_sigterm_saves_a_checkpoint_and_exits_with_143(
+    toy: Path, toy_config: Path, train_toy, undisturbed, tmp_path: Path
+) -> None:
     """It comes after the first checkpoint, in a step that waits for it."""
-    expected = train_toy(tmp_path / "undisturbed")
+    expected = last_weights(undisturbed())
     out = tmp_path / "train"
     command = [sys.executable, "-c", WAITS, "train", toy / "features", toy / "tokenizer", out, "--config", toy_config]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
