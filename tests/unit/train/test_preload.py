@@ -55,6 +55,7 @@ def test_learners_load_nothing_costly_and_nothing_from_the_current_directory(
     (tmp_path / "torch.py").write_text("raise SystemExit('loaded from the current directory')")
     train = [toy / "features", toy / "tokenizer", tmp_path / "train", "--config", toy_config]
     words = ["train", *map(str, train), "--num-learners", str(NUM_LEARNERS), "--strategy", strategy]
+    words += ["--set", "train.num_epochs=1"]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(
         [sys.executable, "-c", LAUNCHER, *words],
