@@ -37,8 +37,9 @@ BEGUN_FIRST = (ROOT / "tests" / "recipe", ROOT / "tests" / "unit" / "train")
 
 
 def pytest_collection_finish() -> None:
-    """Look for cycles among the objects of tests alone."""
+    """Look for cycles among the objects of tests alone, and not each time that a test reads a dictionary."""
     gc.freeze()
+    gc.set_threshold(10_000)  # allocations; by default 700
     gc.enable()
 
 
