@@ -67,10 +67,12 @@ def named(kind: str, default: str) -> Any:
     return field(default=default, metadata={"kind": kind})
 
 
-@functools.cache
+_type_hints = functools.cache(typing.get_type_hints)
+
+
 def field_types(settings: Any) -> dict[str, Any]:
     """Field -> type of a dataclass; class variables are none."""
-    types = typing.get_type_hints(settings)
+    types = _type_hints(settings)
     return {item.name: types[item.name] for item in dataclasses.fields(settings)}
 
 

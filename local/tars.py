@@ -16,7 +16,7 @@ from asrtool.files import write_folder
 from asrtool.log import progress
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
-DONE = ".unpacked"  # what tells the tar file that a folder was unpacked from: size, times and inode
+DONE = ".unpacked"  # size, times and inode of the tar file that a folder was unpacked from
 CORRUPT = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 

@@ -6,9 +6,10 @@ They are normalised as that set normalises their speakers: what a model has lear
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +86,7 @@ def link_files(directory: Path, base: Path, without: Sequence[str] = ()) -> None
 
 def _write(directory: Path, base: Path, manifests: Path, features: Features, first: int) -> list[Drop]:
     """Write shards from number `first` on, and index, texts, normalisation and speaker vectors of what is in them."""
-    # Nothing is looked up in a set that is written at once: contents of audio need no digest, and times would be in it.
-    planned, _ = plan_shards(manifests, directory, features.speeds, features, dict.fromkeys)
+    planned, _ = plan_shards(manifests, directory, features.speeds, features, _no_digests)
     jobs = [
         dataclasses.replace(
             job, number=job.number + first, data_of=job.data_of + first, keeps_audio=features.keep_audio
@@ -101,3 +101,8 @@ def _write(directory: Path, base: Path, manifests: Path, features: Features, fir
         if features.speaker_vector:
             write_vectors(directory, Extractor.load(base.parent / EXTRACTOR), map_pieces)
     return drops
+
+
+def _no_digests(paths: Collection[str], _: str) -> Iterator[None]:
+    """Nobody looks for shards of an earlier command in a set that is written at once, and times would be in what is."""
+    return itertools.repeat(None, len(paths))
