@@ -28,10 +28,10 @@ from asrtool.distributed.strategy import StepCost, StrategyContext
 from asrtool.distributed.update import NamedParameters
 from asrtool.distributed.world import World
 from asrtool.models.acoustic import build_model
+from asrtool.models.precision import Precision
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train.loss import Task
-from asrtool.train.precision import Precision
 
 NUM_UTTERANCES, NUM_FRAMES, NUM_FEATURES, NUM_TOKENS, LEN_TEXT = 16, 500, 40, 500, 20
 WARMUP_STEPS = 3

@@ -35,11 +35,11 @@ from torch import Tensor
 
 from asrtool.distributed.flat import FlatWeights
 from asrtool.distributed.topology import fixed_ring, mixing_matrix, pair_matrix, passive_partner, random_ring
+from asrtool.models.precision import choose_precision
 from asrtool.theory.measure import Losses, largest_curvature, weights_of
 from asrtool.train.batch import prepare_batch
 from asrtool.train.job import Components
 from asrtool.train.loss import Task, sum_loss
-from asrtool.train.precision import choose_precision
 from asrtool.train.schedule import learning_rate
 from asrtool.train.settings import Train
 from asrtool.train.source import Planned

@@ -17,10 +17,10 @@ import torch
 
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.lf_mmi import LfMmi
+from asrtool.models.precision import Precision
 from asrtool.models.settings import Model
 from asrtool.models.tree import Tree
 from asrtool.settings import Choice
-from asrtool.train.precision import Precision
 
 REPEATS = 7
 NUM_BINS, NUM_TOKENS, NUM_CONTEXTS = 40, 45, 20  # leaves of a token and place

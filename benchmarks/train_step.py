@@ -15,9 +15,9 @@ import time
 import torch
 
 from asrtool.models.acoustic import AcousticModel, build_model
+from asrtool.models.precision import Precision
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
-from asrtool.train.precision import Precision
 
 REPEATS = 7
 NUM_BINS, NUM_TOKENS = 40, 60

@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 
 from asrtool.config_file import load_config
+from asrtool.models.precision import choose_precision
 from asrtool.train.loss import Task
 from asrtool.train.optimizer import build_optimizer
-from asrtool.train.precision import choose_precision
 from asrtool.train.train import build_components
 
 NUM_EPOCHS = 2

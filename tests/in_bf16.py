@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from asrtool.train.precision import Precision
+from asrtool.models.precision import Precision
 
 
 @contextmanager

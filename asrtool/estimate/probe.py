@@ -20,10 +20,10 @@ from asrtool.config import Config
 from asrtool.decode.forward import torch_threads
 from asrtool.models.acoustic import AcousticModel, build_model
 from asrtool.models.neural_lm import EDGE, UNK, build_neural_lm
+from asrtool.models.precision import Precision, choose_precision
 from asrtool.models.topology import uses_tree
 from asrtool.models.tree import FURTHER, SILENCE, Tree
 from asrtool.train.optimizer import build_optimizer
-from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.settings import Nnlm
 
 CPU = "CPU"

@@ -20,12 +20,12 @@ from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
+from asrtool.models.precision import choose_precision
 from asrtool.models.topology import uses_tree
 from asrtool.theory.bounds import Constants
 from asrtool.theory.system import Floats
 from asrtool.train.checkpoint import final_weights, load_newest
 from asrtool.train.loss import Task
-from asrtool.train.precision import choose_precision
 from asrtool.train.train import build_components
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from asrtool.distributed.strategy import Strategy, StrategyContext
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel
+from asrtool.models.precision import Precision, choose_precision
 from asrtool.registry import check_returned
 from asrtool.train.checkpoint import State
 from asrtool.train.job import Job
 from asrtool.train.loss import EmulatedCompute, Task
 from asrtool.train.optimizer import build_optimizer
 from asrtool.train.pipeline import Pipeline, choose_devices
-from asrtool.train.precision import Precision, choose_precision
 from asrtool.train.settings import Optimisation
 
 

@@ -9,8 +9,8 @@ import torch
 
 from asrtool.distributed.world import World
 from asrtool.models.acoustic import AcousticModel
+from asrtool.models.precision import Precision
 from asrtool.train.loss import Sums, sum_loss
-from asrtool.train.precision import Precision
 from asrtool.train.source import DevSet
 from asrtool.train.stop import Stop, Stopped
 

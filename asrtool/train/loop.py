@@ -27,6 +27,7 @@ from asrtool.distributed.work_queue import Assignment, AssignmentRule, WorkQueue
 from asrtool.distributed.world import World
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel
+from asrtool.models.precision import Precision
 from asrtool.train.batch import Augment, TrainingBatch, prepare_batch, save_bad_batch
 from asrtool.train.beginning import fix_arithmetic, make_event_log, make_strategy, make_task, resume
 from asrtool.train.checkpoint import State
@@ -43,7 +44,6 @@ from asrtool.train.optimizer import set_learning_rate
 from asrtool.train.pace import Pace
 from asrtool.train.pieces import Pieces
 from asrtool.train.plan import Plan
-from asrtool.train.precision import Precision
 from asrtool.train.records import Records, Step
 from asrtool.train.schedule import LearningRates
 from asrtool.train.settings import Optimisation

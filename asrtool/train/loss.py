@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from asrtool.log import bar
 from asrtool.models.acoustic import AcousticModel, Loss
 from asrtool.models.functional import functional_call
+from asrtool.models.precision import Precision
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.pipeline import Pipeline
-from asrtool.train.precision import Precision
 from asrtool.train.source import DevSet, Planned
 
 EMULATED_GRADIENT = 1e-3  # of every weight

@@ -23,8 +23,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, Loss
 from asrtool.models.functional import functional_call
 from asrtool.models.parts import Carry, Part, split_evenly
+from asrtool.models.precision import Precision
 from asrtool.train.batch import TrainingBatch
-from asrtool.train.precision import Precision
 
 
 class Stage(nn.Module):

@@ -14,11 +14,11 @@ import torch
 from learners import MANY_BATCHES, Learners
 
 from asrtool.config_file import load_config
+from asrtool.models.precision import choose_precision
 from asrtool.train import shards
 from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
 from asrtool.train.evaluation import Evaluation
 from asrtool.train.loss import Sums, sum_loss
-from asrtool.train.precision import choose_precision
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components
 

@@ -26,11 +26,11 @@ from asrtool.distributed.learner import learner
 from asrtool.distributed.world import World
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
+from asrtool.models.precision import choose_precision
 from asrtool.train.average import average_checkpoints
 from asrtool.train.checkpoint import checkpoint_path, load_checkpoint
 from asrtool.train.joining import join
 from asrtool.train.loss import sum_loss
-from asrtool.train.precision import choose_precision
 from asrtool.train.run import prepare
 from asrtool.train.run import train as train_job
 from asrtool.train.train import acoustic_job, build_components

@@ -25,6 +25,7 @@ from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, Encoder, Loss, Objective, build_model
 from asrtool.models.parts import Part
+from asrtool.models.precision import Precision
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
 from asrtool.train import pipeline as pipelines
@@ -32,7 +33,6 @@ from asrtool.train.batch import TrainingBatch, seed_torch
 from asrtool.train.job import Job
 from asrtool.train.loss import Task, batch_loss
 from asrtool.train.pipeline import Pipeline, choose_devices, micro_batches
-from asrtool.train.precision import Precision
 from asrtool.train.run import count_learners, train
 from asrtool.train.train import acoustic_job
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from asrtool.distributed.world import World
-from asrtool.train import precision
+from asrtool.models import precision
+from asrtool.models.precision import Precision, choose_precision, has_bf16_flag
 from asrtool.train.beginning import fix_arithmetic
 from asrtool.train.checkpoint import State
-from asrtool.train.precision import Precision, choose_precision, has_bf16_flag
 from asrtool.train.settings import Train
 
 REFUSAL = "could not create a primitive descriptor for the LSTM forward propagation primitive"

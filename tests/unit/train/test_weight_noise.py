@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from asrtool.config_file import load_config
+from asrtool.models.precision import choose_precision
 from asrtool.train.batch import TrainingBatch, seed_torch
 from asrtool.train.loss import Task
-from asrtool.train.precision import choose_precision
 from asrtool.train.train import build_components
 
 NOISE = 0.1
