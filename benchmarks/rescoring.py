@@ -2,10 +2,12 @@
 
     .venv/bin/python benchmarks/rescoring.py [--lists 32] [--rounds 3] [--words 45000] [--length N]
 
-`whole`: list by list, all logits of all positions at once, as asrtool did at first. `together`: 16 lists in one tree,
-as search processes do it. Both for one softmax over the words and two layers of 1,024 cells, and for the model of
-swb300, and with one of the two things by which they differ. Lists are invented: the 100 cheapest ways through slots of
-which three in five have 2 to 8 words to choose from, frequent as in Zipf's law; weights are random.
+`whole`: list by list, all logits of all positions at once, as asrtool did at first (933a392). `together`: lists in one
+tree, as many as a search process is given, in float32 and with matrix products in bf16. Each for the model that was the
+default at first, for that of swb300, and for that one without the projection. Lists are invented: the 100 cheapest
+ways through slots of which three in five have 2 to 8 words to choose from, frequent as in Zipf's law; weights are
+random, and large enough that sentences differ by more than their length. Then the time that as much arithmetic as
+`together` needs takes in large products.
 Each way has one thread, in a forked process, and its CPU time counts; where torch sees a GPU, the ways run there as
 well, in this process.
 """
@@ -25,23 +27,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from asrtool.config_file import load_config
+from asrtool.decode.parallel import PIECE
 from asrtool.models.acoustic import choose_device
 from asrtool.models.neural_lm import EDGE, UNK, NeuralLm, build_neural_lm, pad_sentences
 from asrtool.models.next_word import Softmax
 
 Sentences = list[list[str]]
 RECIPE = Path(__file__).parent.parent / "recipes" / "swbd" / "conf" / "swb300.toml"
-ONE_SOFTMAX, NO_PROJECTION = "nnlm.output=softmax", "nnlm.word-lstm.projection_size=0"
 MODELS = {
-    "one softmax, no projection": (ONE_SOFTMAX, NO_PROJECTION),
-    "adaptive": (NO_PROJECTION,),
-    "projection": (ONE_SOFTMAX,),
-    "swb300: both": (),
+    "at first": ("nnlm.output=softmax", "nnlm.word-lstm.projection_size=0", "nnlm.word-lstm.hidden_size=512"),
+    "swb300, no projection": ("nnlm.word-lstm.projection_size=0",),
+    "swb300": (),
 }
+SCALE = 4  # of random weights
 NUM_PATHS = 100
-TOGETHER = 16
 SHORT = (1, 2, 2, 3)  # words of a third of the sentences, which are turns such as "yeah"
 LONG = (4, 30)  # of the others, at least and at most
 
@@ -59,6 +61,7 @@ def main() -> None:
     lists = make_lists(options.lists, options.length, words[2:], np.random.default_rng(1))
     print_lists(lists)
     compare(models, lists, options.rounds, in_process)
+    print_products(models, lists)
     if choose_device().type == "cuda":
         print(torch.cuda.get_device_name())
         compare({name: model.to(choose_device()) for name, model in models.items()}, lists, options.rounds, on_gpu)
@@ -68,7 +71,11 @@ def make_model(words: list[str], *changed: str) -> NeuralLm:
     """That of swb300 with changed settings, with random weights."""
     settings = load_config([RECIPE], changed).nnlm
     torch.manual_seed(0)
-    return build_neural_lm(settings.encoder, settings.output, words).eval()
+    model = build_neural_lm(settings.encoder, settings.output, words).eval()
+    with torch.no_grad():
+        for weights in model.encoder.parameters():
+            weights.mul_(SCALE)
+    return model
 
 
 def print_lists(lists: list[Sentences]) -> None:
@@ -132,30 +139,60 @@ def all_losses(output: Softmax, hidden_NTC: torch.Tensor, predicted_NT: torch.Te
 
 
 def together(model: NeuralLm, lists: list[Sentences]) -> list[float]:
-    groups = (lists[first : first + TOGETHER] for first in range(0, len(lists), TOGETHER))
+    groups = (lists[first : first + PIECE] for first in range(0, len(lists), PIECE))
     return [score for group in groups for score in model.log_probs([words for each in group for words in each])]
+
+
+def in_bf16(model: NeuralLm, lists: list[Sentences]) -> list[float]:
+    with torch.autocast(model.objective.bias_V.device.type, torch.bfloat16):
+        return together(model, lists)
+
+
+WAYS = {"whole": whole, "together": together, "together, bf16": in_bf16}
 
 
 def compare(
     models: dict[str, NeuralLm], lists: list[Sentences], rounds: int, run: Callable[[Callable[[], Any]], Any]
 ) -> None:
     """Print a row for each model and way."""
-    ways = [(name, way) for name in models for way in (whole, together)]
     found: dict[tuple[str, str], list[tuple[list[float], float, float]]] = {
-        (name, way.__name__): [] for name, way in ways
+        (name, way): [] for name in models for way in WAYS
     }
     for _ in range(rounds):
-        for name, way in ways:
-            found[name, way.__name__].append(run(functools.partial(way, models[name], lists)))
-    print("| model | way | s a list | times as fast | MiB at the peak, beside the model | differs by |")
-    print("|---|---|---|---|---|---|")
+        for name, way in found:
+            found[name, way].append(run(functools.partial(WAYS[way], models[name], lists)))
+    print("| model | way | s a list | times as fast | as the same model | MiB at the peak, beside it | differs by |")
+    print("|---|---|---|---|---|---|---|")
     medians = {key: statistics.median(seconds for _, seconds, _ in each) / len(lists) for key, each in found.items()}
     slowest = medians[next(iter(models)), "whole"]
-    for (name, kind), each in found.items():
-        took = medians[name, kind]
+    for (name, way), each in found.items():
+        took = medians[name, way]
         peak = statistics.median(peak for _, _, peak in each)
         error = np.max(np.abs(np.array(each[0][0]) / np.array(found[name, "whole"][0][0]) - 1))
-        print(f"| {name} | {kind} | {took:.4f} | {slowest / took:.1f} | {peak:.0f} | {error:.1e} |")
+        same = medians[name, "whole"] / took
+        print(f"| {name} | {way} | {took:.4f} | {slowest / took:.1f} | {same:.1f} | {peak:.0f} | {error:.1e} |")
+
+
+def print_products(models: dict[str, NeuralLm], lists: list[Sentences]) -> None:
+    """The arithmetic of the matrix products of `together`, and how long a CPU takes for as much in large products."""
+    rates = {str(dtype)[6:]: rate_of(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    print(", ".join(f"{name}: {rate:.0f} GFLOP/s" for name, rate in rates.items()))
+    for name, model in models.items():
+        with FlopCounterMode(display=False) as counter:
+            together(model, lists)
+        gflop = counter.get_total_flops() / len(lists) / 1e9
+        print(f"{name}: {gflop:.1f} GFLOP a list, " + ", ".join(f"{gflop / rate:.4f} s" for rate in rates.values()))
+
+
+def rate_of(dtype: torch.dtype, size: int = 1024) -> float:
+    """GFLOP a CPU second of products of square matrices."""
+    factors = torch.randn(2, size, size).to(dtype)
+    times = []
+    for _ in range(20):
+        start_s = time.process_time()
+        torch.mm(*factors)
+        times.append(time.process_time() - start_s)
+    return 2 * size**3 / statistics.median(times) / 1e9
 
 
 def in_process(work: Callable[[], list[float]]) -> tuple[list[float], float, float]:

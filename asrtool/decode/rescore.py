@@ -28,6 +28,7 @@ from asrtool.lang.lm import LARGE
 from asrtool.lang.ngram import NgramLm
 from asrtool.models.acoustic import choose_device
 from asrtool.models.neural_lm import NeuralLm, load_neural_lm
+from asrtool.models.precision import choose_precision
 from asrtool.models.safe_file import model_in
 
 
@@ -83,7 +84,10 @@ class Rescore(SearchMethod):
         """The lists with the scores of other language models: `ngram` in place of that of the graph, and `neural`."""
         if self.completes_in_main and isinstance(self.neural, NeuralLm):
             self.neural.to(choose_device())  # only now: CUDA does not survive a fork
-        lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
+        # What was trained in bf16 is applied in it as well. A GPU is asked only now, for the same reason.
+        trained = self.resources.config.nnlm.precision
+        with choose_precision("fp32" if trained == "fp32" else "auto").autocast():
+            lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
         return [SearchResult((), candidates) for candidates in lists]
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:

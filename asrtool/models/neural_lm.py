@@ -53,7 +53,7 @@ class WordEncoder(Encoder):
                     nodes.append(parent_R[nodes[-1]])
                 nodes_NT = torch.stack(nodes[::-1], dim=1)
                 lens_N = torch.full((len(part),), depth + 1, device=device)
-                rows_RC[nodes_NT.to(device)] = self(word_R[nodes_NT].to(device), lens_N)[0]
+                rows_RC[nodes_NT.to(device)] = self(word_R[nodes_NT].to(device), lens_N)[0].float()
         return rows_RC
 
 
@@ -124,11 +124,13 @@ class _Cell:
 
     def step(self, gates_NG: Tensor, hidden_NC: Tensor, memory_NS: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden rows (N, C) and cells (N, S) behind those given; `gates_NG` of `read` is changed."""
-        gates_NG.addmm_(hidden_NC, self.back_GC.T)  # in place: they are the largest thing here
+        gates_NG += nn.functional.linear(hidden_NC, self.back_GC)  # not addmm_, which autocast leaves alone
         enters_NS, stays_NS, new_NS, leaves_NS = gates_NG.chunk(4, dim=1)
         memory_NS = stays_NS.sigmoid() * memory_NS + enters_NS.sigmoid() * new_NS.tanh()
         hidden_NS = leaves_NS.sigmoid() * memory_NS.tanh()
-        return (hidden_NS if self.projection_CS is None else hidden_NS @ self.projection_CS.T), memory_NS
+        if self.projection_CS is not None:
+            hidden_NS = nn.functional.linear(hidden_NS, self.projection_CS)
+        return hidden_NS, memory_NS
 
 
 class NeuralLm(AcousticModel):
@@ -151,7 +153,8 @@ class NeuralLm(AcousticModel):
     def log_probs(self, sentences: Sequence[Sequence[str]]) -> list[float]:
         """Natural log probability of each sentence, its end included; words outside the vocabulary are ``<unk>``.
 
-        What sentences begin with alike is computed once; so it is worth giving many that are similar.
+        What sentences begin with alike is computed once; so it is worth giving many that are similar. Under autocast
+        matrix products are in its format, the rest in float32.
         """
         numbers = [tuple(self.number(words)[1:-1]) for words in sentences]
         found: dict[tuple[int, ...], float] = {}

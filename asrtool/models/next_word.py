@@ -16,7 +16,7 @@ from asrtool.models.acoustic import Loss, Objective
 from asrtool.models.settings import Adaptive as AdaptiveSettings
 from asrtool.models.settings import Softmax as SoftmaxSettings
 
-CHUNK_ROWS, CHUNK_WORDS = 1024, 4096  # of logits that are held at once, 16 MiB
+CHUNK_ROWS, CHUNK_WORDS = 512, 1024  # of logits that are held at once, 2 MiB, so that they stay in a cache
 
 
 class NextWord(Objective):

@@ -141,6 +141,13 @@ PATCHES = (
         ("tests/unit/decode/test_cluster.py",),
     ),
     Patch(
+        "neural-lm-in-fp16-on-a-cpu",
+        "asrtool/decode/rescore.py",
+        'choose_precision("fp32" if trained == "fp32" else "auto")',
+        "choose_precision(trained)",
+        ("tests/unit/decode/test_rescore.py",),
+    ),
+    Patch(
         "scores-of-another-list",
         "asrtool/decode/rescore.py",
         "[[replace(each, nnlm=next(scores)) for each in some] for some in lists]",

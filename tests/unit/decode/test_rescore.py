@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +107,27 @@ def test_lists_are_scored_side_by_side_as_one_by_one(lists: list[list[Candidate]
     method.ngram = HashLm()
     results = [SearchResult((), tuple(some)) for some in lists]
     assert method.complete(results) == [method.complete([result])[0] for result in results]
+
+
+@pytest.mark.parametrize(
+    ("trained", "applied"), [("auto", torch.bfloat16), ("fp16", torch.bfloat16), ("fp32", torch.float32)]
+)
+def test_the_neural_language_model_is_applied_in_the_fastest_format_that_was_not_refused_in_training(
+    trained: str, applied: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asrtool.models.precision._has_bf16", lambda device: True)
+    seen: list[torch.dtype] = []
+
+    class Watched(HashLm):
+        def log_probs(self, sentences: list[tuple[str, ...]]) -> list[float]:
+            seen.append((torch.ones(1, 1) @ torch.ones(1, 1)).dtype)
+            return super().log_probs(sentences)
+
+    method = open_rescore(True)
+    method.resources = Resources(None, {}, Config(nnlm=Nnlm(enabled=True, precision=trained)))  # type: ignore[arg-type]
+    method.neural = Watched()  # type: ignore[assignment]
+    method.complete([SearchResult((), (make_candidate(("a",), -1.0, -1.0),))])
+    assert seen == [applied]
 
 
 def test_without_a_neural_language_model_its_weight_is_zero() -> None:

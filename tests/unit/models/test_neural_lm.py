@@ -131,6 +131,15 @@ def test_scores_side_by_side_are_those_one_by_one(
         assert reader.log_probs(sentences) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+@of_all_kinds
+def test_products_in_bf16_change_scores_a_little(reader: NeuralLm) -> None:
+    expected = reader.log_probs(SENTENCES)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = reader.log_probs(SENTENCES)
+    assert found == pytest.approx(expected, rel=0.01)
+    assert found != pytest.approx(expected, rel=1e-6)
+
+
 @given(st.lists(st.lists(st.integers(0, 3), max_size=5).map(tuple), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_a_tree_has_each_beginning_once(sentences: list[tuple[int, ...]]) -> None:
@@ -160,7 +169,13 @@ def test_what_lists_begin_with_alike_is_read_once_and_each_word_by_the_first_lay
         [tuple(model.number(words)[1:-1]) for words in (["a", "b", "c"], ["a", "b"], ["a", "b", "a"])], 4
     )
     model.encoder.read_tree(tree)
-    assert read == [4, 1, 1, 1, 2]  # <s>, a, b and c; then the second layer
+    assert read == [
+        4,
+        *[1] * 9,
+        2,
+        2,
+        2,
+    ]  # <s>, a, b, c; a level: states, what the second layer takes, its
 
 
 @pytest.mark.parametrize("words", [[1, 2], [1, 4], [2, 3]])
