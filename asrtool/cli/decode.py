@@ -40,7 +40,8 @@ def decode(
 
     Or MODEL is a model file: then DATA are features, of a set or a folder of sets, all but train are decoded, and
     --tuning and the folders are needed that methods of decode.methods read. Writes OUT/SET/METHOD.ctm and
-    OUT/decode.json (the decoding parameters, and real-time factors). Settings: [decode], lm.large, nnlm.enabled.
+    OUT/decode.json (the decoding parameters, and real-time factors). Settings: [decode], lm.large, nnlm.enabled,
+    nnlm.precision.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ def tune(model: Path, features: Path, out: Path, folders: Mapping[str, Path | No
 
     A folder is needed only where a method of decode.methods reads it. Writes OUT/tuning.json (what was chosen, for
     `asrtool decode`) and OUT/tuning.tsv (all that was tried), and prints the latter. Settings: [decode], lm.large,
-    nnlm.enabled.
+    nnlm.enabled, nnlm.precision.
 
     \b
     Example: asrtool tune exp/average/model.pt exp/features/dev exp/tune --tokenizer exp/tokenizer \\

@@ -235,7 +235,7 @@ COMMON = (
                 f" --tuning {{work}}/tune/tuning.json {SEARCH_OPTIONS}"
             ),
         ),
-        settings=("model", "decode", "lm.large", "nnlm.enabled"),
+        settings=("model", "decode", "lm.large", "nnlm.enabled", "nnlm.precision"),
     ),
     Stage(
         name="score",

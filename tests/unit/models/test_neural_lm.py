@@ -169,13 +169,8 @@ def test_what_lists_begin_with_alike_is_read_once_and_each_word_by_the_first_lay
         [tuple(model.number(words)[1:-1]) for words in (["a", "b", "c"], ["a", "b"], ["a", "b", "a"])], 4
     )
     model.encoder.read_tree(tree)
-    assert read == [
-        4,
-        *[1] * 9,
-        2,
-        2,
-        2,
-    ]  # <s>, a, b, c; a level: states, what the second layer takes, its
+    # <s>, a, b, c; then for each level states, what the second layer takes, and its states
+    assert read == [4, *[1] * 9, *[2] * 3]
 
 
 @pytest.mark.parametrize("words", [[1, 2], [1, 4], [2, 3]])

@@ -27,6 +27,10 @@ def test_other_pauses_cut_again_and_leave_the_features_and_the_model_that_finds_
     assert stages_that_depend_on("data.min_pause_s=0.5") == {"cut", "report"}
 
 
+def test_the_format_of_the_neural_language_model_reaches_the_searches_that_apply_it() -> None:
+    assert stages_that_depend_on("nnlm.precision=fp32") == {"nnlm", "decode", "report"}
+
+
 def test_other_audio_under_the_same_manifest_makes_stale_what_reads_audio() -> None:
     for name in ("features", "cut"):
         (stage,) = (stage for stage in COMMON if stage.name == name)
