@@ -34,8 +34,9 @@ demo: setup
 	@echo "== running recipes/swbd on the mini corpus; a stage that is done is not run again"
 	@$(BIN)/asrtool run
 
+# Three processes for two cores: tests of killed and silent learners mostly wait.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .

@@ -36,11 +36,26 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGUN_FIRST = (ROOT / "tests" / "recipe", ROOT / "tests" / "unit" / "train")
 
 
+# Allocations between two searches for cycles: seldom, as each time that a test reads a dictionary is too often.
+SELDOM, DEFAULT = (10_000, 10, 10), gc.get_threshold()
+
+
 def pytest_collection_finish() -> None:
-    """Look for cycles among the objects of tests alone, and not each time that a test reads a dictionary."""
+    """Look for cycles among the objects of tests alone."""
     gc.freeze()
-    gc.set_threshold(10_000)  # allocations; by default 700
+    gc.set_threshold(*SELDOM)
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _cycles_as_by_default(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where memory is measured, what lies in cycles counts as long as it does for a person who runs the command."""
+    measures = "tracemalloc" in vars(request.module)
+    if measures:
+        gc.set_threshold(*DEFAULT)
+    yield
+    if measures:
+        gc.set_threshold(*SELDOM)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
