@@ -78,10 +78,9 @@ class Contents:
 
         return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
 
-    def outside(self, paths: Iterable[str], other_work: str) -> Iterator[str]:
-        """Those of `paths` that do not lie in the work directory or in this other one, nor behind a link there."""
-        others = (path for path in paths if not path.startswith(f"{other_work}/"))
-        return (path for path in others if not self._place_inside(os.path.abspath(path)))
+    def outside(self, paths: Iterable[str]) -> Iterator[str]:
+        """Those of `paths` that do not lie in the work directory, nor behind a link there."""
+        return (path for path in paths if not self._place_inside(os.path.abspath(path)))
 
     def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
         """Each of `files` with its digest, in their order; then the cache is written where it changes."""

@@ -141,7 +141,7 @@ def _what_changed(run: Run, stage: Stage, marker: Mapping[str, Any]) -> str:
         return "command changed"
     if why := _changed_setting(run.config, stage, marker["settings"]):
         return why
-    needs = _needs(run, stage, marker.get("work", ""))
+    needs = _needs(run, stage)
     for path, digest in needs.items():
         if digest != marker["needs"].get(path):
             return f"{path} changed"
@@ -180,7 +180,7 @@ def fingerprint(run: Run, stage: Stage) -> Fingerprint:
     return Fingerprint(
         commands=run.lines(stage),
         settings=_settings(run.config, stage),
-        needs=_needs(run, stage, str(run.work)),
+        needs=_needs(run, stage),
         code={name: [*size_and_time(ROOT / name), digest] for name, digest in code.items()},
     )
 
@@ -201,19 +201,19 @@ def _settings(config: Config, stage: Stage) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not key.startswith("paths.") or key in used}
 
 
-def _needs(run: Run, stage: Stage, made_in: str) -> dict[str, str]:
-    """Digests of what `stage` reads, which ran in the work directory `made_in`, before that was moved or copied."""
+def _needs(run: Run, stage: Stage) -> dict[str, str]:
+    """Digests of what `stage` reads."""
     found = {path: contents_of(run.work).digest(path, stage.reads_only) for path in run.reads(stage)}
-    return found | _audio_digests(run, stage, made_in)
+    return found | _audio_digests(run, stage)
 
 
-def _audio_digests(run: Run, stage: Stage, made_in: str) -> dict[str, str]:
+def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
     """Of audio that `stage` reads outside of the work directory, where only manifests know of it."""
     contents, found = contents_of(run.work), {}
     for folder in stage.audio_of:
         name = f"audio of {folder}"
         try:
-            paths = sorted(set(contents.outside(run.find_audio(run.work / folder), made_in)))
+            paths = sorted(set(contents.outside(run.find_audio(run.work / folder))))
         except AsrtoolError:  # who reads the manifest says what it is
             found[name] = "unknown"
             continue
@@ -254,14 +254,13 @@ def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) 
         "needs": made_of.needs | _audio_of_outputs(run, stage),
         "makes": {path: contents_of(run.work).digest(path) for path in stage.makes},
         "times": times_of_outputs(run.work, stage),
-        "work": str(run.work),
     }
     write_text(_marker_file(run.work, stage.name), json.dumps(marker, indent=1))
 
 
 def _audio_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
     """Digests of audio that manifests name which `stage` itself makes: before it ran nobody knew of it."""
-    return _audio_digests(run, stage, str(run.work)) if set(stage.audio_of) & set(stage.makes) else {}
+    return _audio_digests(run, stage) if set(stage.audio_of) & set(stage.makes) else {}
 
 
 def _marker_file(work: Path, stage: str) -> Path:

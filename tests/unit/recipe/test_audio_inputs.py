@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -83,15 +82,6 @@ def test_touched_audio_and_the_same_behind_a_link_is_the_same(run: Run, tmp_path
 def test_audio_in_the_work_directory_counts_with_the_folder_it_is_in(run: Run, tmp_path: Path) -> None:
     replace(tmp_path / "exp" / "corpus" / "three.wav")
     assert states(run) == ["done"] * 3
-
-
-def test_in_a_copy_audio_of_the_work_directory_is_where_it_was_and_other_audio_counts(run: Run, tmp_path: Path) -> None:
-    copy = dataclasses.replace(run, work=tmp_path / "copy")
-    shutil.copytree(run.work, copy.work)
-    shutil.rmtree(run.work)
-    assert states(copy) == ["done"] * 3
-    replace(tmp_path / "outside" / "one.wav")
-    assert states(copy)[1] == "stale audio of manifests changed"
 
 
 def test_a_manifest_that_cannot_be_read_is_a_change(run: Run) -> None:
