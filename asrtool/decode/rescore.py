@@ -6,6 +6,7 @@ Letters in names: H candidates of a list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -84,11 +85,19 @@ class Rescore(SearchMethod):
         """The lists with the scores of other language models: `ngram` in place of that of the graph, and `neural`."""
         if self.completes_in_main and isinstance(self.neural, NeuralLm):
             self.neural.to(choose_device())  # only now: CUDA does not survive a fork
-        # What was trained in bf16 is applied in it as well. A GPU is asked only now, for the same reason.
-        trained = self.resources.config.nnlm.precision
-        with choose_precision("fp32" if trained == "fp32" else "auto").autocast():
+        with self._format():
             lists = score_lists([result.candidates for result in results], self.ngram, self.neural)
         return [SearchResult((), candidates) for candidates in lists]
+
+    def _format(self) -> AbstractContextManager[object]:
+        """That of the neural model: what was trained in bf16 is applied in it as well.
+
+        A GPU is asked only now, for the reason above, and not without such a model, when this is a forked process.
+        """
+        if self.neural is None:
+            return nullcontext()
+        trained = self.resources.config.nnlm.precision
+        return choose_precision("fp32" if trained == "fp32" else "auto").autocast()
 
     def choose(self, result: SearchResult, parameters: Sequence[DecodingParameters]) -> list[tuple[Word, ...]]:
         """As SearchMethod.choose."""

@@ -130,6 +130,18 @@ def test_the_neural_language_model_is_applied_in_the_fastest_format_that_was_not
     assert seen == [applied]
 
 
+def test_without_a_neural_language_model_no_gpu_is_asked_which_a_forked_process_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> bool:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(torch.cuda, "is_available", refuse)
+    method = open_rescore(False)
+    result = SearchResult((), (make_candidate(("a",), -1.0, -1.0),))
+    assert method.complete([result]) == [result]
+
+
 def test_without_a_neural_language_model_its_weight_is_zero() -> None:
     parameters = tried(open_rescore(False, nnlm_weights=(0.2, 0.6)), 0, {"graph": GRAPH})
     assert {each["nnlm_weight"] for each in parameters} == {0.0}
