@@ -100,7 +100,7 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
         columns = part.columns
         said = columns.speech_s(part.is_fit), columns.num_utterances(part.is_fit)
         chosen = choose_fold(*said, fraction * speech_s[part.name], fold)
-        if not chosen and any(speech_s.values()):
+        if not chosen and speech_s[part.name]:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
             raise AsrtoolError(what, "count folds from 0, or lower data.dev_minutes to have more of them")
         part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])

@@ -392,6 +392,14 @@ def test_of_one_speaker_utterances_are_held_out_and_the_log_says_so(
     assert "UTTERANCES ARE HELD OUT INSTEAD, dev and training share speakers" in caplog.text
 
 
+def test_a_corpus_with_nothing_to_train_on_has_nothing_to_hold_out(tmp_path: Path) -> None:
+    write(tmp_path / "corpora" / "fisher" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(3)}))
+    write(tmp_path / "corpora" / "swbd" / "train", side("s1", 0, "s", ["hi"], duration_s=30))
+    write(tmp_path / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
+    split_manifests(tmp_path, make_data(("fisher", "swbd")))
+    assert dropped(tmp_path / "train")["s1-0-0"] == "too long"
+
+
 def test_each_fold_holds_out_other_speakers(tmp_path: Path) -> None:
     write(tmp_path / "corpora" / "own" / "train", corpus({f"c{i}": (f"a{i}", f"b{i}") for i in range(3)}))
     write(tmp_path / "corpora" / "own" / "test", corpus({"t1": ("f", "g")}, 2))
