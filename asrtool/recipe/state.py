@@ -251,16 +251,19 @@ def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) 
         "finished": True,
         "seconds": round(seconds, 1),
         **asdict(made_of),
-        "needs": made_of.needs | _audio_of_outputs(run, stage),
+        "needs": _needs_when_finished(run, stage, made_of.needs),
         "makes": {path: contents_of(run.work).digest(path) for path in stage.makes},
         "times": times_of_outputs(run.work, stage),
     }
     write_text(_marker_file(run.work, stage.name), json.dumps(marker, indent=1))
 
 
-def _audio_of_outputs(run: Run, stage: Stage) -> dict[str, str]:
-    """Digests of audio that manifests name which `stage` itself makes: before it ran nobody knew of it."""
-    return _audio_digests(run, stage) if set(stage.audio_of) & set(stage.makes) else {}
+def _needs_when_finished(run: Run, stage: Stage, before: dict[str, str]) -> dict[str, str]:
+    """Those from `before` it ran, but audio as manifests name it that `stage` itself has made."""
+    if not set(stage.audio_of) & set(stage.makes):
+        return before
+    reads = run.reads(stage)
+    return {path: digest for path, digest in before.items() if path in reads} | _audio_digests(run, stage)
 
 
 def _marker_file(work: Path, stage: str) -> Path:

@@ -84,6 +84,13 @@ def test_audio_in_the_work_directory_counts_with_the_folder_it_is_in(run: Run, t
     assert states(run) == ["done"] * 3
 
 
+def test_audio_that_a_new_manifest_does_not_name_is_no_input_any_more(run: Run, tmp_path: Path) -> None:
+    lines = (tmp_path / "table").read_text().splitlines(keepends=True)
+    (tmp_path / "table").write_text(lines[2])
+    assert run_stages(run, range(3), force=True) == ["prepare", "features", "lm"]
+    assert states(run) == ["done"] * 3
+
+
 def test_a_manifest_that_cannot_be_read_is_a_change(run: Run) -> None:
     (run.work / MANIFEST).write_text("{")
     assert states(run)[1] == "stale manifests changed"
