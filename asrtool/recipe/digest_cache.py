@@ -47,32 +47,48 @@ class DigestCache:
             return [None] * len(keys)
         import numpy as np
 
-        wanted = np.array(keys, np.uint64)
-        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        known = self._keys[places] == wanted
+        places, known = self._find(np.array(keys, np.uint64))
         found = self._rows["digest"][places]
         return [digest.tobytes().hex() if is_known else None for digest, is_known in zip(found, known, strict=True)]
 
     def add(self, rows: Rows, group: int, complete: bool) -> None:
-        """Write `rows` of a `group`, of which others go where these are `complete`; what others have written stays."""
-        there = _read(self._path)
-        if there is None and not rows.keys:
+        """Write `rows` of a `group`, of which others go where these are `complete`; what others have written stays.
+
+        A file that another group has as well stays there: none is written anew because two take turns.
+        """
+        if self._has(rows, group, complete):
             return
         import numpy as np
 
         new = np.empty(len(rows.keys), ROW)
         new["key"], new["group"] = np.frombuffer(rows.keys, np.uint64), group
         new["digest"] = np.frombuffer(bytes(rows.digests), "V32")
+        there = _read(self._path)
         if there is not None:
-            kept = ~np.isin(there["key"], new["key"])
-            if complete:
-                kept &= there["group"] != group
-            new = np.concatenate([there[kept], new])
-        new = new[np.unique(new["key"], return_index=True)[1]]
-        if there is None or not np.array_equal(there, new):
-            with contextlib.suppress(AsrtoolError, OSError), write_beside(self._path) as temporary:
-                np.save(temporary, new)  # not where another person's work is only looked at
+            is_gone = complete & (there["group"] == group) & ~np.isin(there["key"], new["key"])
+            new = np.concatenate([there[~is_gone], new])
+        new = new[np.unique(new["key"], return_index=True)[1]]  # of equal keys the first
+        with contextlib.suppress(AsrtoolError, OSError), write_beside(self._path) as temporary:
+            np.save(temporary, new)  # not where another person's work is only looked at
         self._take(new)
+
+    def _has(self, rows: Rows, group: int, complete: bool) -> bool:
+        """Whether `add` would change nothing, which is so each time that a finished stage is looked at."""
+        if self._rows is None:
+            return not rows.keys
+        import numpy as np
+
+        keys = np.frombuffer(rows.keys, np.uint64)
+        if not self._find(keys)[1].all():
+            return False
+        return not complete or bool(np.isin(self._keys[self._rows["group"] == group], keys).all())
+
+    def _find(self, keys: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Where each of `keys` is, or would be, and whether it is there."""
+        import numpy as np
+
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return places, self._keys[places] == keys
 
     def _take(self, rows: np.ndarray[Any, Any] | None) -> None:
         self._rows = rows if rows is not None and len(rows) else None

@@ -191,6 +191,19 @@ def test_files_that_are_not_asked_for_any_more_leave_the_cache(work: Path) -> No
     assert len(np.load(work / CACHE)) == 1
 
 
+def test_two_that_ask_for_the_same_files_do_not_write_the_cache_in_turns(work: Path) -> None:
+    Contents(work).digest("a")
+    Contents(work).digest("a/one")
+    before = (work / CACHE).stat().st_ino
+    for path in ("a", "a/one", "a"):
+        assert Contents(work).digest(path)
+        assert (work / CACHE).stat().st_ino == before
+    (work / "a" / "one").unlink()
+    Contents(work).digest("a/one")
+    Contents(work).digest("a")
+    assert len(np.load(work / CACHE)) == 1
+
+
 def test_what_an_interrupted_command_has_read_is_not_read_again(work: Path, read: list[str]) -> None:
     one, two, three = (work / "a" / name for name in ("one", "two", "three"))
     three.write_text("three")
