@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -103,7 +105,8 @@ def make_event_log(job: Job, state: State, precision: Precision, world: World) -
 def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]) -> None:
     """Give `strategy` what `found`, of a checkpoint, has for this learner; without that, what it has for all.
 
-    Where there were other learners, the optimizer of one of them, where it fits.
+    Where there were other learners, the optimizer of one of them, where it fits. Raises AsrtoolError for an optimizer
+    whose groups of parameters were others.
     """
     if strategy.ema:
         strategy.ema.load_saved(found["ema"])
@@ -121,10 +124,22 @@ def resume(strategy: Strategy, state: State, world: World, found: dict[str, Any]
     elif learner is None:
         change = "without what each learner had of its own"
     else:
-        strategy.load_state(learner, shared or {})
+        with _fitting(where):
+            strategy.load_state(learner, shared or {})
         strategy.load_ema(learner, shared or {})
         logging.info("%s", where)
         return
-    has_optimizer = shared is not None and strategy.load_optimizer(learner or {}, shared)
+    with _fitting(where):
+        has_optimizer = shared is not None and strategy.load_optimizer(learner or {}, shared)
     optimizers = "their optimizer" if has_optimizer else "new optimizers"
     logging.info("%s, %s: from the mean of their weights, with %s", where, change, optimizers)
+
+
+@contextmanager
+def _fitting(where: str) -> Iterator[None]:
+    """Inside, torch says by a ValueError that the state of an optimizer does not fit."""
+    try:
+        yield
+    except ValueError as error:
+        what = f"{where}: the optimizer is of an earlier asrtool, with other groups of parameters"
+        raise AsrtoolError(what, "move the folder of the training aside, to train from the beginning") from error

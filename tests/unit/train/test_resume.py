@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from train_killed_at_changes import train_killed_at_changes
 from warm import run_apart
 
 from asrtool.errors import AsrtoolError
+from asrtool.train import optimizer
 
 TIMES = ("seconds", "frames_per_s")
 
@@ -80,6 +82,19 @@ def test_when_all_checkpoints_are_damaged_nothing_is_trained_over_them(train_toy
         path.write_bytes(b"")
     with pytest.raises(AsrtoolError, match=r"none of 5 checkpoints can be read; move .* away"):
         train_toy(out)
+
+
+def test_an_optimizer_of_other_groups_of_parameters_is_one_line(
+    train_toy, undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = shutil.copytree(undisturbed(), tmp_path / "train")
+    (out / "train.json").unlink()
+    max((out / "checkpoints").iterdir()).unlink()
+    monkeypatch.setattr(optimizer, "decay_groups", lambda named, _: [{"params": [each for _, each in named]}])
+    with pytest.raises(AsrtoolError, match=r"resuming after step .*: the optimizer is of an earlier asrtool.*; move"):
+        train_toy(out)
+    shutil.move(out, tmp_path / "aside")
+    train_toy(out, "train.num_epochs=1")
 
 
 def test_threads_and_precision_stay_as_they_were_when_training_began(train_toy, tmp_path: Path) -> None:
