@@ -78,9 +78,14 @@ class Contents:
 
         return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
 
-    def outside(self, paths: Iterable[str]) -> Iterator[str]:
-        """Those of `paths` that do not lie in the work directory, nor behind a link there."""
-        return (path for path in paths if not self._place_inside(os.path.abspath(path)))
+    def outside(self, paths: Iterable[str], formerly: str) -> Iterator[str]:
+        """Those of `paths` that do not lie in the work directory, nor behind a link there, nor where it was `formerly`.
+
+        Where it was nowhere else `formerly` is ''.
+        """
+        for path in map(os.path.abspath, paths):
+            if not self._place_inside(path) and not (formerly and path.startswith(f"{formerly}/")):
+                yield path
 
     def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
         """Each of `files` with its digest, in their order; then the cache is written where it changes."""

@@ -213,7 +213,7 @@ def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
     for folder in stage.audio_of:
         name = f"audio of {folder}"
         try:
-            paths = sorted(set(contents.outside(run.find_audio(run.work / folder))))
+            paths = sorted(set(contents.outside(run.find_audio(run.work / folder), _made_in(run, folder))))
         except AsrtoolError:  # who reads the manifest says what it is
             found[name] = "unknown"
             continue
@@ -223,6 +223,15 @@ def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
         if paths:
             found[name] = digest.hexdigest()[:16]
     return found
+
+
+def _made_in(run: Run, folder: str) -> str:
+    """The work directory when manifests in `folder` were made, which name files of it; '' where that is not known.
+
+    It may have been moved or copied since.
+    """
+    markers = (read_marker(run.work, stage.name) for stage in run.recipe.stages if folder in stage.makes)
+    return next((str(marker.get("work", "")) for marker in markers if marker), "")
 
 
 def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
@@ -250,6 +259,7 @@ def mark_finished(run: Run, stage: Stage, made_of: Fingerprint, seconds: float) 
     marker = {
         "finished": True,
         "seconds": round(seconds, 1),
+        "work": str(run.work),
         **asdict(made_of),
         "needs": _needs_when_finished(run, stage, made_of.needs),
         "makes": {path: contents_of(run.work).digest(path) for path in stage.makes},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -82,6 +83,14 @@ def test_touched_audio_and_the_same_behind_a_link_is_the_same(run: Run, tmp_path
 def test_audio_in_the_work_directory_counts_with_the_folder_it_is_in(run: Run, tmp_path: Path) -> None:
     replace(tmp_path / "exp" / "corpus" / "three.wav")
     assert states(run) == ["done"] * 3
+
+
+def test_audio_in_a_work_directory_that_was_moved_counts_with_that_folder_as_well(run: Run, tmp_path: Path) -> None:
+    """Manifests name it by the place where it was made."""
+    moved = dataclasses.replace(run, work=run.work.rename(tmp_path / "moved"))
+    assert states(moved) == ["done"] * 3
+    replace(tmp_path / "outside" / "one.wav")
+    assert states(moved)[0] == "stale audio of manifests changed"
 
 
 def test_audio_that_a_new_manifest_does_not_name_is_no_input_any_more(run: Run, tmp_path: Path) -> None:
