@@ -154,7 +154,7 @@ class NeuralLm(AcousticModel):
         """Natural log probability of each sentence, its end included; words outside the vocabulary are ``<unk>``.
 
         What sentences begin with alike is computed once; so it is worth giving many that are similar. Under autocast
-        matrix products are in its format, the rest in float32.
+        matrix products and the gates that they make are in its format; cells, sums and logarithms are in float32.
         """
         numbers = [tuple(self.number(words)[1:-1]) for words in sentences]
         found: dict[tuple[int, ...], float] = {}
