@@ -87,7 +87,7 @@ class Data:
     word_marks: str = "'"  # punctuation that the rules unicode keep inside a word; any other parts words
     allow_pipes: bool = False  # commands of wav.scp that need a shell are run by one; others run without, anyway
     dev_minutes: float = 5.0  # speech held out, whole conversations, whose speakers are in no training conversation
-    dev_fold: int = 0  # which of the parts that can be held out, apart from each other: 1, 2, ... for cross-validation
+    dev_fold: int = 0  # which part is held out: 1, 2, ... are conversations that none before has, for cross-validation
     max_duplicates: int = 300  # a text is trained on at most so often, as Kaldi does; language models read all
     min_duration_s: float = 0.1  # seconds; shorter utterances are not trained on
     max_duration_s: float = 20.0  # seconds; longer utterances are not trained on
