@@ -102,7 +102,7 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
         chosen = choose_fold(*said, fraction * speech_s[part.name], fold)
         if not chosen and speech_s[part.name]:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
-            raise AsrtoolError(what, "count folds from 0, or lower data.dev_minutes to have more of them")
+            raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
         part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])
         part.is_known = ~part.is_dev & np.isin(columns.speaker, columns.speaker[part.is_dev & part.is_fit])
     if not any((part.is_training & part.is_fit).any() for part in parts):

@@ -57,6 +57,9 @@ def _broken_links(stage: Stage, made: Sequence[str], find_entry: FindEntry) -> I
     for need in stage.needs:
         if not any(lies_in(need, path) for path in made):
             yield f"needs {need}, which no earlier stage makes"
+    for folder in stage.audio_of:
+        if folder not in (*stage.needs, *stage.makes):
+            yield f"audio_of has {folder}, which is in neither needs nor makes"
     for name in stage.settings:
         try:
             select(Config(), [name])

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from asrtool.log import progress
 from asrtool.recipe.digest_cache import DigestCache, Rows
+from asrtool.recipe.stage import lies_in
 
 CACHE = ".stages/contents.npy"
 YOUNG_NS = 2 * 10**9  # a file changed so shortly ago may change again within one tick of the clock of its file system
@@ -68,24 +69,28 @@ class Contents:
         return digest.hexdigest()[:16]
 
     def of_files(self, paths: Collection[str], what: str) -> Iterator[str]:
-        """Of the contents of each of `paths`, or of what a link there leads to, in their order.
+        """Of the contents of each of `paths`, or of what a link there leads to, in their order; names from the work
+        directory are as good as absolute ones.
 
         `what` these are is for the log; what the cache has of other files that were asked for as this leaves it.
         """
 
         def targets() -> Iterator[str]:
-            return (os.path.realpath(path) if os.path.islink(path) else path for path in paths)
+            files = (os.path.join(self._work, path) for path in paths)
+            return (os.path.realpath(file) if os.path.islink(file) else file for file in files)
 
         return (of_file for _, of_file in self._each(targets, what, f"//{what}"))
 
-    def outside(self, paths: Iterable[str], formerly: str) -> Iterator[str]:
-        """Those of `paths` that do not lie in the work directory, nor behind a link there, nor where it was `formerly`.
+    def outside(self, paths: Iterable[str], formerly: str, folders: Collection[str]) -> Iterator[str]:
+        """Those of `paths` that do not lie in one of these `folders` of the work directory, nor behind a link there.
 
-        Where it was nowhere else `formerly` is ''.
+        What lies in the work directory is called from there, also by the place that it had `formerly`, '' for none.
         """
         for path in map(os.path.abspath, paths):
-            if not self._place_inside(path) and not (formerly and path.startswith(f"{formerly}/")):
-                yield path
+            moved = path[len(formerly) + 1 :] if formerly and path.startswith(f"{formerly}/") else ""
+            place = self._place_inside(path) or moved
+            if not any(lies_in(place, folder) for folder in folders):
+                yield place or path
 
     def _each(self, files: Callable[[], Iterable[str]], what: str, group: str) -> Iterator[tuple[str, str]]:
         """Each of `files` with its digest, in their order; then the cache is written where it changes."""

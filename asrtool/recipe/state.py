@@ -208,12 +208,13 @@ def _needs(run: Run, stage: Stage) -> dict[str, str]:
 
 
 def _audio_digests(run: Run, stage: Stage) -> dict[str, str]:
-    """Of audio that `stage` reads outside of the work directory, where only manifests know of it."""
-    contents, found = contents_of(run.work), {}
+    """Of audio that `stage` reads and that only manifests know of: it lies in nothing that the stage needs or makes."""
+    contents, found, known = contents_of(run.work), {}, (*stage.needs, *stage.makes)
     for folder in stage.audio_of:
         name = f"audio of {folder}"
         try:
-            paths = sorted(set(contents.outside(run.find_audio(run.work / folder), _made_in(run, folder))))
+            audio = run.find_audio(run.work / folder)
+            paths = sorted(set(contents.outside(audio, _made_in(run, folder), known)))
         except AsrtoolError:  # who reads the manifest says what it is
             found[name] = "unknown"
             continue

@@ -22,15 +22,15 @@ MANIFEST = "manifests/own/recordings.jsonl"
 
 @pytest.fixture
 def run(tmp_path: Path, toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A stage that makes a manifest of audio in the work directory and outside, one that reads audio, one that not."""
+    """A stage that makes a manifest of audio anywhere, one that reads audio, one that does not."""
     monkeypatch.setattr(audio_files, "RECORDINGS", Path(MANIFEST).name)
     sources = []
-    for name in ("outside/one.wav", "outside/two.wav", "exp/corpus/three.wav"):
+    for name in ("outside/one.wav", "outside/two.wav", "exp/manifests/audio/three.wav", "exp/four.wav"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
         sources.append({"type": "file", "source": str(tmp_path / name)})
     sources[1] = {"type": "url", "source": f"file://{tmp_path}/outside/two.wav#bytes=1-9"}
-    sources.append({"type": "url", "source": "https://example.org/four.wav"})
+    sources.append({"type": "url", "source": "https://example.org/five.wav"})
     lines = "".join(json.dumps({"id": "r", "sources": [source]}) + "\n" for source in sources)
     (tmp_path / "table").write_text(lines)
     prepare = Line(f"asrtool join {{work}}/{MANIFEST} {tmp_path}/table")
@@ -59,10 +59,10 @@ def replace(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("name", ["one.wav", "two.wav"])
+@pytest.mark.parametrize("name", ["outside/one.wav", "outside/two.wav", "exp/four.wav"])
 def test_replaced_audio_is_read_again_by_stages_that_read_audio(run: Run, tmp_path: Path, name: str) -> None:
     assert states(run) == ["done"] * 3
-    replace(tmp_path / "outside" / name)
+    replace(tmp_path / name)
     changed = "stale audio of manifests changed"
     assert states(run) == [changed, changed, "stale after prepare"]
     assert run_stages(run, range(3)) == ["prepare", "features"]
@@ -80,16 +80,16 @@ def test_touched_audio_and_the_same_behind_a_link_is_the_same(run: Run, tmp_path
     assert states(run)[1] == "stale audio of manifests changed"
 
 
-def test_audio_in_the_work_directory_counts_with_the_folder_it_is_in(run: Run, tmp_path: Path) -> None:
-    replace(tmp_path / "exp" / "corpus" / "three.wav")
-    assert states(run) == ["done"] * 3
+def test_audio_in_what_a_stage_needs_or_makes_counts_with_that(run: Run, tmp_path: Path) -> None:
+    replace(tmp_path / "exp" / "manifests" / "audio" / "three.wav")
+    assert states(run)[:2] == ["stale manifests changed since", "stale manifests changed"]
 
 
 def test_audio_in_a_work_directory_that_was_moved_counts_with_that_folder_as_well(run: Run, tmp_path: Path) -> None:
     """Manifests name it by the place where it was made."""
     moved = dataclasses.replace(run, work=run.work.rename(tmp_path / "moved"))
     assert states(moved) == ["done"] * 3
-    replace(tmp_path / "outside" / "one.wav")
+    replace(tmp_path / "moved" / "four.wav")
     assert states(moved)[0] == "stale audio of manifests changed"
 
 

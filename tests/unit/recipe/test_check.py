@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,3 +102,8 @@ def test_a_stage_that_makes_nothing(folder: Path) -> None:
 def test_a_quotation_mark_that_is_not_closed(folder: Path) -> None:
     stage = Stage("first", "One.", makes=("a",), run=(Line("asrtool lm '{work}/a"),))
     assert "stage first: No closing quotation" in broken(folder, stage)
+
+
+def test_audio_of_a_folder_that_the_stage_does_not_know(folder: Path) -> None:
+    stage = dataclasses.replace(FIRST, audio_of=("manifest",))
+    assert broken(folder, stage) == ["stage first: audio_of has manifest, which is in neither needs nor makes"]
