@@ -20,7 +20,7 @@ for module in modules:
     with contextlib.suppress(ImportError):  # of a package that is not installed
         importlib.import_module(module)
 # What torch and oneDNN set up with a first step of training: a third of the CPU time of the first toy epoch elsewhere.
-if not torch.cuda.device_count():  # backward starts threads for a GPU, which do not survive a fork
+if torch.version.cuda is None:  # elsewhere backward starts threads for a GPU, which do not survive a fork
     torch.nn.LSTM(2, 2)(torch.zeros(2, 1, 2))[0].sum().backward()
 source.code_digests((), modules)  # which each command compares or records, unless a source has changed since
 gc.freeze()
