@@ -1,6 +1,6 @@
 """SHA-256 digests of files by a key of 64 bits, which is of name, size, times and inode: 48 bytes a file, in one array.
 
-A key of another file that is equal would have to be met by one of a million: that happens once in 10^13 files.
+Where a million files are known, the key of a changed file is by chance that of another one once in 10^13 times.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def write_spoken(
 
     Recordings come by their ids, and of none are the utterances kept. `corpus_of` says of such an id how segments of
     the reference are labelled. `drops` may be added to while they are read. Raises AsrtoolError when too much cannot be
-    used, and for an utterance called as a copy at another speed, which could not be told from those of features.speeds.
+    used, and for an utterance with a name that features.speeds gives to copies.
     """
     reference = Reference(corpus_of, data.text_rules == "english")
 
