@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.qa import validate, validate_recordings_and_supervisions
+from memory import peak_bytes
 
 from asrtool.corpus.manifest import (
     Drop,
@@ -226,16 +226,6 @@ def test_a_recording_that_lhotse_refuses_is_refused(change: dict[str, Any]) -> N
         Tally([entry], Path("m"))
 
 
-def peak_bytes(function: Any, *args: Any) -> int:
-    """Of what Python allocates while `function` runs."""
-    tracemalloc.start()
-    try:
-        function(*args)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 def many(num: int) -> Iterator[tuple[dict[str, Any], str]]:
     entry = segment("a-1").to_dict()
     for i in range(num):
@@ -250,8 +240,7 @@ def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_
         for _ in read_sorted(tmp_path / "m")[1]:
             pass
 
-    write_and_read(10)
-    growth = (peak_bytes(write_and_read, 5_000) - peak_bytes(write_and_read, 1_000)) / 4_000
+    growth = (peak_bytes(lambda: write_and_read(5_000)) - peak_bytes(lambda: write_and_read(1_000))) / 4_000
     assert growth < 120
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
+from memory import peak_bytes
 from scipy.signal import butter, lfilter, resample_poly, sosfilt
 
 from asrtool.corpus import fingerprint_index
@@ -189,16 +189,10 @@ def test_memory_does_not_grow_with_the_index_that_is_written(tmp_path: Path, mon
         zeros_H = np.zeros(2**10, np.float32)
         return Triplets(random.integers(0, 2**58, 2**10), zeros_H, zeros_H.astype(np.int32))
 
-    def peak_bytes(num: int) -> int:
-        tracemalloc.start()
-        try:
-            write_index(map(part, range(num)), tmp_path)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+    def peak(num: int) -> int:
+        return peak_bytes(lambda: write_index(map(part, range(num)), tmp_path))
 
-    peak_bytes(8)
-    assert peak_bytes(64) < 1.3 * peak_bytes(16)
+    assert (peak(64) - peak(16)) / (48 * 2**10) < 4  # bytes a triplet, which is 16
 
 
 def test_long_utterances_are_searched_for_in_smaller_pieces() -> None:

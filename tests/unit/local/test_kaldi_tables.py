@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lhotse.kaldi import load_kaldi_data_dir
 from lhotse.utils import add_durations
+from memory import peak_bytes
 from small_releases import dropped, supervisions
 
 from asrtool.corpus.settings import Data
@@ -127,15 +127,9 @@ def test_rows_are_read_in_the_order_in_which_they_are_asked_for(tmp_path: Path) 
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
     """But for columns of numbers and the compressed reference: objects and staged tables took 2,300 bytes each."""
 
-    def peak_bytes(num_recordings: int) -> int:
+    def peak(num_recordings: int) -> int:
         names = [f"call{number:02d}" for number in range(num_recordings)]
         data = write_directory(tmp_path / str(num_recordings), 60, names)
-        tracemalloc.start()
-        try:
-            prepare_kaldi(data, tmp_path / "m", Data(), "x")
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return peak_bytes(lambda: prepare_kaldi(data, tmp_path / "m", Data(), "x"))
 
-    peak_bytes(1)
-    assert (peak_bytes(24) - peak_bytes(12)) / (12 * 60) < 400
+    assert (peak(24) - peak(12)) / (12 * 60) < 400

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lhotse import RecordingSet, SupervisionSegment, SupervisionSet
+from memory import peak_bytes
 
 from asrtool.corpus.settings import Data
 from local.corpora.tedlium import Corpus as TedLium
@@ -67,14 +67,8 @@ def published(root: Path, num: int) -> Prepare:
 def test_an_utterance_is_there_once(write: Callable[[Path, int], Prepare], tmp_path: Path) -> None:
     """As an object and its text; with entries of the manifest and of the reference it took 1,360 bytes and more."""
 
-    def peak_bytes(num: int) -> int:
+    def peak(num: int) -> int:
         prepare = write(tmp_path / str(num), num)
-        tracemalloc.start()
-        try:
-            prepare(tmp_path / "out")
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return peak_bytes(lambda: prepare(tmp_path / "out"))
 
-    peak_bytes(1)
-    assert (peak_bytes(32) - peak_bytes(16)) / (16 * EACH) < 1000
+    assert (peak(24) - peak(8)) / (16 * EACH) < 1000

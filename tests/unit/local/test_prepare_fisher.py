@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import pytest
 import soundfile
 from lhotse.audio.backend import audio_backend
 from lhotse.recipes import prepare_fisher_english
+from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_fisher, write_fisher_call, write_sound
 
 from asrtool.corpus.settings import Data
@@ -211,19 +211,10 @@ def test_the_slip_of_call_11487_is_corrected(corpus: Path) -> None:
 def test_memory_does_not_grow_with_the_turns(corpus: Path) -> None:
     """But for the number of drops, and a call at a time: an object of lhotse a turn takes several hundred bytes."""
 
-    def peak_bytes() -> int:
-        tracemalloc.start()
-        try:
-            prepare(corpus, Data())
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
     lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} A: turn about nothing much" for i in range(150)]
     for number in range(2, 6):
         write_fisher_call(corpus, 1, number, lines)
-    prepare(corpus, Data())
-    small = peak_bytes()
+    small = peak_bytes(lambda: prepare(corpus, Data()))
     for number in range(6, 16):
         write_fisher_call(corpus, 1, number, lines)
-    assert (peak_bytes() - small) / (10 * 150) < 200
+    assert (peak_bytes(lambda: prepare(corpus, Data())) - small) / (10 * 150) < 200

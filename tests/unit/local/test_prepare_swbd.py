@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tracemalloc
 from pathlib import Path
 
 import pytest
 from lhotse.audio.backend import audio_backend
 from lhotse.recipes import prepare_switchboard
+from memory import peak_bytes
 from small_releases import dropped, read_jsonl, supervisions, write_sound, write_swbd, write_swbd_side
 
 from asrtool.corpus.settings import Data
@@ -233,14 +233,6 @@ def test_faults_are_listed_in_the_order_of_the_discs_and_before_what_has_no_word
 def test_memory_does_not_grow_with_the_lines(release: Path) -> None:
     """But for the number of drops, and a call at a time: an object of lhotse a line takes several hundred bytes."""
 
-    def peak_bytes() -> int:
-        tracemalloc.start()
-        try:
-            prepare(release)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
     lines = [f"{i / 100:.2f} {i / 100 + 0.5:.2f} a line about nothing much" for i in range(150)]
 
     def write_calls(numbers: range) -> None:
@@ -250,7 +242,6 @@ def test_memory_does_not_grow_with_the_lines(release: Path) -> None:
                 write_swbd_side(release, number, side, lines)
 
     write_calls(range(2003, 2006))
-    prepare(release)
-    small = peak_bytes()
+    small = peak_bytes(lambda: prepare(release))
     write_calls(range(2006, 2012))
-    assert (peak_bytes() - small) / (6 * 2 * 150) < 200
+    assert (peak_bytes(lambda: prepare(release)) - small) / (6 * 2 * 150) < 200

@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import hashlib
 import json
-import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import AudioSource, Recording, SupervisionSegment
 from lhotse.supervision import AlignmentItem
+from memory import peak_bytes
 from small_releases import dropped, make_data, read_jsonl, supervisions
 
 from asrtool.corpus.manifest import format_line, write_manifests
@@ -113,13 +113,10 @@ def test_many_recordings_of_few_speakers_take_no_memory_by_their_square() -> Non
     """As where each utterance is a file: two million pairs of recordings of one speaker, some 60 bytes each."""
     names = [f"{who}{number:04}" for who in "ab" for number in range(1000)]
     speech_s, num = dict.fromkeys(names, 5.0), Counter({(name, name[0]): 1 for name in names})
-    tracemalloc.start()
     chosen = choose_conversations(speech_s, num, 60.0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
     assert len(chosen) == 1000
     assert len({name[0] for name in chosen}) == 1
-    assert peak < 2**24
+    assert peak_bytes(lambda: choose_conversations(speech_s, num, 60.0)) < 2**24
 
 
 def test_folds_lie_apart_until_none_is_left() -> None:
@@ -477,17 +474,12 @@ def test_more_than_a_tenth_is_not_held_out_and_the_log_says_so(
 def test_memory_does_not_grow_with_the_utterances(tmp_path: Path) -> None:
     """But for columns, text and the list of drops; an object of lhotse takes several hundred bytes."""
 
-    def peak_bytes(num_calls: int) -> int:
+    def peak(num_calls: int) -> int:
         folder = tmp_path / str(num_calls)
         calls = {f"c{i}": (f"a{i}", f"b{i}") for i in range(num_calls)}
         write(folder / "corpora" / "swbd" / "train", corpus(calls, 90))
         write(folder / "corpora" / "hub5" / "test", side("en_1", 0, "en_1-A", ["hi"]))
-        tracemalloc.start()
-        try:
-            split_manifests(folder, make_data(("swbd",), dev_minutes=1, max_duplicates=10**6))
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        data = make_data(("swbd",), dev_minutes=1, max_duplicates=10**6)
+        return peak_bytes(lambda: split_manifests(folder, data))
 
-    peak_bytes(2)
-    assert (peak_bytes(18) - peak_bytes(8)) / (10 * 2 * 90) < 200
+    assert (peak(18) - peak(8)) / (10 * 2 * 90) < 200
