@@ -67,9 +67,10 @@ class Pipeline:
         for micro_batch in batches:
             queues[0].put(self._begin(micro_batch))
         queues[0].put(None)
+        all_ended = threading.Barrier(len(self.stages))
         with ThreadPoolExecutor(len(self.stages)) as threads:
             passes = [
-                threads.submit(self._pass, stage, batches, *between)
+                threads.submit(self._pass, stage, batches, *between, all_ended)
                 for stage, between in zip(self.stages, itertools.pairwise(queues), strict=True)
             ]
         for ended in passes:
@@ -84,25 +85,36 @@ class Pipeline:
             return self.model.inputs(feats_NTF, feat_lens_N), feat_lens_N
 
     def _pass(
-        self, stage: Stage, batches: Sequence[TrainingBatch], inbox: SimpleQueue[Any], outbox: SimpleQueue[Any]
+        self,
+        stage: Stage,
+        batches: Sequence[TrainingBatch],
+        inbox: SimpleQueue[Any],
+        outbox: SimpleQueue[Any],
+        all_ended: threading.Barrier,
     ) -> None:
-        """All micro-batches through a stage, in its thread. None ends a queue, also where a stage has failed."""
+        """All micro-batches through a stage, in its thread. None ends a queue, also where a stage has failed.
+
+        A thread that leaves autocast empties the cache of rounded weights, which is one for all threads: those of other
+        stages would round theirs again, and gradients have other last bits. So all leave it when all have ended.
+        """
         state = dict(itertools.chain(stage.named_parameters(), stage.named_buffers()))
 
         def compute() -> None:
             for number, (carry, batch) in enumerate(zip(iter(inbox.get, None), batches, strict=False)):
                 outbox.put(self._apply(stage, carry, batch, number))
 
-        try:
-            begin_thread(stage.device)
-            moved = {name: move(values, stage.device) for name, values in state.items()}
-            with self.precision.autocast():
+        with contextlib.ExitStack() as inside:
+            try:
+                begin_thread(stage.device)
+                moved = {name: move(values, stage.device) for name, values in state.items()}
+                inside.enter_context(self.precision.autocast())
                 functional_call(stage, moved, (compute,))
-            with torch.no_grad():
-                for name, buffer in stage.named_buffers():
-                    buffer.copy_(move(moved[name], self.stages[0].device))
-        finally:
-            outbox.put(None)
+                with torch.no_grad():
+                    for name, buffer in stage.named_buffers():
+                        buffer.copy_(move(moved[name], self.stages[0].device))
+            finally:
+                outbox.put(None)
+                all_ended.wait()
 
     def _apply(self, stage: Stage, carry: Carry, batch: TrainingBatch, number: int) -> Carry | Loss:
         """What a stage makes of micro-batch `number`.

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,22 @@ def test_threads_of_stages_compute_in_the_precision_of_training() -> None:
     found = Pipeline(model, [HOST] * 2, 2, bf16).loss(BATCH).total
     torch.testing.assert_close(found, batch_loss(model, BATCH, bf16).total, rtol=1e-3, atol=0)
     assert abs(found.item() / batch_loss(model, BATCH, FP32).total.item() - 1) > 1e-5
+
+
+def test_gradients_in_bf16_have_the_same_bits_whichever_stage_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of micro-batches and stages of such a time that one ends while the other still computes."""
+    model, bf16 = model_of(), Precision(HOST, "bf16")
+    bf16.prepare_process()
+    apply, found = Pipeline._apply, []
+    for slow in (0, 1):
+
+        def waiting(self: Pipeline, stage: Any, *args: Any, slow: int = slow) -> Any:
+            time.sleep(0.01 * (stage is self.stages[slow]))
+            return apply(self, stage, *args)
+
+        monkeypatch.setattr(Pipeline, "_apply", waiting)
+        found.append(gradients(model, Pipeline(model, [HOST] * 2, 5, bf16).loss(BATCH).total))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 class Waiting(Encoder):
