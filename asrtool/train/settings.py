@@ -172,7 +172,7 @@ class Halving:
 
     def __post_init__(self) -> None:
         between("halving.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        between("halving.hold_fraction", self.hold_fraction, 0, 1 - self.warmup_fraction)
+        between("halving.hold_fraction", self.hold_fraction, 0, round(1 - self.warmup_fraction, 9))
 
 
 @dataclass(frozen=True)

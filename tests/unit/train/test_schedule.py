@@ -59,6 +59,13 @@ def test_halving_without_warm_up_or_hold_falls_from_the_first_epoch() -> None:
     assert rates(settings, 1, 250, 251) == pytest.approx([0.1 / math.sqrt(2), 0.1 / math.sqrt(2), 0.05])
 
 
+@pytest.mark.parametrize(("warmup", "hold"), [(0.8, 0.2), (0.9, 0.1), (0.0, 1.0)])
+def test_halving_can_hold_the_peak_to_the_end(warmup: float, hold: float) -> None:
+    """1 - 0.8 is less than 0.2."""
+    settings = settings_of("halving", 0.1, 10, warmup_fraction=warmup, hold_fraction=hold)
+    assert rates(settings, 900, 1000) == pytest.approx([0.1, 0.1])
+
+
 FRACTIONS = st.floats(0.01, 0.5), st.floats(0, 0.4)
 
 
