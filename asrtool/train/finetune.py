@@ -21,9 +21,11 @@ NO_EFFECT = (
     "speeds",
     "storage",
     "keep_audio",
+    "resample",
     "shard_cuts",
     "bad_fraction",
     "num_jobs",
+    "executor",
 )  # on what a frame of an utterance is
 
 

@@ -121,8 +121,9 @@ def test_other_features_are_refused_and_the_advice_leads_to_those_of_the_model(
 ) -> None:
     shutil.copytree(toy / "features", tmp_path / "features")
     described = json.loads((tmp_path / "features/features.json").read_text(encoding="utf-8"))
+    no_effect = {"num_jobs": 3, "executor": "dask:node:8786", "resample": True}
     (tmp_path / "features/features.json").write_text(
-        json.dumps({**described, "sampling_rate_hz": 16000, "frame_shift_ms": 12.5, "num_jobs": 3})
+        json.dumps({**described, "sampling_rate_hz": 16000, "frame_shift_ms": 12.5, **no_effect})
     )
     config = load_config([toy_config], [f"train.init_model={trained}"])
     what = r"features.sampling_rate_hz = 8000, features.frame_shift_ms = 10.0, these have 16000, 12.5"
