@@ -89,24 +89,32 @@ class Alignment:
                 yield self._segments_S2[begin : begin + num, 0]
 
 
-def write_about(folder: Path, features: Path, sets: Mapping[str, Any]) -> None:
-    """Write ``targets.json``: of each set what is said of it, and digests of its index and its segments."""
+def write_about(folder: Path, features: Path, tokenizer: Path, sets: Mapping[str, Any]) -> None:
+    """Write ``targets.json``: the digest of the file `tokenizer`; of each set what is said of it, and digests of its
+    index and its segments."""
     of_sets = {
         name: {**about, "index": digest(features / name / INDEX), "segments": digest(folder / name / SEGMENTS)}
         for name, about in sets.items()
     }
-    write_text(folder / ABOUT, json.dumps(of_sets, indent=1) + "\n")
+    write_text(folder / ABOUT, json.dumps({"tokenizer": digest(tokenizer), **of_sets}, indent=1) + "\n")
 
 
-def check_index(targets: Path, name: str, index_sha256: str) -> None:
-    """AsrtoolError unless `targets` was made of the set `name` whose index has this digest."""
+def check_made_of(targets: Path, indexes: Mapping[str, str], tokenizer_sha256: str) -> None:
+    """AsrtoolError unless `targets` was made of the sets whose `indexes` have these digests, and of that tokenizer.
+
+    What an earlier asrtool wrote does not say of which tokenizer.
+    """
     try:
         about = json.loads((targets / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         hint = "run `asrtool targets` first, and name its folder with --targets"
         raise AsrtoolError(f"{targets / ABOUT}: no alignment to train on", hint) from error
-    if about.get(name, {}).get("index") != index_sha256:
-        raise AsrtoolError(f"{targets}: not made of the utterances of the set {name} as they are now", RERUN)
+    for name, sha256 in indexes.items():
+        if about.get(name, {}).get("index") != sha256:
+            raise AsrtoolError(f"{targets}: not made of the utterances of the set {name} as they are now", RERUN)
+    if about.get("tokenizer", tokenizer_sha256) != tokenizer_sha256:
+        what = f"{targets}: an alignment of the tokens of another tokenizer"
+        raise AsrtoolError(what, "name that tokenizer, or run `asrtool targets` by a model of this one")
 
 
 def digest(path: Path) -> str:

@@ -33,7 +33,7 @@ from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_p
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
 from asrtool.log import progress
 from asrtool.models.settings import Tree as TreeSettings
 from asrtool.models.topology import Span, Topology
@@ -105,7 +105,7 @@ def targets_run(
             about[name] = _align_set(acoustic, features / name, index, loaded, folder / name, settings)
         tree = _grow(acoustic, features / "train", folder / "train", loaded.num_tokens, tree_settings)
         tree.save(folder)
-        write_about(folder, features, about)
+        write_about(folder, features, tokenizer_file(tokenizer), about)
     logging.info("%s: %d leaves of %d tokens", out, tree.num_leaves, loaded.num_tokens)
 
 

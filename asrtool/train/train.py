@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asrtool.config import Config, to_table
-from asrtool.corpus.alignment import check_index
+from asrtool.corpus.alignment import check_made_of
+from asrtool.corpus.index import read_feature_settings
 from asrtool.errors import AsrtoolError
 from asrtool.files import digest_of
+from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.topology import uses_tree
 from asrtool.settings import Choice
 from asrtool.train.by_size import with_sizes
@@ -63,19 +65,16 @@ def acoustic_job(
     targets: Path | None = None,
 ) -> Job:
     """The training as a job; AsrtoolError when a file of the data is missing, and where settings do not go together."""
-    try:
-        for part in (config.distributed, config.model.objective.settings):
-            if hasattr(part, "check"):
-                part.check(config)
-    except ValueError as error:
-        raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
+    _check(config.distributed, config)
+    _check(config.model.objective.settings, config)
     config = with_sizes(config, features)
     injection = injection or InjectionOptions()
     targets = targets if uses_tree(config.model.objective) else None
     inputs = describe_inputs(features, tokenizer, config, injection, targets)
+    _check(read_feature_settings(features), config)
     if targets:
-        for name in ("train", "dev"):
-            check_index(targets, name, inputs.sha256[f"features/{name}/index.jsonl"])
+        indexes = {name: inputs.sha256[f"features/{name}/index.jsonl"] for name in ("train", "dev")}
+        check_made_of(targets, indexes, inputs.sha256[f"tokenizer/{tokenizer_file(tokenizer).name}"])
     columns = ColumnsFolder(out / COLUMNS, inputs.sha256, {"model": inputs.settings["model"], "code": code})
     return Job(
         out=out,
@@ -88,6 +87,15 @@ def acoustic_job(
         num_stages=config.train.pipeline_stages,
         num_micro_batches=config.train.micro_batches,
     )
+
+
+def _check(part: Any, config: Config) -> None:
+    """Whether settings go together with those of other sections, where `part` says so."""
+    try:
+        if hasattr(part, "check"):
+            part.check(config)
+    except ValueError as error:
+        raise AsrtoolError(str(error), "change one of them in the configuration file or with --set") from error
 
 
 def build_components(
@@ -103,9 +111,8 @@ def build_components(
     `targets` is what an objective that uses a decision tree is trained on. Raises AsrtoolError where a file is missing,
     or a set cannot be trained on.
     """
-    from asrtool.corpus.index import read_feature_settings
     from asrtool.corpus.speaker_vectors import extractor_digest
-    from asrtool.lang.tokenizer import Tokenizer, tokenizer_file
+    from asrtool.lang.tokenizer import Tokenizer
     from asrtool.train.batch import in_two_views, on_bins, one_by_one
     from asrtool.train.sequence_noise import adding
     from asrtool.train.source import SourceContext

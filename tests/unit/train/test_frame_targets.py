@@ -226,6 +226,12 @@ def test_targets_of_other_features_or_none_are_refused(
     copy = tmp_path / "targets"
     shutil.copytree(targets, copy)
     about = json.loads((copy / "targets.json").read_text())
+    (copy / "targets.json").write_text(json.dumps(about | {"tokenizer": "0"}))
+    with pytest.raises(AsrtoolError, match=r"an alignment of the tokens of another tokenizer; name that tokenizer, or"):
+        job(copy)
+    about.pop("tokenizer")  # as an earlier asrtool wrote it
+    (copy / "targets.json").write_text(json.dumps(about))
+    job(copy)
     about["dev"]["index"] = "0"
     (copy / "targets.json").write_text(json.dumps(about))
     with pytest.raises(AsrtoolError, match=r"not made of the utterances of the set dev as they are now"):

@@ -49,6 +49,7 @@ def test_the_reference_batch_warms_up_at_its_own_rate_and_a_smaller_one_comes_do
         ((*LINEAR, "distributed.lr_scale=2"), "both scale the rate: leave one of them out"),
         ((*LINEAR, "distributed.strategy=hogwild"), "each learner's batch is a step by itself"),
         ((*LINEAR, "train.one-cycle.warmup_fraction=0"), "set train.one-cycle.warmup_fraction, or choose"),
+        (("model.encoder=conformer", "model.deltas=1"), "but model.encoder conformer convolves over the bins"),
     ],
 )
 def test_settings_that_do_not_go_together_are_one_line(toy: Path, overrides: tuple[str, ...], message: str) -> None:
