@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 import weakref
 from typing import Any
 
@@ -39,7 +40,9 @@ class AveragedGradients:
         self.last_ready = self.clock.mark()  # when the last gradient was computed
         self.num_bytes = 0
         if world.size > 1:
-            self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
+            with warnings.catch_warnings():  # of a new name for this option, which earlier versions do not know
+                warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
+                self.task = DistributedDataParallel(task, process_group=world.group, broadcast_buffers=False)
             # DDP keeps the hook where the garbage collector does not look: with a reference to this object it would
             # keep itself and the group of processes.
             own = weakref.proxy(self)
