@@ -209,6 +209,12 @@ class Reports:
         means = losses.means()
         self._write("dev", state.step, {"epoch": state.epoch, "samples": state.samples, **means})
         logging.info("epoch %d/%d: loss on dev %.4f", state.epoch, self._settings.num_epochs, means["loss"])
+        if not math.isfinite(means["loss"]):
+            logging.warning(
+                "the loss on dev is no number: no checkpoint counts as better for it; "
+                "remove dev utterances whose features are not finite, or lower %s.peak_lr",
+                self._settings.section,
+            )
         return means["loss"]
 
     def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import os
 import signal
 import time
@@ -129,6 +130,13 @@ def test_patience_that_ends_with_the_last_epoch_stops_nothing_early(train_toy, t
         train_toy(tmp_path, f"train.num_epochs={LAST}", f"train.early_stop={PATIENCE}")
     final = summary(tmp_path)
     assert (final["num_epochs"], final["stopped_early"], final["best_epoch"]) == (LAST, False, BEST)
+
+
+def test_a_loss_that_is_no_number_is_warned_of_and_never_the_best(train_toy, tmp_path: Path, caplog) -> None:
+    with scripted((math.nan, 2.0)):
+        train_toy(tmp_path, "train.num_epochs=2")
+    assert (summary(tmp_path)["best_epoch"], summary(tmp_path)["best_dev_loss"]) == (2, 2.0)
+    assert caplog.text.count("the loss on dev is no number") == 1
 
 
 def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
