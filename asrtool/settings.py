@@ -130,6 +130,11 @@ def used_by_rescore(name: str, enabled: bool, config: Config) -> None:
         raise ValueError(f"{name} is true but decode.methods has no rescore, which uses it: add rescore")
 
 
+def releases_of(corpus: str) -> set[str]:
+    """The keys of what the corpus `corpus` is read from."""
+    return {release.key for release in registry.load("corpus", corpus)().releases}
+
+
 def changed_key(before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     """The first key of which `now` has another value than `before`, nothing where there is none.
 

@@ -23,6 +23,14 @@ def join(url: str, *names: str) -> str:
     return "/".join([url.rstrip("/"), *names])
 
 
+def below(url: str, path: str) -> str:
+    """The address of the file `path`, as a disk has it, below the folder `url`: marks that part addresses are escaped.
+
+    Keys of S3 are as they are.
+    """
+    return join(url, path if url.startswith("s3:") else re.sub(r"[%?#]", lambda mark: f"%{ord(mark[0]):02X}", path))
+
+
 @dataclass(frozen=True)
 class Part:
     """Bytes of a file on a server or on the disk, as the source of audio: `URL#bytes=BEGIN-END`, END being behind."""

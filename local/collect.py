@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from asrtool import registry
 from asrtool.config import Place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
@@ -32,6 +33,7 @@ def collect_corpora(
     Raises AsrtoolError naming the key, the path and what was expected there.
     """
     named = named_corpora(data, extra_text)
+    _check_files(extra_text)
     releases = {release.key: release for item in named for release in item.releases}
     places = {release.key: _listed(paths.get(release.key, "")) for release in releases.values()}
     missing = [release for release in releases.values() if not release.is_optional and not places[release.key]]
@@ -50,6 +52,15 @@ def collect_corpora(
         for name, folders in targets.items():
             _link(temporary / name, folders)
             logging.info("%s -> %s", name, ", ".join(as_url(folder) or str(folder) for folder in folders))
+
+
+def _check_files(extra_text: Sequence[str]) -> None:
+    """What is no corpus has to be a file, before the hours that stages take which come before it is read."""
+    for name in extra_text:
+        if name not in registry.names("corpus") and not Path(name).is_file():
+            what = "a folder" if Path(name).is_dir() else "no such file"
+            known = ", ".join(registry.names("corpus"))
+            raise AsrtoolError(f"lm.extra_text: {name}: {what}", f"name a file of sentences, or one of {known}")
 
 
 def _check_apart(out: Path, targets: Mapping[str, Sequence[Path]]) -> None:

@@ -108,7 +108,7 @@ def write_counted(
     report = {**tally.report(), "dropped": dict(sorted(dropped.items()))}
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
-    logging.info("%s/%s: %s", out.parent.name, out.name, _summary(report))
+    logging.info("%s: %s", Path(*out.parts[-2:]), _summary(report))
 
 
 @contextlib.contextmanager

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asrtool import registry
 from asrtool.errors import AsrtoolError
 from asrtool.lang.settings import NOT_IN_WORDS
-from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of, positive
+from asrtool.settings import Choice, at_least, between, check_executor, choice, choices, one_of, positive, releases_of
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -111,7 +112,12 @@ class Data:
         Mix.parse(self.mix)
 
     def check(self, config: Config) -> None:
-        """Each corpus of train has a weight, where weights are given."""
+        """No corpus of train is a part of another; each has a weight, where weights are given."""
+        names = [name for name in dict.fromkeys(c.name for c in self.train) if name in registry.names("corpus")]
+        for number, name in enumerate(names):
+            for before in names[:number]:
+                if releases_of(name) & releases_of(before):
+                    raise ValueError(f"data.train has speech twice, in {before} and {name}, expected one of them")
         if self.mixing.rule == "given":
             self.mixing.check_names(corpus.load().name for corpus in self.train)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from asrtool import registry
-from asrtool.settings import at_least, between, one_of, used_by_rescore
+from asrtool.settings import at_least, between, one_of, releases_of, used_by_rescore
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -76,18 +76,13 @@ class Lm:
         known = registry.names("corpus")
         for number, name in enumerate(self.extra_text):
             for before in self.extra_text[:number]:
-                if name == before or ({name, before} <= {*known} and _releases(name) & _releases(before)):
+                if name == before or ({name, before} <= {*known} and releases_of(name) & releases_of(before)):
                     raise ValueError(f"lm.extra_text has a text twice, as {before} and {name}, expected one of them")
         for name in (name for name in self.extra_text if name in known):
             for corpus in config.data.train:
-                if _releases(name) & _releases(corpus.name):
+                if releases_of(name) & releases_of(corpus.name):
                     both = name if name == corpus.name else f"{name}, the second as part of {corpus.name}"
                     raise ValueError(f"lm.extra_text and data.train both name {both}, expected one of them")
-
-
-def _releases(corpus: str) -> set[str]:
-    """The keys of what it is read from."""
-    return {release.key for release in registry.load("corpus", corpus)().releases}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.log import progress
-from asrtool.url import as_url, join
+from asrtool.url import as_url, below
 from local.layouts.address import manifests_of
 from local.layouts.finish import write_set
 from local.own_text import text_rule
@@ -198,7 +198,7 @@ def _fault(recording: Recording, folder: Path) -> str:
     for source in recording.sources:
         if source.type not in ("file", "url"):
             return f"source is a {source.type}, expected a file or an address"
-        address = as_url(source.source) or (join(url, source.source) if url and source.source[0] != "/" else "")
+        address = as_url(source.source) or (below(url, source.source) if url and source.source[0] != "/" else "")
         source.type, source.source = (
             ("url", address) if address else ("file", os.path.abspath(locate(folder, source.source)))
         )

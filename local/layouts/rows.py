@@ -114,7 +114,7 @@ def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, An
             if names is None:
                 names = [field.strip().lower() for field in fields]
                 continue
-            if not fields:
+            if not any(field.strip() for field in fields):  # as a spreadsheet has an empty row
                 continue
             if len(fields) != len(names):
                 raise AsrtoolError(

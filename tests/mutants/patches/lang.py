@@ -63,7 +63,7 @@ PATCHES = (
     Patch(
         "a-part-of-a-training-corpus-is-further-text",
         "asrtool/lang/settings.py",
-        "_releases(name) & _releases(corpus.name)",
+        "releases_of(name) & releases_of(corpus.name)",
         "name == corpus.name",
         ("tests/unit/local/test_extra_text.py",),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -242,6 +243,17 @@ def test_memory_does_not_grow_with_the_utterances_that_are_written_and_read(tmp_
 
     growth = (peak_bytes(lambda: write_and_read(5_000)) - peak_bytes(lambda: write_and_read(1_000))) / 4_000
     assert growth < 120
+
+
+def test_a_folder_in_the_current_one_is_called_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO):
+        for out in (Path("m"), tmp_path / "m"):
+            write_manifests(out, [recording("r")], [segment("r")], [], 0.01, {})
+    found = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert found == ["m", f"{tmp_path.name}/m"]
 
 
 def test_faults_up_to_the_limit_are_listed(tmp_path: Path) -> None:

@@ -71,8 +71,9 @@ def test_only_transcripts_of_such_a_corpus_have_to_be_there(transcripts: Path, t
     root = write_swbd(tmp_path / "swbd")
     paths = {"ldc97s62": str(root / "LDC97S62"), "swb_ms98_transcriptions": str(root / "swb_ms98_transcriptions")}
     data = make_data(("swbd",), test=("an4",))
+    (tmp_path / "a.txt").touch()
     with pytest.raises(AsrtoolError, match=r"paths.an4 .*, paths.ldc2004t19 .*, paths.ldc2005t19 [^,]*; set each"):
-        collect_corpora(tmp_path / "out", data, paths, lambda *_: None, ["fisher", "a.txt"])
+        collect_corpora(tmp_path / "out", data, paths, lambda *_: None, ["fisher", str(tmp_path / "a.txt")])
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,19 @@ def test_a_corpus_is_not_trained_on_and_extra_as_well(train: str, found: str) ->
 def test_no_text_is_extra_twice(names: str, found: str) -> None:
     with pytest.raises(AsrtoolError, match=f"lm.extra_text has a text twice, as {found}, expected one"):
         check_conflicts(load_config([], ["data.train=swbd", "data.test=hub5", f"lm.extra_text={names}"]))
+
+
+@pytest.mark.parametrize(
+    ("train", "found"),
+    [("swbd,fisher_swbd", "swbd and fisher_swbd"), ("fisher_swbd,an4,fisher", "fisher_swbd and fisher")],
+)
+def test_no_speech_is_trained_on_twice(train: str, found: str) -> None:
+    with pytest.raises(AsrtoolError, match=f"data.train has speech twice, in {found}, expected one of them"):
+        check_conflicts(load_config([], [f"data.train={train}", "data.test=hub5"]))
+
+
+@pytest.mark.parametrize(("name", "found"), [("Fisher", "no such file"), (".", "a folder")])
+def test_further_text_that_is_no_file_is_found_before_anything_is_read(name: str, found: str, tmp_path: Path) -> None:
+    data = make_data(("swbd",))
+    with pytest.raises(AsrtoolError, match=f"lm.extra_text: {name}: {found}; name a file of sentences, or one of an4"):
+        collect_corpora(tmp_path / "out", data, {}, lambda *_: None, [name])

@@ -167,6 +167,12 @@ def test_tables_with_any_delimiter_and_columns_in_any_order(delimiter: str, tmp_
     assert facts(tmp_path / "m") == [("a", "a", 0.0, 1.5, "ann", "yes no")]
 
 
+@pytest.mark.parametrize("empty", ["", "  ", ",,", " , ,"])
+def test_rows_of_a_table_without_anything_are_passed_over(empty: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"path,text,speaker\r\na,b,c\r\n{empty}\r\nd,e,f\r\n{empty}\r\n", newline="")
+    assert [(row.where[-1], row.audio) for row in read_rows(tmp_path / "x.csv")] == [("2", "a"), ("4", "d")]
+
+
 def test_files_that_are_gone_and_texts_that_are_empty_are_set_aside(tmp_path: Path) -> None:
     write_sound(tmp_path / "a.wav")
     write_sound(tmp_path / "b.wav")

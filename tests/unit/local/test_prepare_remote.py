@@ -21,6 +21,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import Sets, write_sets
 from asrtool.corpus.settings import Data, Features
 from asrtool.errors import AsrtoolError
+from asrtool.url import below
 from local.collect import collect_corpora
 from local.layouts.detect import prepare_any
 from local.layouts.lhotse import prepare_lhotse
@@ -114,6 +115,19 @@ def test_both_layouts_are_read_from_s3(
         assert source["source"].startswith(url)
     with pytest.raises(AsrtoolError, match=r"s3://speech/raw: 0 files \*recordings\*.jsonl.gz, expected one"):
         prepare_any(Path("s3://speech/raw"), tmp_path / "none", Data(), "own")
+
+
+def test_marks_of_addresses_in_names_of_files_are_part_of_the_name(web: WebServer, tmp_path: Path) -> None:
+    folder, odd = web.folder / "lhotse", "one & 100%41 #1?.flac"
+    (folder / "audio" / "r1.flac").rename(folder / "audio" / odd)
+    manifest = folder / "recordings.jsonl.gz"
+    lines = gzip.decompress(manifest.read_bytes()).decode().replace("audio/r1.flac", f"audio/{odd}")
+    manifest.write_bytes(gzip.compress(lines.encode()))
+    prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "m", Data(), "own")
+    sources = [entry["sources"][0]["source"] for entry in read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")]
+    assert sources[1] == f"{web.url}/lhotse/audio/one & 100%2541 %231%3F.flac"
+    assert below("s3://speech/raw/", odd) == f"s3://speech/raw/{odd}"
+    assert len(features_of(tmp_path / "m", tmp_path / "f")) == NUM
 
 
 def test_what_is_missing_or_cut_short_is_set_aside_with_its_reason(web: WebServer, tmp_path: Path) -> None:
