@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,10 @@ class Columns:
         pairs, numbers = np.unique(self.recording[rows].astype(np.int64) * num + self.speaker[rows], return_counts=True)
         names = [(self.recordings[pair // num], self.speakers[pair % num]) for pair in pairs.tolist()]
         return Counter(dict(zip(names, numbers.tolist(), strict=True)))
+
+    def is_of(self, speakers: Container[str | None]) -> np.ndarray:
+        """Whether an utterance is of one of `speakers`."""
+        return np.isin(self.speaker, [place for place, name in enumerate(self.speakers) if name in speakers])
 
     def said(self, rows: np.ndarray) -> list[memoryview]:
         """The lines of text of the mask `rows`, in one piece where they follow each other."""

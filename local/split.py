@@ -104,9 +104,18 @@ def _hold_out(parts: Sequence[Part], target_s: float, fold: int) -> None:
             what = f"data.dev_fold is {fold}, but all conversations of {part.name} are in the folds before it"
             raise AsrtoolError(what, "set a lower one; fewer data.dev_minutes make more folds, at most one a speaker")
         part.is_dev = np.isin(columns.recording, [i for i, id_ in enumerate(columns.recordings) if id_ in chosen])
-        part.is_known = ~part.is_dev & np.isin(columns.speaker, columns.speaker[part.is_dev & part.is_fit])
+    held_out = {name for part in parts for name in _speakers(part)}
+    for part in parts:
+        names = _speakers(part) | held_out - {None}  # who has no name is another person in another corpus
+        part.is_known = ~part.is_dev & part.columns.is_of(names)
     if not any((part.is_training & part.is_fit).any() for part in parts):
         _hold_out_utterances(parts, fraction)
+
+
+def _speakers(part: Part) -> set[str | None]:
+    """Who speaks in what is held out of `part`."""
+    columns = part.columns
+    return {columns.speakers[place] for place in np.unique(columns.speaker[part.is_dev & part.is_fit]).tolist()}
 
 
 def _hold_out_utterances(parts: Sequence[Part], fraction: float) -> None:
@@ -142,6 +151,7 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
         raise _nothing_to_train_on(out.parent, parts, data)
     for old in out.glob("sentences.*.txt"):  # of a corpus that may no longer be trained on
         old.unlink()
+    _check_apart(parts)
     tally = Tally((entry for part in parts for entry in part.recordings), out)
     for part in parts:
         part.columns.count(part.is_trained, tally)
@@ -157,6 +167,17 @@ def _write_train(out: Path, parts: Sequence[Part], drops_of_dev: Sequence[Drop],
     texts = {f"sentences.{name}.txt": pieces for name, pieces in said.items() if pieces}
     all_said = list(itertools.chain(*said.values()))
     write_counted(out, tally, lines(), drops, 1.0, {"sentences.txt": all_said, **texts})
+
+
+def _check_apart(parts: Sequence[Part]) -> None:
+    """Raise AsrtoolError where two corpora have a recording of one id."""
+    corpus_of: dict[str, str] = {}
+    for part in parts:
+        for entry in part.recordings:
+            other = corpus_of.setdefault(entry["id"], part.name)
+            if other != part.name:
+                what = f"{entry['id']} is a recording of {other} and of {part.name}, both in data.train"
+                raise AsrtoolError(what, "rename its file in one of them, or train on one, if they are the same speech")
 
 
 def _nothing_to_train_on(manifests: Path, parts: Sequence[Part], data: Data) -> AsrtoolError:

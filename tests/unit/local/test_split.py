@@ -176,6 +176,30 @@ def test_dev_speakers_are_in_no_training_conversation(tmp_path: Path) -> None:
     assert len(train) + len(dev) + reasons["speaker in dev"] == 800
 
 
+def test_a_speaker_of_dev_is_in_no_other_corpus_either(tmp_path: Path) -> None:
+    one = {f"sw{i}": (f"a{i}", f"b{i}") for i in range(20)}
+    other = {f"fe{i}": (f"a{(i + 7) % 20}", f"d{i}") for i in range(20)}
+    for name, calls, num in (("swbd", one, 1), ("fisher", other, 4)):
+        nobody = [s for i in range(num) for s in side(name + "-x" * (i + 1), 0, "x", ["yes"] * 20)]
+        unnamed = [dataclasses.replace(s, speaker=None) for s in nobody]
+        write(tmp_path / "corpora" / name / "train", [*corpus(calls), *unnamed])
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    split_manifests(tmp_path, make_data(dev_minutes=6))
+    dev, train = ([s.get("speaker") for s in supervisions(tmp_path / name)] for name in ("dev", "train"))
+    assert {name[:1] for name in dev if name} == {"a", "b", "d"}
+    assert {*dev} & {*train} == {None}  # held out of one corpus, another person in the other
+    assert (dev.count(None), train.count(None)) == (20, 80)
+
+
+def test_a_recording_of_two_corpora_is_named_with_both(tmp_path: Path) -> None:
+    for name in ("swbd", "fisher"):
+        write(tmp_path / "corpora" / name / "train", corpus({f"{name}{i}": (f"a{i}", f"b{i}") for i in range(9)}))
+    write(tmp_path / "corpora" / "fisher" / "train", corpus({"swbd3": ("a", "b"), "fe": ("c", "d")}))
+    write(tmp_path / "corpora" / "hub5" / "test", corpus({"en_1": ("en_1-A", "en_1-B")}, 3))
+    with pytest.raises(AsrtoolError, match=r"swbd3 is a recording of swbd and of fisher, both in data\.train; rename"):
+        split_manifests(tmp_path, make_data(dev_minutes=3))
+
+
 def test_each_training_corpus_gives_to_dev_and_is_a_label_there(tmp_path: Path) -> None:
     write(tmp_path / "corpora" / "swbd" / "train", corpus({f"sw{i:02}": (f"a{i}", f"b{i}") for i in range(20)}))
     write(tmp_path / "corpora" / "fisher" / "train", corpus({f"fe{i:02}": (f"c{i}", f"d{i}") for i in range(20)}))
