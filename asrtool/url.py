@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-_URL = re.compile(r"(https?|s3):/+(?=[^/])")
+_URL = re.compile(r"(https?|s3):/+(?=[^/])", re.IGNORECASE)
 _PART = re.compile(r"#bytes=(\d+)-(\d+)$")
 
 
@@ -15,7 +15,7 @@ def as_url(place: str | Path) -> str:
     """`place` as an address; empty where it is a path. A Path has made one slash of the two."""
     text = str(place)
     match = _URL.match(text)
-    return f"{match[1]}://{text[match.end() :]}" if match else ""
+    return f"{match[1].lower()}://{text[match.end() :]}" if match else ""
 
 
 def join(url: str, *names: str) -> str:

@@ -54,7 +54,7 @@ def check_room(out: Path, manifests: Path, sets: Sets, features: Features) -> No
         raise AsrtoolError(
             f"{out}: features of {sum(hours.values()):.4g} h need about {needed / GB:.3g} GB of disk,"
             f" {there / GB:.3g} GB are there and {free / GB:.3g} GB free: {missing / GB:.3g} GB are missing",
-            f"free some space, choose another place with --work, or {less}",
+            f"free some space, choose another place, or {less}",
         )
 
 

@@ -127,7 +127,7 @@ class Sgd:
     def __post_init__(self) -> None:
         at_least(0, "sgd", self, "momentum", "weight_decay")
         if self.nesterov and not self.momentum:
-            raise ValueError("sgd.nesterov is true but sgd.momentum is 0, expected a momentum above 0")
+            raise ValueError("sgd.nesterov is true with a momentum of 0, expected one above 0")
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def test_nesterov_adds_the_gradient_to_the_momentum_that_follows_it() -> None:
 
 
 def test_nesterov_without_momentum_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"sgd\.nesterov is true but sgd\.momentum is 0, expected a momentum above 0"):
+    with pytest.raises(ValueError, match=r"sgd\.nesterov is true with a momentum of 0, expected one above 0"):
         Choice.of("optimizer", "sgd", momentum=0.0, nesterov=True)
 
 
