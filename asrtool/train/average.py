@@ -39,7 +39,7 @@ def average_checkpoints(train_dir: Path, out: Path, by: str, num: int) -> None:
     if not chosen:
         raise AsrtoolError(f"{directory}: no checkpoint of a finished epoch", "train longer")
     if len(chosen) < num:
-        logging.info("%s: %d checkpoints, %d wanted; averaging those", directory, len(chosen), num)
+        logging.info("%s: averaging the %d that are there, of %d checkpoints wanted", directory, len(chosen), num)
     paths = [checkpoint_path(directory, entry.step) for entry in chosen]
     logging.info("averaging %s", ", ".join(path.name for path in paths))
     info, weights = _mean(paths)

@@ -54,10 +54,14 @@ class Interval:
         self.seconds += seconds
 
     def rates(self) -> dict[str, float]:
-        """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting."""
+        """Loss and figures by the normaliser, mean gradient norm, frames a second, fractions of padding and waiting.
+
+        Where all steps were skipped, loss and gradient norm are nan.
+        """
+        num_trained = self.num_steps - self.num_skipped
         return {
-            **self.losses.means(),
-            "grad_norm": self.grad_norm / max(self.num_steps - self.num_skipped, 1),
+            **(self.losses.means() if num_trained else {"loss": math.nan}),
+            "grad_norm": self.grad_norm / num_trained if num_trained else math.nan,
             "frames_per_s": self.frames / self.seconds,
             "padding_fraction": 1 - self.frames / self.padded_frames,
             "data_wait_fraction": self.wait_s / self.seconds,

@@ -61,7 +61,7 @@ def test_fewer_checkpoints_than_wanted_are_averaged_and_reported(trained: Path, 
         average_checkpoints(trained, tmp_path / "model.pt", "last", 9)
     steps = [int(entry["step"]) for entry in saved(trained)]
     assert_model_is(tmp_path / "model.pt", numpy_mean(trained, steps))
-    assert f"{len(steps)} checkpoints, 9 wanted" in caplog.text
+    assert f"averaging the {len(steps)} that are there, of 9 checkpoints wanted" in caplog.text
 
 
 def test_a_damaged_checkpoint_among_those_wanted_is_named(trained: Path, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_training_survives_an_overflow_in_any_step(train_toy, tmp_path: Path, nu
     assert all(weight.isfinite().all() for weight in weights.values())
     lines = metrics(out, "train")
     assert len(lines) == NUM_BATCHES
+    assert [math.isnan(line["loss"]) for line in lines] == [step == number for step in range(1, NUM_BATCHES + 1)]
     skipped = [line["skipped_steps"] for line in lines]
     assert skipped == [int(step >= number) for step in range(1, NUM_BATCHES + 1)]
     scales = [line["loss_scale"] for line in lines]
