@@ -84,7 +84,7 @@ def train(
     from asrtool.corpus.remote import open_features
     from asrtool.corpus.sets import DEV, TRAIN, with_pieces
     from asrtool.recipe.source import Entry, code_of
-    from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
+    from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
     from asrtool.train.inputs import ACOUSTIC
     from asrtool.train.straggler import InjectionOptions
     from asrtool.train.train import start_training
@@ -93,8 +93,8 @@ def train(
         config = aligner_settings(config)
     elif hybrid:
         config = hybrid_settings(config)
-    elif init:
-        config = begin_with_hybrid(config, init)
+    else:
+        config = last_settings(begin_with_hybrid(config, init) if init else config)
     injection = InjectionOptions(dict(slow), compute_ms)
     code = code_of(Entry(__name__, "train"), config, ACOUSTIC)
     features = with_pieces(open_features(features, config.remote, (TRAIN, DEV)), cut, config.data)

@@ -18,7 +18,7 @@ from asrtool.lang.settings import LARGEST_CHOSEN, Tokenizer
 from asrtool.recipe.state import Run
 from asrtool.report.markdown import format_table
 from asrtool.train.by_size import fit
-from asrtool.train.chain import aligner_settings, hybrid_settings
+from asrtool.train.chain import aligner_settings, hybrid_settings, last_settings
 from asrtool.train.settings import Nnlm
 
 OPTIMIZER_STATES = {"adamw": 2, "lamb": 2}  # of each weight
@@ -92,10 +92,11 @@ def format_estimate(run: Run, amount: Amount) -> str:
     config, began = run.config, time.perf_counter()
     needs = text_needs(config, amount) | {"features": features_need(config.features, amount.hours)}
     settings_of: dict[str, Config] = {}
-    chosen: list[str] = []
+    chosen: dict[str, None] = {}
     total_s = 3600 * amount.epoch_hours * copies(config)
     for stage, settings in trainings(run).items():
-        settings_of[stage], chosen = fit(settings, total_s)
+        settings_of[stage], lines = fit(settings, total_s)
+        chosen |= dict.fromkeys(lines)
     probes = Probes(amount)
     for stage, settings in settings_of.items():
         needs[stage] = training_need(stage, settings, amount.epoch_hours, probes.of(settings))
@@ -113,7 +114,7 @@ def format_estimate(run: Run, amount: Amount) -> str:
     on = [stage.name for stage in run.recipe.stages if not run.is_off(stage)]
     heading = ["stage", "CPU hours", f"hours of a {_gpu(probe)}", "GiB on disk", "GiB of memory"]
     rows = [need.cells() for name in on for need in (needs.get(name), needs.get(f"{name} same-audio")) if need]
-    notes = [*_notes(settings, amount, probe, time.perf_counter() - began), *chosen]
+    notes = [*_notes(settings_of, amount, probe, time.perf_counter() - began), *chosen]
     notes += [f"Not counted: {', '.join(name for name in on if name not in needs)}."]
     return "\n".join([format_table(heading, rows), "", *notes, *_shares(config, amount.of_corpora)])
 
@@ -200,7 +201,9 @@ def trainings(run: Run) -> dict[str, Config]:
         "hybrid": hybrid_settings,
         "start": hybrid_settings,
     }
-    return {name: make(run.config) for name, make in settings.items() if name in on} | {"train": run.config}
+    return {name: make(run.config) for name, make in settings.items() if name in on} | {
+        "train": last_settings(run.config)
+    }
 
 
 def features_need(features: Features, hours: float) -> Need:
@@ -317,10 +320,19 @@ def _shares(config: Config, of_corpora: Mapping[str, float]) -> Iterator[str]:
     yield f"An epoch, data.mix = {config.data.mix}: {shares or 'shares are known when the manifests are made'}."
 
 
-def _notes(config: Config, amount: Amount, probe: Probe, took_s: float) -> Iterator[str]:
+def _epochs(settings_of: Mapping[str, Config]) -> str:
+    """Of all trainings, or of each where they differ."""
+    epochs = {stage: settings.train.num_epochs for stage, settings in settings_of.items()}
+    if len(set(epochs.values())) == 1:
+        return f"{epochs['train']} epochs"
+    return f"epochs: {', '.join(f'{stage} {number}' for stage, number in epochs.items())}"
+
+
+def _notes(settings_of: Mapping[str, Config], amount: Amount, probe: Probe, took_s: float) -> Iterator[str]:
     """What the numbers rest on."""
+    config = settings_of["train"]
     speeds = ", ".join(f"{speed:g}" for speed in config.features.speeds)
-    yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {config.train.num_epochs} epochs."
+    yield f"{amount.hours:,.4g} h of speech {amount.source}, at speeds {speeds}; {_epochs(settings_of)}."
     yield f"The model has {probe.num_weights:,} weights and takes {probe.flops / 1e9:.3g} GFLOP a second of speech."
     speech = amount.speech(config.tokenizer)
     tokens = f"{speech.tokens_a_s:.2g} tokens a second"

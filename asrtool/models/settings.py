@@ -229,8 +229,8 @@ class LfMmi(Hybrid):
     needs: ClassVar[tuple[str, ...]] = (*Hybrid.needs, "start")
     parameters_of: ClassVar[str] = "frame-ce"  # objective with the same parameters, whose model training begins with
 
-    start_epochs: int = 0  # of the models that are trained before; 0 is train.num_epochs
-    start_lr: float = 0.0  # their highest learning rate; 0 is train.peak_lr
+    num_epochs: int = 2  # of the sequence training; the models before it have train.num_epochs
+    peak_lr_divisor: float = 6.0  # the highest learning rate of the sequence training is train.peak_lr divided by this
     ce_scale: float = 0.1  # of the loss of frame-ce that is added
     ngram_order: int = 4  # of the n-gram over tokens
     max_histories: int = 2000  # of two tokens or more that it has, the most frequent ones
@@ -239,7 +239,8 @@ class LfMmi(Hybrid):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(0, self.table, self, "start_epochs", "start_lr", "ce_scale", "max_histories")
+        at_least(0, self.table, self, "ce_scale", "max_histories")
+        at_least(1, self.table, self, "num_epochs", "peak_lr_divisor")
         between("model.lf-mmi.ngram_order", self.ngram_order, 2, 4)
         between("model.lf-mmi.leak", self.leak, 1e-10, 1)
         between("model.lf-mmi.tolerance_rows", self.tolerance_rows, 0, 1000)

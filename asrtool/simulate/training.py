@@ -32,7 +32,7 @@ from asrtool.simulate.settings import Faults
 from asrtool.simulate.simulate import simulate
 from asrtool.simulate.virtual import Evaluated, VirtualLearners
 from asrtool.simulate.virtual_records import VirtualRecords
-from asrtool.train.chain import begin_with_hybrid
+from asrtool.train.chain import begin_with_hybrid, last_settings
 from asrtool.train.inputs import FINAL, INPUTS
 from asrtool.train.train import acoustic_job
 
@@ -72,7 +72,7 @@ def config_of(work: Path, overrides: Iterable[str]) -> Config:
             f"{file} is missing: {work} is no work directory with a training",
             f"asrtool run --work {work} --stop-stage train",
         )
-    return begin_with_hybrid(load_config([file], overrides), work / "start" / "model.pt")
+    return last_settings(begin_with_hybrid(load_config([file], overrides), work / "start" / "model.pt"))
 
 
 def train_cases(

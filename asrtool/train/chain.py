@@ -1,4 +1,4 @@
-"""Settings of the trainings before that of the model which decodes: of an aligner, and of a hybrid model of frames."""
+"""Settings of the trainings of a chain: of an aligner, of a hybrid model of frames, and of the model which decodes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def hybrid_settings(config: Config) -> Config:
     return _before(config, Choice.of("objective", name, prior_scale=settings.prior_scale))
 
 
+def last_settings(config: Config) -> Config:
+    """Those of the model which decodes: `[train]`, but the epochs and the rate that its objective has of its own."""
+    settings, train = config.model.objective.settings, config.train
+    if not getattr(settings, "parameters_of", ""):
+        return config
+    peak_lr = train.peak_lr / settings.peak_lr_divisor
+    return dataclasses.replace(
+        config, train=dataclasses.replace(train, num_epochs=settings.num_epochs, peak_lr=peak_lr)
+    )
+
+
 def begin_with_hybrid(config: Config, model: Path) -> Config:
     """`config` whose training begins with that hybrid `model`, where its objective wants one and it names no other."""
     if config.train.init_model or not getattr(config.model.objective.settings, "parameters_of", ""):
@@ -33,11 +44,4 @@ def begin_with_hybrid(config: Config, model: Path) -> Config:
 
 
 def _before(config: Config, objective: Choice) -> Config:
-    """`config` with this objective, and with the epochs and the rate that its own objective has for it."""
-    settings, train = config.model.objective.settings, config.train
-    train = dataclasses.replace(
-        train,
-        num_epochs=getattr(settings, "start_epochs", 0) or train.num_epochs,
-        peak_lr=getattr(settings, "start_lr", 0.0) or train.peak_lr,
-    )
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, objective=objective), train=train)
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, objective=objective))

@@ -208,7 +208,7 @@ def test_sequence_training_begins_with_the_hybrid_model_and_decodes_by_its_graph
     copy = tmp_path / "mmi"
     shutil.copytree(work, copy)
     small = "--set", "decode.graph.lm_weights=1", "--set", "tree.min_count=20"
-    epochs = "--set", "model.lf-mmi.start_epochs=2", "--set", "train.num_epochs=1"
+    epochs = "--set", "train.num_epochs=2", "--set", "model.lf-mmi.num_epochs=1"
     words = ["run", *("--config", "ci", "--config", "hybrid_mmi"), "--work", str(copy)]
     run_asrtool([*words, *small, *epochs], ROOT)
     entries = {

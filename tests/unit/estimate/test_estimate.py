@@ -19,6 +19,7 @@ from asrtool.estimate.probe import CPU, LENGTH_S, Cost, Probe, Speech, probe_mod
 from asrtool.lang.settings import Tokenizer
 from asrtool.recipe.recipe import load_recipe
 from asrtool.recipe.state import Run
+from asrtool.train.chain import last_settings
 from local.amount import amount_of, extra_words
 from local.corpora.fisher import Corpus as Fisher
 from local.corpora.swbd import Corpus as Swbd
@@ -54,6 +55,22 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
     frames = 3600 * 100 * (1 / 0.9 + 1 + 1 / 1.1)
     assert float(mini["features"][2]) == pytest.approx(frames * 10 * 1.25 / 2**30, rel=0.01)
     assert "of the mini corpus" in laid_over[""][1]  # mini.toml says that no release is there
+
+
+def test_what_is_chosen_by_size_for_the_models_before_is_said_once(tmp_path: Path) -> None:
+    chain = [
+        "--config",
+        "mini",
+        "--config",
+        "hybrid_mmi",
+        "--set",
+        "train.num_epochs=0",
+        "--set",
+        "model.lstm.hidden_size=16",
+    ]
+    lines = estimate(tmp_path / "work", *chain)[""]
+    assert sum(line.startswith("train.num_epochs is 0: ") for line in lines) == 1
+    assert lines[1].endswith("train 2.")
 
 
 def test_the_neural_language_model_counts_where_it_is_on(tmp_path: Path) -> None:
@@ -241,7 +258,11 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
         expected = {"hybrid": ["ctc", "frame-ce"], "hybrid_mmi": ["ctc", "frame-ce", "lf-mmi"]}
         assert measured == expected.get(system, [config.model.objective.name])
         own = made_up(config, 1, amount.speech(config.tokenizer))
-        assert rows["train"] == training_need("train", config, amount.epoch_hours, own).cells()[1:]
+        trained = last_settings(config)
+        assert rows["train"] == training_need("train", trained, amount.epoch_hours, own).cells()[1:]
+        if system == "hybrid_mmi":
+            of_each = f"aligner {config.train.num_epochs}, hybrid {config.train.num_epochs}"
+            assert f"epochs: {of_each}, start {config.train.num_epochs}, train 2." in "\n".join(lines)
         words_of_lm[system] = rows.get("lm", [""])[0]
     assert float(words_of_lm[""]) == pytest.approx(text_stages.LM.cpu_s / 3600 * 1986 / text_stages.FULL_HOURS, 0.01)
 

@@ -11,7 +11,7 @@ from asrtool.config import Config, check_conflicts
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model, save_model
-from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings
+from asrtool.train.chain import aligner_settings, begin_with_hybrid, hybrid_settings, last_settings
 from asrtool.train.train import build_components
 
 
@@ -24,13 +24,15 @@ def described(config: Config) -> tuple[str, int, float]:
     return config.model.objective.name, config.train.num_epochs, config.train.peak_lr
 
 
-def test_models_before_have_the_epochs_and_the_rate_that_are_named_for_them() -> None:
-    own = "train.num_epochs=4", "train.peak_lr=0.1"
-    named = config_of("lf-mmi", *own, "model.lf-mmi.start_epochs=7", "model.lf-mmi.start_lr=0.3")
-    assert described(aligner_settings(named)) == ("ctc", 7, 0.3)
-    assert described(hybrid_settings(named)) == ("frame-ce", 7, 0.3)
-    assert described(named) == ("lf-mmi", 4, 0.1)
-    assert described(hybrid_settings(config_of("lf-mmi", *own))) == ("frame-ce", 4, 0.1)
+def test_sequence_training_has_epochs_and_a_rate_of_its_own_and_the_models_before_have_those_of_train() -> None:
+    own = "train.num_epochs=4", "train.peak_lr=0.3"
+    config = config_of("lf-mmi", *own, "model.lf-mmi.num_epochs=7", "model.lf-mmi.peak_lr_divisor=10")
+    assert described(aligner_settings(config)) == ("ctc", 4, 0.3)
+    assert described(hybrid_settings(config)) == ("frame-ce", 4, 0.3)
+    assert described(last_settings(config)) == ("lf-mmi", 7, pytest.approx(0.03))
+    assert described(last_settings(config_of("lf-mmi", *own))) == ("lf-mmi", 2, pytest.approx(0.05))
+    for objective in ("ctc", "frame-ce"):
+        assert last_settings(config_of(objective, *own)) == config_of(objective, *own)
     scaled = hybrid_settings(config_of("lf-mmi", "model.lf-mmi.prior_scale=0.3"))
     assert scaled.model.objective.settings.prior_scale == 0.3
 

@@ -20,7 +20,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.report.training import read_training
 from asrtool.simulate.scenario import load_scenario
-from asrtool.simulate.training import train_cases
+from asrtool.simulate.training import config_of, train_cases
 from asrtool.simulate.virtual import Diverged
 
 ASYNCHRONOUS = ["adpsgd", "adpsgd-pairs", "h-adpsgd", "ps-async", "hogwild", "none"]
@@ -69,6 +69,14 @@ def test_every_batch_of_an_epoch_is_trained_once_and_the_same_twice(
     assert_same_bits(weights_of(one), weights_of(other))
     for file in ("metrics.jsonl", "train.json", *(f"learners/{rank}.jsonl" for rank in range(num_learners))):
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
+
+
+def test_settings_of_sequence_training_are_those_that_it_was_trained_by(work: Path) -> None:
+    overrides = "model.objective=lf-mmi", "decode.methods=graph", "train.num_epochs=9", "train.peak_lr=0.6"
+    train = config_of(work, overrides).train
+    assert (train.num_epochs, train.peak_lr) == (2, pytest.approx(0.1))
+    assert train.init_model == str(work / "start" / "model.pt")
+    assert config_of(work, ["train.num_epochs=9"]).train.num_epochs == 9
 
 
 def test_a_slow_learner_trains_fewer_batches_on_older_weights(train_there: Train) -> None:
