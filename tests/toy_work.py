@@ -13,7 +13,7 @@ from asrtool.config import Config, format_toml, to_table
 from asrtool.corpus.cmvn import Moments, write_cmvn
 from asrtool.corpus.settings import Features
 from asrtool.decode.settings import Decode
-from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.models.settings import Model
 from asrtool.settings import Choice
@@ -38,7 +38,7 @@ def make_work(folder: Path, cmvn: str = "speaker", bidirectional: bool = True) -
         "features": to_table(features),
         "num_features": features.num_inputs,
         "num_tokens": NUM_TOKENS,
-        "tokenizer": "none",
+        "tokenizer": Tokenizer.load(folder / "tokenizer").digest,
         "speaker_vectors": "",
     }
     built = build_model(model, features.num_inputs, NUM_TOKENS)

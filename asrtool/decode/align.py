@@ -16,7 +16,7 @@ import numpy as np
 from asrtool.corpus.index import Utterance
 from asrtool.corpus.transcripts import is_copy
 from asrtool.decode.ctm import Segment, format_ctm
-from asrtool.decode.forward import check_num_tokens, compute_scores, load_acoustic_model, open_features, torch_threads
+from asrtool.decode.forward import compute_scores, load_acoustic_model, load_tokenizer, open_features, torch_threads
 from asrtool.decode.parallel import cores_left, num_cores, one_by_one, process_pool
 from asrtool.decode.settings import Decode
 from asrtool.decode.words import Word, is_spoken, place_words, to_confidence
@@ -79,8 +79,7 @@ def align_run(model: Path, features: Path, tokenizer: Path, out: Path, settings:
     """
     acoustic = load_acoustic_model(model)
     reader = open_features(features, acoustic)
-    loaded = Tokenizer.load(tokenizer)
-    check_num_tokens(tokenizer, loaded.num_tokens, acoustic)
+    loaded = load_tokenizer(tokenizer, acoustic)
     utterances: list[Utterance] = []
 
     def items() -> Iterator[tuple[np.ndarray, Tokenized | str]]:

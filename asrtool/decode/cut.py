@@ -28,9 +28,9 @@ from asrtool.corpus.tally import Entry
 from asrtool.decode.align import Tokenized, tokenize
 from asrtool.decode.forward import (
     AcousticModel,
-    check_num_tokens,
     compute_scores,
     load_acoustic_model,
+    load_tokenizer,
     open_features,
     torch_threads,
 )
@@ -88,8 +88,8 @@ def cut_run(
     """
     sets = read_sets(features)
     computed = dataclasses.replace(read_feature_settings(features), num_jobs=settings.num_jobs)
-    acoustic, loaded = load_acoustic_model(model), Tokenizer.load(tokenizer)
-    check_num_tokens(tokenizer, loaded.num_tokens, acoustic)
+    acoustic = load_acoustic_model(model)
+    loaded = load_tokenizer(tokenizer, acoustic)
     cutter = Cutter(acoustic.topology, acoustic.frame_s, Lengths(LEAST_S, data.max_duration_s, data.min_pause_s))
     train = features / sets.train
     with write_folder(out, PIECES) as folder:

@@ -28,6 +28,7 @@ from asrtool.corpus.reader import FeatureReader, reads_audio
 from asrtool.corpus.speaker_vectors import extractor_digest
 from asrtool.decode.settings import Decode, check_searches
 from asrtool.errors import AsrtoolError
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import AcousticModel as AcousticModule
 from asrtool.models.acoustic import choose_device, load_model, tree_of
 from asrtool.models.memory import free_unused, is_out_of_memory
@@ -106,13 +107,16 @@ def open_features(
     return reader
 
 
-def check_num_tokens(tokenizer: Path, num_tokens: int, acoustic: AcousticModel) -> None:
-    """AsrtoolError unless the model has an output for each of the `num_tokens` of the folder `tokenizer`."""
-    if num_tokens != acoustic.info["num_tokens"]:
-        raise AsrtoolError(
-            f"{tokenizer}: {num_tokens} tokens, but {acoustic.path} was trained on {acoustic.info['num_tokens']}",
-            "run the stages train and average again with this tokenizer",
-        )
+def load_tokenizer(directory: Path, acoustic: AcousticModel) -> Tokenizer:
+    """The tokenizer in the folder `directory`; AsrtoolError unless its tokens are those of the outputs of the model."""
+    tokenizer, num_tokens = Tokenizer.load(directory), acoustic.info["num_tokens"]
+    hint = "use the tokenizer that it was trained with, or train it again with this one"
+    if tokenizer.num_tokens != num_tokens:
+        found = f"{tokenizer.num_tokens} tokens, but {acoustic.path} was trained on {num_tokens}"
+        raise AsrtoolError(f"{directory}: {found}", hint)
+    if tokenizer.digest != acoustic.info["tokenizer"]:
+        raise AsrtoolError(f"{directory}: {acoustic.path} was trained on {num_tokens} other tokens", hint)
+    return tokenizer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.decode.forward import AcousticModel, check_num_tokens
+from asrtool.decode.forward import AcousticModel, load_tokenizer
 from asrtool.decode.word_parse import WordParser
 from asrtool.decode.words import WordPieces, WordReader, opens_word
 from asrtool.errors import AsrtoolError
@@ -18,7 +18,6 @@ from asrtool.lang.graph_file import GraphArrays, read_graph
 from asrtool.lang.lexicon import read_lexicon
 from asrtool.lang.ngram import NgramLm
 from asrtool.lang.text import BACKOFF, read_symbols
-from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import tree_of
 from asrtool.models.topology import Topology
 from asrtool.models.tree import Tree
@@ -63,9 +62,7 @@ class Resources:
     @cached_property
     def pieces(self) -> list[str]:
         """The text of each token."""
-        pieces = Tokenizer.load(self.folder("tokenizer")).pieces
-        check_num_tokens(self.folder("tokenizer"), len(pieces), self.acoustic)
-        return pieces
+        return load_tokenizer(self.folder("tokenizer"), self.acoustic).pieces
 
     @property
     def mark_words(self) -> bool:

@@ -23,9 +23,9 @@ from asrtool.corpus.shard_index import ShardIndex, ShardTable
 from asrtool.decode.align import Tokenized, tokenize
 from asrtool.decode.forward import (
     AcousticModel,
-    check_num_tokens,
     compute_scores,
     load_acoustic_model,
+    load_tokenizer,
     open_features,
     torch_threads,
 )
@@ -96,8 +96,7 @@ def targets_run(
     broken, when parts do not belong together, and when none of a set can be aligned.
     """
     acoustic = load_acoustic_model(model)
-    loaded = Tokenizer.load(tokenizer)
-    check_num_tokens(tokenizer, loaded.num_tokens, acoustic)
+    loaded = load_tokenizer(tokenizer, acoustic)
     with write_folder(out, "targets.json") as folder:
         about = {}
         for name in SETS:

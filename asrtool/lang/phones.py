@@ -25,7 +25,7 @@ class PhoneTokenizer(Tokenizer):
     """Words to phones by `dictionary`, by letter-to-sound rules where it lacks them; a tag is one token."""
 
     def __init__(self, dictionary: Dictionary) -> None:
-        super().__init__(TOKENS)
+        super().__init__(TOKENS, " ".join(TOKENS).encode())  # whatever words the dictionary has
         self._dictionary = dictionary
         self._ids = {token: number for number, token in enumerate(TOKENS)}
 

@@ -8,6 +8,7 @@ The folder of a tokenizer holds ``tokens.txt`` (token, id) and ``tokenizer.model
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 from abc import ABC, abstractmethod
@@ -37,11 +38,13 @@ WORDS_A_PIECE, DIFFERENT_WORDS_A_PIECE = 100, 4
 
 
 class Tokenizer(ABC):
-    """Splits words into tokens. `pieces[i]` is the text of token i."""
+    """Splits words into tokens. `pieces[i]` is the text of token i; where `digest` is the same, tokens are the same."""
 
-    def __init__(self, pieces: Iterable[str]) -> None:
+    def __init__(self, pieces: Iterable[str], content: bytes) -> None:
+        """`content` is what makes two tokenizers the same for a model, whose outputs stand for tokens."""
         self.pieces: list[str] = list(pieces)
         self.num_tokens: int = len(self.pieces)
+        self.digest = hashlib.sha256(content).hexdigest()
 
     @staticmethod
     def load(directory: Path | str) -> Tokenizer:
@@ -76,7 +79,7 @@ class BpeTokenizer(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        super().__init__(self._processor.id_to_piece(i) for i in range(self._processor.get_piece_size()))
+        super().__init__(map(self._processor.id_to_piece, range(self._processor.get_piece_size())), model)
         self._spans_words = any(WORD_MARK in piece[1:] for piece in self.pieces)  # asrtool trains none of these
 
     @classmethod

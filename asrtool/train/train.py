@@ -12,7 +12,6 @@ from asrtool.config import Config, to_table
 from asrtool.corpus.alignment import check_made_of
 from asrtool.corpus.index import read_feature_settings
 from asrtool.errors import AsrtoolError
-from asrtool.files import digest_of
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.topology import uses_tree
 from asrtool.settings import Choice
@@ -123,7 +122,7 @@ def build_components(
     batch_s = config.distributed.global_batch_s / num_learners or config.train.batch_s
     folder = open_targets(config.model.objective, targets)
     sizes = (settings.num_inputs, tokens.num_tokens, folder.tree if folder else None)
-    of_data = {"features": to_table(settings), "tokenizer": digest_of(tokenizer_file(tokenizer))}
+    of_data = {"features": to_table(settings), "tokenizer": tokens.digest}
     if digest := extractor_digest(features):
         of_data["speaker_vectors"] = digest
     model, info = _build_model(config, sizes, of_data)

@@ -106,8 +106,9 @@ def tokenizer(tmp_path: Path) -> Path:
 
 def run(tokenizer: Path, reader: Reader, out: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int = 40) -> None:
     """Align the texts of `reader` to random posteriors."""
-    num_tokens = Tokenizer.load(tokenizer).num_tokens
-    info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": num_tokens}
+    loaded = Tokenizer.load(tokenizer)
+    num_tokens = loaded.num_tokens
+    info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": num_tokens, "tokenizer": loaded.digest}
     random = np.random.default_rng(1)
 
     def scores(*_: object) -> list[Scored]:

@@ -31,7 +31,7 @@ from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
 from asrtool.lang.lexicon import build_lang
-from asrtool.lang.tokenizer import train_tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import build_model, save_model
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import SEARCHED
@@ -92,13 +92,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["--text", sentences, "--words", work / "lang" / "words.txt", "--arpa", work / "lm" / "G.arpa"]
     assert CliRunner().invoke(lm, [*map(str, options), "--order", "2"]).exit_code == 0
     build_graph(work / "lang", work / "lm" / "G.arpa", work / "graph", CtcTopology().transducer)
-    write_model(work / "model.pt")
+    write_model(work / "model.pt", Tokenizer.load(work / "tokenizer").digest)
     for name in ("dev", "test"):
         write_features(work / "features" / name)
     return work
 
 
-def write_model(path: Path) -> None:
+def write_model(path: Path, tokenizer: str) -> None:
     torch.manual_seed(0)
     model = load_config([], ["model.lstm.num_layers=1", "model.lstm.hidden_size=16"]).model
     sizes = {"num_features": Features().num_features, "num_tokens": NUM_TOKENS}
@@ -106,7 +106,12 @@ def write_model(path: Path) -> None:
     with torch.no_grad():
         for weights in built.parameters():
             weights *= 4
-    info = {"model": to_table(model), "features": {"frame_shift_ms": 10.0, "cmvn": "none"}, **sizes}
+    info = {
+        "model": to_table(model),
+        "features": {"frame_shift_ms": 10.0, "cmvn": "none"},
+        "tokenizer": tokenizer,
+        **sizes,
+    }
     save_model(path, built, info)
 
 

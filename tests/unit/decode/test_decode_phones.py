@@ -18,7 +18,7 @@ from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
 from asrtool.lang.graph import build_graph
-from asrtool.lang.phones import TOKENS
+from asrtool.lang.phones import TOKENS, PhoneTokenizer
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import Choice
 
@@ -37,6 +37,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def acoustic() -> AcousticModel:
     info = {"features": {"frame_shift_ms": 10.0}, "model": {}, "num_tokens": len(TOKENS)}
+    info["tokenizer"] = PhoneTokenizer({}).digest
     model = torch.nn.Identity()
     model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]
     return AcousticModel(Path("model.pt"), model, info)  # type: ignore[arg-type]

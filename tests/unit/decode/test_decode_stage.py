@@ -115,6 +115,7 @@ def echo(work: Path, monkeypatch: pytest.MonkeyPatch) -> AcousticModel:
         "model": {},
         "num_features": tokenizer.num_tokens,
         "num_tokens": tokenizer.num_tokens,
+        "tokenizer": tokenizer.digest,
     }
     model = AcousticModel(Path("model.pt"), Echo(), info)
     for module in (decode, tune):
@@ -447,8 +448,19 @@ def test_a_model_of_other_features_is_refused(acoustic: AcousticModel, tmp_path:
 
 def test_a_model_of_another_tokenizer_is_refused(work: Path, acoustic: AcousticModel) -> None:
     acoustic.info["num_tokens"] = 500
-    with pytest.raises(AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500; run the stages"):
+    with pytest.raises(
+        AsrtoolError, match=r"tokenizer: 40 tokens, but model\.pt was trained on 500; use the tokenizer"
+    ):
         open_searches(work, acoustic, configure())
+
+
+def test_a_model_of_as_many_other_tokens_is_refused(work: Path, acoustic: AcousticModel, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("in the seas we find no way to\n" * 5)
+    train_tokenizer(tmp_path / "text", tmp_path / "tokenizer", 40)
+    for folder in ("lm", "lang", "graph"):
+        (tmp_path / folder).symlink_to(work / folder)
+    with pytest.raises(AsrtoolError, match=r"tokenizer: model\.pt was trained on 40 other tokens; use the tokenizer"):
+        open_searches(tmp_path, acoustic, configure())
 
 
 def test_a_graph_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -488,8 +500,7 @@ def test_labels_of_the_graph_that_its_tables_lack_are_refused(
     (tmp_path / "graph" / name).write_text("".join(lines[:kept]))
     if name == "tokens.txt":
         pieces = Tokenizer.load(work / "tokenizer").pieces[: kept - 1]
-        monkeypatch.setattr(resources.Tokenizer, "load", lambda _: SimpleNamespace(pieces=pieces))
-        acoustic.info["num_tokens"] = len(pieces)
+        monkeypatch.setattr(resources, "load_tokenizer", lambda *_: SimpleNamespace(pieces=pieces))
     expected = rf"HLG\.fst: has label \d+, but .*graph/{name} ends with {kept - 1}; run the stage graph again"
     with pytest.raises(AsrtoolError, match=expected):
         open_searches(tmp_path, acoustic, configure(("graph",)))

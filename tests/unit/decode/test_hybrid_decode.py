@@ -20,7 +20,7 @@ from asrtool.decode.method import make_methods
 from asrtool.decode.parameters import DecodingParameters, combine
 from asrtool.decode.resources import Resources
 from asrtool.errors import AsrtoolError
-from asrtool.lang.phones import TOKENS
+from asrtool.lang.phones import TOKENS, PhoneTokenizer
 from asrtool.models.acoustic import tree_to_info
 from asrtool.models.tree import Tree
 from asrtool.settings import Choice
@@ -56,7 +56,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def open_searches(work: Path, tree: Tree) -> Searches:
     """Graph search and rescoring for a model of this tree."""
-    info = {"features": {"frame_shift_ms": 10.0}, "num_tokens": len(TOKENS), **tree_to_info(tree)}
+    info = {
+        "features": {"frame_shift_ms": 10.0},
+        "num_tokens": len(TOKENS),
+        "tokenizer": PhoneTokenizer({}).digest,
+        **tree_to_info(tree),
+    }
     info["model"] = {"encoder": "lstm", "objective": "frame-ce", "frame-ce": {"prior_scale": 0.5}}
     model = torch.nn.Identity()
     model.encoder = SimpleNamespace(subsampling=3)  # type: ignore[assignment]

@@ -18,6 +18,7 @@ from asrtool.cli.finetune import finetune
 from asrtool.config_file import load_config
 from asrtool.corpus.index import write_feature_settings
 from asrtool.errors import AsrtoolError
+from asrtool.lang.phones import write_phones
 from asrtool.lang.tokenizer import train_tokenizer
 from asrtool.models.acoustic import AcousticModel, load_model, save_model
 from asrtool.models.torch_info import read_info
@@ -83,6 +84,17 @@ def test_of_other_tokens_it_takes_the_encoder_alone(
         model = build(toy, toy_config, tmp_path / "other", f"train.init_model={trained}")
     assert parts_kept(model, trained) == {"encoder": True, "objective": False}
     assert "objective anew: it has other tokens" in caplog.text
+
+
+def test_phones_are_the_same_tokens_whatever_words_there_are(toy: Path, toy_config: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(f"zorbl{name}\n", encoding="utf-8")  # no word that the dictionary has
+        write_phones(tmp_path / name, tmp_path / f"{name}-phones")
+    torch.manual_seed(7)
+    components = build_components(toy / "features", tmp_path / "one-phones", load_config([toy_config]))
+    save_model(tmp_path / "model.pt", components.model, components.info)
+    model = build(toy, toy_config, tmp_path / "other-phones", f"train.init_model={tmp_path / 'model.pt'}")
+    assert parts_kept(model, tmp_path / "model.pt") == {"encoder": True, "objective": True}
 
 
 def test_for_another_objective_it_takes_the_encoder_alone(toy: Path, toy_config: Path, trained: Path) -> None:

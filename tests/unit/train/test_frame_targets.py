@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from learners import Learners
-from toy_task import NUM_TOKENS, TOY_CONFIG
+from toy_task import NUM_TOKENS, TOY_CONFIG, make_texts
 
 from asrtool import registry
 from asrtool.config import Config
@@ -24,7 +24,7 @@ from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.settings import Decode
 from asrtool.decode.targets import _grow, find_segments, targets_run
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
 from asrtool.models.acoustic import load_model, save_model, tree_of
 from asrtool.models.settings import Tree as TreeSettings
 from asrtool.models.topology import load_topology
@@ -247,4 +247,12 @@ def test_none_of_a_set_that_can_be_aligned_is_an_error(toy: Path, aligner: Path,
     message = r"train: none of 24 utterances can be aligned, .*: \d+ rows, \d+ needed; look whether texts belong"
     with pytest.raises(AsrtoolError, match=message):
         targets_run(aligner, features, toy / "tokenizer", tmp_path / "out", Decode(num_jobs=1), TreeSettings())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_of_as_many_other_tokens_is_refused(toy: Path, aligner: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("\n".join(make_texts(60, seed=9)) + "\n", encoding="utf-8")
+    train_tokenizer(tmp_path / "other.txt", tmp_path / "other", NUM_TOKENS)
+    with pytest.raises(AsrtoolError, match=r"other: .* was trained on \d+ other tokens; use the tokenizer that it was"):
+        targets_run(aligner, toy / "features", tmp_path / "other", tmp_path / "out", Decode(num_jobs=1), TreeSettings())
     assert not (tmp_path / "out").exists()
