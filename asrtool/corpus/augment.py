@@ -23,6 +23,7 @@ from asrtool.corpus.tempo import change_tempo
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 FILTER_ORDER = 4
 MAX_EDGE = 0.499  # of the sampling rate: a filter has its edge below half of it
+MOST_COMPRESSION = 0.9999  # LAME refuses more
 
 
 class Augmentation:
@@ -108,7 +109,7 @@ def limit_band(samples_S: np.ndarray, low_hz: float, high_hz: float, rate_hz: in
 
 def transmit(samples_S: np.ndarray, codec: str, compression: float, rate_hz: int) -> np.ndarray:
     """What comes out of `codec`, which compresses by 0 to 1 of what it can; in step with what goes in, as long."""
-    coded_S = Compress(codec, compression)(samples_S[None], rate_hz)[0, : len(samples_S)]
+    coded_S = Compress(codec, min(compression, MOST_COMPRESSION))(samples_S[None], rate_hz)[0, : len(samples_S)]
     return np.pad(coded_S, (0, len(samples_S) - len(coded_S)))
 
 

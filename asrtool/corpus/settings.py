@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from asrtool.config import Config
 
 CODECS = ("gsm", "opus", "mp3", "vorbis")  # that libsndfile has
-GSM_HZ = 8000  # the sampling rate that GSM is defined for
+# Sampling rates that codecs are defined for; vorbis has no such list.
+CODEC_RATES_HZ = {
+    "gsm": (8000,),
+    "opus": (8000, 12000, 16000, 24000, 48000),
+    "mp3": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+}
 SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
 
@@ -150,7 +155,7 @@ class Spectrogram:
         """Values a frame. Raises ValueError where the sampling rate is not given."""
         if not features.sampling_rate_hz:
             raise ValueError("features.sampling_rate_hz is 0 but features.type spectrogram needs a rate, expected one")
-        return round(features.frame_length_ms / 1000 * features.sampling_rate_hz) // 2 + 1
+        return int(features.frame_length_ms / 1000 * features.sampling_rate_hz) // 2 + 1  # whole samples, as lhotse
 
 
 @dataclass(frozen=True)
@@ -291,5 +296,8 @@ class Augment:
             return
         if self.band_prob and self.band_hz[1] >= rate_hz / 2:
             raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
-        if self.codec_prob and "gsm" in self.codecs and rate_hz != GSM_HZ:
-            raise ValueError(f"augment.codecs has gsm, which is for {GSM_HZ} samples a second, here are {rate_hz}")
+        fitting = [codec for codec in CODECS if rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,))]
+        others = [codec for codec in self.codecs if codec not in fitting]
+        if self.codec_prob and others:
+            what = f"augment.codecs has {', '.join(others)}, not defined for {rate_hz} samples a second"
+            raise ValueError(f"{what}, expected some of {', '.join(fitting)}")

@@ -31,12 +31,12 @@ class Sound:
 
         Raises AsrtoolError where the file is gone or has changed.
         """
-        parts, missing = [], num_samples
-        while missing:
-            part = _read(self.path, begin, min(missing, self.num_samples - begin))
-            parts.append(part)
-            begin, missing = 0, missing - len(part)
-        return np.concatenate(parts)
+        samples = _read(self.path, begin, min(num_samples, self.num_samples - begin))
+        missing = num_samples - len(samples)
+        if not missing:
+            return samples
+        first = _read(self.path, 0, min(missing, self.num_samples))
+        return np.concatenate([samples, np.resize(first, missing)])  # which repeats them
 
 
 def list_sounds(directory: Path, key: str) -> list[Path]:
@@ -48,7 +48,9 @@ def list_sounds(directory: Path, key: str) -> list[Path]:
         what = f"{key}: {directory} is no folder that exists"
         raise AsrtoolError(what, "name a folder of recordings, or leave it empty")
     walked = os.walk(directory, followlinks=True)
-    found = sorted(Path(folder, name) for folder, _, names in walked for name in names if name.endswith(SUFFIXES))
+    found = sorted(
+        Path(folder, name) for folder, _, names in walked for name in names if name.lower().endswith(SUFFIXES)
+    )
     if not found:
         what = f"{key}: {directory} has no sound file, expected some of {', '.join('*' + s for s in SUFFIXES)}"
         raise AsrtoolError(what, "name a folder of recordings, or leave it empty")
@@ -94,7 +96,9 @@ def _read(path: Path, begin: int, num_samples: int) -> np.ndarray:
         samples, _ = soundfile.read(path, num_samples, begin, dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
         raise AsrtoolError(f"{path} cannot be read: {error}", "restore the file and run the same command") from error
-    if len(samples) < num_samples or not np.isfinite(samples).all():
+    if len(samples) < num_samples:
         raise AsrtoolError(f"{path} has changed or is cut off", "restore the file and run the same command")
+    if not np.isfinite(samples).all():
+        raise AsrtoolError(f"{path} has samples that are no numbers", "remove or repair it")
     first: np.ndarray = samples[:, 0]
     return first

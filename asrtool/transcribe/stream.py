@@ -61,8 +61,8 @@ class Stream:
             what = f"{recogniser.origin.origin}: {found} needs whole utterances"
             raise AsrtoolError(
                 what,
-                "train with --set features.cmvn=global --set model.lstm.bidirectional=false "
-                "--set model.lstm.conv_channels=0",
+                "train with --set features.cmvn=global --set features.speaker_vector=0 --set model.deltas=0 "
+                "--set model.lstm.bidirectional=false --set model.lstm.conv_channels=0",
             )
         self._recogniser, self._name, self._rate = recogniser, name, sampling_rate_hz
         self._segmenter = Segmenter(sampling_rate_hz, LONGEST_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lhotse import Recording
 from lhotse.augmentation import ReverbWithImpulseResponse
 
 from asrtool.corpus.augment import Augmentation, add_noise, limit_band, reverberate, transmit
-from asrtool.corpus.settings import CODECS, Augment
+from asrtool.corpus.settings import CODECS, Augment, Features
 from asrtool.errors import AsrtoolError
 
 RATE_HZ = 8000
@@ -108,6 +109,28 @@ def test_a_codec_changes_samples_and_neither_their_number_nor_their_time(codec: 
         assert abs(shifts[int(np.argmax(like))]) <= 1
         assert np.corrcoef(coded, samples)[0, 1] > 0.8
     np.testing.assert_array_equal(transmit(samples, codec, 0.5, RATE_HZ), coded)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("compression", [0.0, np.nextafter(1.0, 0.0)])
+def test_a_codec_takes_whatever_compression_is_drawn(codec: str, compression: float) -> None:
+    assert np.isfinite(transmit(voice(400), codec, compression, RATE_HZ)).all()
+
+
+@pytest.mark.parametrize("rate_hz", [8000, 11025, 44100, 96000])
+def test_codecs_are_refused_at_the_rates_that_they_are_not_defined_for(rate_hz: int) -> None:
+    features, fitting = Features(sampling_rate_hz=rate_hz, keep_audio=True), {"vorbis"}
+    for codec in ("opus", "mp3"):  # libsndfile has gsm at any rate, lhotse at one
+        with contextlib.suppress(soundfile.LibsndfileError):
+            transmit(voice(400), codec, 0.5, rate_hz)
+            fitting.add(codec)
+    fitting |= {"gsm"} if rate_hz == 8000 else set()
+    Augment(codec_prob=1.0, codecs=tuple(fitting)).check_features(features)
+    for codec in set(CODECS) - fitting:
+        with pytest.raises(
+            ValueError, match=rf"augment\.codecs has {codec}, not defined for {rate_hz} .* expected some"
+        ):
+            Augment(codec_prob=1.0, codecs=(codec, "vorbis")).check_features(features)
 
 
 def test_the_same_generator_draws_the_same_in_a_copy_that_was_pickled(everything: dict[str, Any]) -> None:

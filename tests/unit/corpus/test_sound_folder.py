@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     random = np.random.default_rng(0)
     (tmp_path / "deep").mkdir()
     soundfile.write(tmp_path / "b.flac", 0.1 * random.standard_normal(900), 8000)
-    soundfile.write(tmp_path / "deep" / "a.wav", 0.1 * random.standard_normal((500, 2)), 8000)
+    soundfile.write(tmp_path / "deep" / "a.WAV", 0.1 * random.standard_normal((500, 2)), 8000)
     (tmp_path / "README").write_text("noise", encoding="utf-8")
     return tmp_path
 
@@ -33,6 +33,15 @@ def test_a_stretch_is_that_of_the_first_channel_and_goes_round_at_the_end(folder
     np.testing.assert_array_equal(
         a.read(450, 1100), np.concatenate([expected[450:], expected, expected, expected])[:1100, 0]
     )
+
+
+def test_a_sound_of_one_sample_is_opened_no_more_than_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(folder / "b.flac", [0.25], 8000)
+    b, _ = open_sounds(folder, KEY, 8000)
+    opened, read = [], soundfile.read
+    monkeypatch.setattr(soundfile, "read", lambda *args, **more: opened.append(args) or read(*args, **more))
+    np.testing.assert_array_equal(b.read(0, 1000), np.full(1000, 0.25, np.float32))
+    assert len(opened) == 2
 
 
 def test_the_digest_knows_names_and_sizes(folder: Path) -> None:
@@ -76,7 +85,7 @@ def test_a_folder_that_is_of_no_use_is_one_line(folder: Path, damage: str, messa
 
 def test_a_sound_that_begins_with_silence_is_of_use(folder: Path) -> None:
     soundfile.write(folder / "c.wav", np.concatenate([np.zeros(200_000), [0.5]]), 8000)
-    assert [sound.path.name for sound in open_sounds(folder, KEY, 8000)] == ["b.flac", "c.wav", "a.wav"]
+    assert [sound.path.name for sound in open_sounds(folder, KEY, 8000)] == ["b.flac", "c.wav", "a.WAV"]
 
 
 def test_a_file_that_goes_or_shrinks_while_it_is_used_is_named(folder: Path) -> None:
@@ -84,6 +93,9 @@ def test_a_file_that_goes_or_shrinks_while_it_is_used_is_named(folder: Path) -> 
     soundfile.write(b.path, np.full(100, 0.1), 8000)
     with pytest.raises(AsrtoolError, match=r"b\.flac has changed or is cut off; restore the file"):
         b.read(0, 900)
+    soundfile.write(folder / "b.wav", np.append(np.full(200_000, 0.1), np.nan), 8000, subtype="FLOAT")
+    with pytest.raises(AsrtoolError, match=r"b\.wav has samples that are no numbers; remove or repair it"):
+        open_sounds(folder, KEY, 8000)[1].read(199_000, 1001)  # behind what is looked at before
     b.path.unlink()
     with pytest.raises(AsrtoolError, match=r"b\.flac cannot be read: .*; restore the file"):
         b.read(0, 900)

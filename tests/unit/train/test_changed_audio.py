@@ -287,7 +287,7 @@ def test_features_without_samples_are_refused_with_what_to_do(toy: Path, toy_con
         ),
         (
             ["augment.codec_prob=1", "features.sampling_rate_hz=16000"],
-            r"augment\.codecs has gsm, which is for 8000 samples a second, here are 16000",
+            r"augment\.codecs has gsm, not defined for 16000 samples a second, expected some of opus, mp3, vorbis",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from toy_work import FEATURES, make_work
 import asrtool
 from asrtool.bundle.trained import open_trained
 from asrtool.cli.main import cli
+from asrtool.config_file import load_config
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import build_model
@@ -101,8 +103,13 @@ def test_normalisation_of_whole_utterances_is_refused(tmp_path: Path) -> None:
     work = make_work(tmp_path / "work", "utterance", bidirectional=False)
     with open_trained(work) as trained:
         opened = open_recogniser(trained, num_jobs=1)
-        with pytest.raises(AsrtoolError, match="cmvn = utterance needs whole utterances"):
+        with pytest.raises(AsrtoolError, match="cmvn = utterance needs whole utterances") as raised:
             Stream(opened, "a", RATE)
+    advice = re.findall(r"--set (\S+)", raised.value.hint)
+    needs_all = ["features.cmvn=utterance", "features.speaker_vector=5", "model.deltas=1", "model.lstm.conv_channels=8"]
+    config = load_config(overrides=[*needs_all, *advice])
+    assert (config.features.cmvn, config.features.speaker_vector) == ("global", 0)
+    build_model(config.model, config.features.num_inputs, 9).stream(torch.randn(1, 9, 40), None)
 
 
 def test_latency_is_when_a_word_came_to_stay() -> None:
