@@ -181,8 +181,12 @@ class Beam(AttentionSearch):
     def axes(self) -> Sequence[Axis]:
         """As SearchMethod.axes."""
         objective: Any = self.resources.acoustic.model.objective
-        weights = self.settings.ctc_weights if objective.ctc else (0.0,)
-        return (*prefix_axes(self.settings), Axis("ctc_weight", weights, start=max(weights), limits=CTC_WEIGHTS))
+        weights = self.settings.ctc_weights
+        by_ctc = Axis("ctc_weight", weights, start=max(weights), limits=CTC_WEIGHTS)
+        if not objective.ctc:
+            expected = "0, because model.attention.ctc_weight of the model is 0"
+            by_ctc = Axis("ctc_weight", (0.0,), limits=(0, 0), expected=expected)
+        return (*prefix_axes(self.settings), by_ctc)
 
     def open(self, values: Mapping[str, Sequence[float]]) -> None:
         """As SearchMethod.open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,11 @@ import torch
 
 from asrtool.decode.attention import END, Attended, Beam, Decoder, Greedy, Scorer
 from asrtool.decode.ctc_prefix import BLANK, PrefixScorer
-from asrtool.decode.parameters import DecodingParameters, Weights
+from asrtool.decode.parameters import DecodingParameters, TuningFile, Weights, format_parameters
 from asrtool.decode.prefix_tree import PrefixTree
 from asrtool.decode.settings import AttentionBeam
 from asrtool.decode.words import WordPieces
+from asrtool.errors import AsrtoolError
 from asrtool.models.attention import Attention
 from asrtool.models.settings import Attention as AttentionSettings
 
@@ -193,3 +195,13 @@ def test_a_model_without_ctc_is_searched_without_it() -> None:
     assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0, 0.3)
     search.resources.acoustic.model.objective.ctc = None
     assert {axis.name: tuple(axis.values) for axis in search.axes()}["ctc_weight"] == (0.0,)
+
+
+def test_a_weight_of_ctc_that_another_model_was_tuned_with_is_refused_where_there_is_none(tmp_path: Path) -> None:
+    search, tuning = search_of(Beam, 1), tmp_path / "tuning.json"
+    tuned = DecodingParameters.of("attention-beam", lm_weight=0.1, word_penalty=0, beam=4, ctc_weight=0.3)
+    tuning.write_text(format_parameters([tuned]), encoding="utf-8")
+    assert TuningFile(tuning).read("attention-beam", search.axes()) == tuned
+    search.resources.acoustic.model.objective.ctc = None
+    with pytest.raises(AsrtoolError, match=r"has ctc_weight 0\.3, expected 0, because model\.attention\.ctc_weight"):
+        TuningFile(tuning).read("attention-beam", search.axes())
