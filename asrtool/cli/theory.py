@@ -115,14 +115,16 @@ def theory(
     """
     from asrtool.theory.describe import Question, answer, to_dict, to_text
     from asrtool.theory.system import System
+    from asrtool.train.chain import last_settings
     from asrtool.train.run import count_learners
 
     distributed = config.distributed
-    rate = config.train.peak_lr * distributed.lr_scale if rate is None else rate
+    trained = _settings_of(measure) if measure else last_settings(config)
+    rate = trained.train.peak_lr * distributed.lr_scale if rate is None else rate
     if not (math.isfinite(rate) and rate > 0):
         raise AsrtoolError(f"--rate {rate:g}: at this learning rate nothing is learned", "choose one above 0")
     system = System(distributed.strategy, count_learners(distributed), dict(slow), config.train.seed)
-    measured = _measure(measure, system, num_batches) if measure else None
+    measured = _measure(measure, trained, system, num_batches) if measure else None
     constants = _constants(measured, given)
     found = answer(Question(system, rate, constants, num_steps, times, momentum), measured)
     if plot:
@@ -132,11 +134,16 @@ def theory(
     click.echo(json.dumps(to_dict(found)) + "\n" if as_json else to_text(found), nl=False)
 
 
-def _measure(work: Path, system: System, num_batches: int) -> Measured:
-    from asrtool.theory.measure import measure, read_config
+def _settings_of(work: Path) -> Config:
+    from asrtool.theory.measure import read_config
 
     given = click.get_current_context().params
-    config = read_config(work, given["files"], given["overrides"])
+    return read_config(work, given["files"], given["overrides"])
+
+
+def _measure(work: Path, config: Config, system: System, num_batches: int) -> Measured:
+    from asrtool.theory.measure import measure
+
     return measure(work, config, num_batches, system.num_learners, system.asynchronous)
 
 

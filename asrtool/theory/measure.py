@@ -18,12 +18,14 @@ from torch import Tensor
 
 from asrtool.config import Config
 from asrtool.config_file import load_config
+from asrtool.corpus.sets import with_pieces
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import load_model
 from asrtool.models.precision import choose_precision
 from asrtool.models.topology import uses_tree
 from asrtool.theory.bounds import Constants
 from asrtool.theory.system import Floats
+from asrtool.train.chain import begin_with_hybrid, last_settings
 from asrtool.train.checkpoint import final_weights, load_newest
 from asrtool.train.loss import Task
 from asrtool.train.train import build_components
@@ -99,8 +101,9 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     features, and for too few or too many batches.
     """
     torch.manual_seed(config.train.seed)
-    targets = work / "targets" if uses_tree(config.model.objective) else None
-    components = build_components(work / "features", work / "tokenizer", config, num_learners, targets=targets)
+    targets = work / "realign" if uses_tree(config.model.objective) else None
+    features = with_pieces(work / "features", work / "cut", config.data)
+    components = build_components(features, work / "tokenizer", config, num_learners, targets=targets)
     start_P = weights_of(components.model)
     path, weights_P = read_weights(work, components)
     most = MOST_BYTES // (3 * weights_P.nbytes)  # in float32, and then in float64
@@ -139,7 +142,8 @@ def read_config(work: Path, files: Sequence[Path], overrides: Sequence[str]) -> 
         raise AsrtoolError(
             f"{work}: has no {CONFIG}, so no model was trained there", "name the --work of an `asrtool run`"
         )
-    return load_config([work / CONFIG, *files], overrides)
+    config = load_config([work / CONFIG, *files], overrides)
+    return last_settings(begin_with_hybrid(config, work / "start" / "model.pt"))
 
 
 def read_weights(work: Path, components: Components) -> tuple[Path, Tensor]:

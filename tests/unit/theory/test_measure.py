@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import statistics
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from systems import system_of
 from torch import Tensor, nn
 
+from asrtool.cli.main import cli
+from asrtool.errors import AsrtoolError
+from asrtool.theory import measure as measuring
 from asrtool.theory.bounds import Constants
 from asrtool.theory.describe import Question, answer, to_text
 from asrtool.theory.measure import (
@@ -24,6 +29,7 @@ from asrtool.theory.measure import (
     measure_at,
     noise_between,
     noise_within,
+    read_config,
 )
 from asrtool.theory.quadratic import predict
 from asrtool.theory.system import System
@@ -190,3 +196,42 @@ def test_consensus_of_a_small_network_is_as_predicted_from_its_measured_noise() 
     )
     assert low - spread < blocks.mean() < high + spread
     assert high < 1.4 * low  # the interval says something
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    """A work folder whose last model is one of sequence training."""
+    (tmp_path / "config").mkdir()
+    lines = "[model]", 'objective = "lf-mmi"', "[decode]", 'methods = ["graph"]', "[data]", "cut_long = true", "[train]"
+    (tmp_path / "config" / "train.toml").write_text("\n".join([*lines, "peak_lr = 0.6\n"]), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_chain_is_measured_by_what_its_last_model_was_trained_on(
+    chain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def build(features: Path, tokenizer: Path, config: Any, num_learners: int, targets: Path) -> None:
+        asked.append((features, targets, config.train.init_model, config.train.num_epochs))
+        raise AsrtoolError("asked", "no more")
+
+    monkeypatch.setattr(measuring, "build_components", build)
+    with pytest.raises(AsrtoolError, match="asked"):
+        measuring.measure(chain, read_config(chain, [], []), 4, 2, by_shards=False)
+    assert asked == [(chain / "cut" / "features", chain / "realign", str(chain / "start" / "model.pt"), 2)]
+
+
+def test_the_rate_is_that_of_the_training_which_is_measured(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = measure_at(torch.ones(3), cast(Losses, Saddle()), num_groups=2, seed=1)
+    monkeypatch.setattr(measuring, "measure", lambda *asked: Measured(at, at, Path("model.pt"), 4, 2))
+    of_chain = "--set", "model.objective=lf-mmi", "--set", "decode.methods=graph", "--set", "train.peak_lr=0.3"
+    for words, rate in (
+        (("--measure", str(chain)), 0.1),
+        (("--measure", str(chain), "--set", "train.peak_lr=0.3"), 0.05),
+        (of_chain, 0.05),
+        (("--measure", str(chain), "--rate", "0.2"), 0.2),
+    ):
+        asked = ["theory", "--strategy", "allreduce", "--num-learners", "2", "--json", *words]
+        done = CliRunner().invoke(cli, asked, catch_exceptions=False)
+        assert json.loads(done.stdout)["rate"] == pytest.approx(rate), words
