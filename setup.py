@@ -7,7 +7,8 @@ from setuptools import Extension, find_packages, setup
 
 SCORER = ["asrtool/score/_hub5.cpp", *sorted(str(path) for path in Path("asrtool/score/cpp").glob("*.h"))]
 EVENTS = ["asrtool/simulate/_events.cpp"]
-PACKAGES = find_packages(include=["asrtool", "asrtool.*", "local", "local.*", "utils", "utils.*"])
+# asrtool/local and asrtool/utils are links to the folders at the top, so that no wheel holds packages of such names.
+PACKAGES = find_packages(include=["asrtool", "asrtool.*"])
 
 
 def compiled(name: str, sources: list[str]) -> Extension:

@@ -51,9 +51,9 @@ class Recogniser:
         The text is normalised by data.text_rules of the training. Raises AsrtoolError where it cannot be read, or the
         text does not fit it.
         """
+        from asrtool.local.own_text import text_rule
+        from asrtool.local.text_rules import Unusable
         from asrtool.transcribe.align import align
-        from local.own_text import text_rule
-        from local.text_rules import Unusable
 
         opened = self._opened()
         try:
@@ -94,7 +94,7 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
     `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used, and for an `out` in the data.
     """
     from asrtool.corpus.settings import Data
-    from local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.detect import check_apart, prepare_any
 
     if not Path(data).exists() and not as_url(data):
         raise AsrtoolError(

@@ -92,7 +92,7 @@ def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
 
 def known_paths(data: Data) -> dict[str, str]:
     """Key in [paths] -> title, of the releases of corpora that come with the toolkit or that `data` names."""
-    from local.named import known_releases
+    from asrtool.local.named import known_releases
 
     return {key: release.title for key, release in known_releases(data).items()}
 
@@ -102,7 +102,7 @@ def used_paths(data: Data, extra_text: Sequence[str] = ()) -> list[str]:
 
     Raises AsrtoolError for a role that one lacks.
     """
-    from local.named import named_corpora
+    from asrtool.local.named import named_corpora
 
     return [release.key for item in named_corpora(data, extra_text) for release in item.releases]
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("asrtool", "local")
+FOLDERS = ("asrtool", "asrtool/local")
 ERRORS = ("AsrtoolError", "OtherChannels")  # the class and its subclasses
 MOST = 4  # texts of one argument that are listed
 DEEPEST = 8  # names and calls that are followed from one argument

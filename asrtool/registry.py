@@ -28,7 +28,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
         "fbank": ("asrtool.corpus.filterbank:Filterbank", "asrtool.corpus.settings:Fbank"),
         "spectrogram": ("asrtool.corpus.spectrogram:PowerSpectrum", "asrtool.corpus.settings:Spectrogram"),
     },
-    "corpus": "local.corpora.*:Corpus",
+    "corpus": "asrtool.local.corpora.*:Corpus",
     "encoder": {
         "lstm": ("asrtool.models.lstm:LstmEncoder", "asrtool.models.settings:Lstm"),
         "deepspeech2": ("asrtool.models.deepspeech2:DeepSpeech2", "asrtool.models.settings:DeepSpeech2"),
@@ -95,7 +95,7 @@ TABLE: dict[str, dict[str, tuple[str, str]] | str] = {
 # kind -> the class that an own one derives from, with its abstract methods; of others all that can be called will do
 PROTOCOLS = {
     "features": "asrtool.corpus.feature_type:FeatureType",
-    "corpus": "local.corpus:Corpus",
+    "corpus": "asrtool.local.corpus:Corpus",
     "encoder": "asrtool.models.acoustic:Encoder",
     "objective": "asrtool.models.acoustic:Objective",
     "topology": "asrtool.models.topology:Topology",  # of an objective, whose settings name it

@@ -23,11 +23,11 @@ from asrtool.config import Config
 from asrtool.config_file import load_config
 from asrtool.distributed.work_queue import Assignment
 from asrtool.estimate.needs import probe_of
+from asrtool.local.amount import amount_of
 from asrtool.train.batch import TrainingBatch
 from asrtool.train.loop import Training
 from asrtool.train.straggler import InjectionOptions
 from asrtool.train.train import start_training
-from local.amount import amount_of
 
 CONF = Path(__file__).parents[1] / "recipes" / "swbd" / "conf" / "mini.toml"
 SETTINGS = ("features.speeds=1.0", "features.sampling_rate_hz=8000", "train.num_epochs=1", "train.num_threads=1")

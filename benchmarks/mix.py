@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from local.mini.espeak import Espeak
-from local.mini.grammar import TURNS, draw_sentence
-from local.mini.voices import CALLHOME, TRAIN, Pool, draw_voices
+from asrtool.local.mini.espeak import Espeak
+from asrtool.local.mini.grammar import TURNS, draw_sentence
+from asrtool.local.mini.voices import CALLHOME, TRAIN, Pool, draw_voices
 
 RATE_HZ = 16000
 CONFIG = Path(__file__).parents[1] / "recipes/swbd/conf/mini.toml"
@@ -67,7 +67,7 @@ def main() -> None:
 def prepare(work: Path) -> None:
     """Both corpora, and the stages before training."""
     if not (work / "mini").exists():
-        run("-m", "local.mini_corpus", work / "mini", "--train-hours", TRAIN_HOURS)
+        run("-m", "asrtool.local.mini_corpus", work / "mini", "--train-hours", TRAIN_HOURS)
     if not (work / "LibriSpeech").exists():
         shutil.rmtree(work / "wide", ignore_errors=True)
         for seed, (name, minutes) in enumerate(WIDE_MINUTES.items()):

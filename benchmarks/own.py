@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SPEAKERS = (

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from local.mini.espeak import Espeak, Voice
+from asrtool.local.mini.espeak import Espeak, Voice
 
 RATE_HZ = 16000
 ACCENTS = ("en-US", "en-GB-x-rp", "en-GB-scotland", "en-029", "en")

@@ -29,7 +29,7 @@ from scale_sizes import (
 from asrtool.corpus.manifest import read_sorted, write_sorted
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.tally import Entry
-from utils.sphere import write_sphere
+from asrtool.utils.sphere import write_sphere
 
 CALL_S, CALL_NAME = 600.0, "fe_03_"
 OWN_RATE_HZ, OWN_S = 16_000, 4.5

@@ -22,8 +22,8 @@ def read_for_changes(work: str, folder: str) -> None:
 def decode_shorten(folder: str, out: str) -> None:
     from asrtool.corpus.manifest import Drop
     from asrtool.corpus.sphere import read_header
-    from local import shortened
-    from local.utterances import Sound
+    from asrtool.local import shortened
+    from asrtool.local.utterances import Sound
 
     setattr(shortened, "num_cores", lambda: 1)  # noqa: B010, processes of a pool are not in what usage.py reports
 

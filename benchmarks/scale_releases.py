@@ -15,8 +15,8 @@ import numpy as np
 from lm import Language
 
 from asrtool.corpus.settings import Mini
-from local.mini_corpus import make_corpus
-from utils.sphere import HEADER_BYTES, format_header
+from asrtool.local.mini_corpus import make_corpus
+from asrtool.utils.sphere import HEADER_BYTES, format_header
 
 RATE_HZ = 8000
 FISHER_CALLS, FISHER_PART_1, FISHER_SPEAKERS = 11_699, 5_850, 11_900

@@ -9,9 +9,9 @@ from asrtool.config import Config
 from asrtool.estimate.needs import Amount
 from asrtool.estimate.text_stages import WORDS_AN_HOUR
 from asrtool.lang.text import extra_files
-from local.hours import epoch_hours, is_mini, report_of, shortened_samples, training_hours
-from local.named import extra_corpora
-from local.shortened import cost_of_decoding
+from asrtool.local.hours import epoch_hours, is_mini, report_of, shortened_samples, training_hours
+from asrtool.local.named import extra_corpora
+from asrtool.local.shortened import cost_of_decoding
 
 BYTES_A_WORD = 5  # of text, with the blank
 

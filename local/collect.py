@@ -11,11 +11,11 @@ from asrtool.config import Place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder, write_text
+from asrtool.local.corpus import TEXT, Release
+from asrtool.local.layouts.address import PLACE
+from asrtool.local.named import Named, known_releases, named_corpora
+from asrtool.local.releases import find_release
 from asrtool.url import as_url
-from local.corpus import TEXT, Release
-from local.layouts.address import PLACE
-from local.named import Named, known_releases, named_corpora
-from local.releases import find_release
 
 MakeMini = Callable[[Path, list[str]], None]
 UNPACKED = "unpacked"  # folder beside that of corpora, for what was in tar files

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asrtool.corpus.tally import Entry, Tally
-from local.corpus import UNCERTAIN
+from asrtool.local.corpus import UNCERTAIN
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from asrtool.corpus.manifest import Drop, check_fraction, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.text_rules import Rules, Unusable, normalise
-from local.utterances import make_recording, times_run, usable_audio
+from asrtool.local.text_rules import Rules, Unusable, normalise
+from asrtool.local.utterances import make_recording, times_run, usable_audio
 
 if TYPE_CHECKING:
     from lhotse import SupervisionSegment

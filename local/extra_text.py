@@ -9,9 +9,9 @@ from pathlib import Path
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
 from asrtool.lang.text import extra_files, read_sentences
-from local.named import extra_corpora
-from local.own_text import Rule
-from local.text_rules import Unusable, normalise_plain
+from asrtool.local.named import extra_corpora
+from asrtool.local.own_text import Rule
+from asrtool.local.text_rules import Unusable, normalise_plain
 
 
 def write_extra_texts(corpus: Path, out: Path, names: Sequence[str], rule: Rule = normalise_plain) -> None:

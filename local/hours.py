@@ -10,8 +10,8 @@ from asrtool.config import Config, select
 from asrtool.config_value import flatten
 from asrtool.corpus.mix import fractions_of
 from asrtool.errors import AsrtoolError
+from asrtool.local.named import with_role
 from asrtool.recipe.state import read_marker
-from local.named import with_role
 
 TRAIN_REPORT = Path("manifests", "train", "report.json")
 

@@ -3,7 +3,7 @@
 Switchboard-1, Fisher English and Hub5'00, and RT-03 where it is asked for, spoken by espeak-ng through simulated
 telephone lines::
 
-    python -m local.mini_corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
+    python -m asrtool.local.mini_corpus OUT --train-hours 1 --test-minutes 8 --seed 2000
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import click
 
 from asrtool.corpus.settings import Mini
 from asrtool.files import write_folder
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.corpora.hub5 import Corpus as Hub5
+from asrtool.local.corpora.rt03 import Corpus as Rt03
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.mini import fisher, hub5, rt03, swbd
+from asrtool.local.mini.call import Call, Recorded
+from asrtool.local.mini.conversation import hold_conversation, with_whole_turns
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak
 from asrtool.log import progress, setup_logging
-from local.corpora.fisher import Corpus as Fisher
-from local.corpora.hub5 import Corpus as Hub5
-from local.corpora.rt03 import Corpus as Rt03
-from local.corpora.swbd import Corpus as Swbd
-from local.mini import fisher, hub5, rt03, swbd
-from local.mini.call import Call, Recorded
-from local.mini.conversation import hold_conversation, with_whole_turns
-from local.mini.espeak import SAMPLING_RATE_HZ, Espeak
-from utils.sphere import write_sphere
+from asrtool.utils.sphere import write_sphere
 
 SWBD_FRACTION = 0.6  # of training speech; the rest is Fisher
 RELEASES = tuple(release.name for corpus in (Swbd, Fisher, Hub5, Rt03) for release in corpus.releases)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from asrtool import registry
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpus import ROLES, TEXT, Corpus, Release
+from asrtool.local.corpus import ROLES, TEXT, Corpus, Release
 
 RESERVED = ("train", "dev", "long", "corpora")  # folders of manifests that are of no corpus
 
@@ -70,7 +70,7 @@ def open_corpus(name: str) -> Corpus:
     """The corpus `name`, known or ``package.module:Class``. Raises AsrtoolError when it does not keep the rules."""
     found = registry.load("corpus", name)
     if not isinstance(found, type) or not issubclass(found, Corpus):
-        raise AsrtoolError(f"{name}: no subclass of local.corpus.Corpus", "see docs/guide/extending.md")
+        raise AsrtoolError(f"{name}: no subclass of asrtool.local.corpus.Corpus", "see docs/guide/extending.md")
     corpus = found()
     if not re.fullmatch(r"\w[\w.-]*", corpus.name) or corpus.name in RESERVED:
         raise AsrtoolError(

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 
 from asrtool.corpus.settings import Data
 from asrtool.lang.settings import NOT_IN_WORDS
-from local.text_rules import OTHER_LETTERS, TAGS, TYPOGRAPHIC, Unusable, normalise_plain, read_mark, refuse_broken
+from asrtool.local.text_rules import (
+    OTHER_LETTERS,
+    TAGS,
+    TYPOGRAPHIC,
+    Unusable,
+    normalise_plain,
+    read_mark,
+    refuse_broken,
+)
 
 Rule = Callable[[str], str]
 

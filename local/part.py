@@ -14,7 +14,7 @@ import numpy as np
 from asrtool.corpus.manifest import Drop, format_line, parse_line, read_again, read_batches
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
-from local.columns import Columns, occurrences, read_columns
+from asrtool.local.columns import Columns, occurrences, read_columns
 
 
 class Fate(enum.IntEnum):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from asrtool.corpus.manifest import REPORT, read_report
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Corpus
-from local.named import Named, named_corpora
+from asrtool.local.corpus import ROLES, Corpus
+from asrtool.local.named import Named, named_corpora
 
 CORPORA = "corpora"
 

@@ -14,10 +14,10 @@ from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
-from local.corpus import Release
-from local.layouts.finish import by_recording, write_spoken
-from local.own_text import text_rule
-from local.utterances import normalise_all, staging
+from asrtool.local.corpus import Release
+from asrtool.local.layouts.finish import by_recording, write_spoken
+from asrtool.local.own_text import text_rule
+from asrtool.local.utterances import normalise_all, staging
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
-from local.text_rules import HESITATIONS, TAGS
+from asrtool.local.text_rules import HESITATIONS, TAGS
 
 # NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
 NO_RULES_GLM = """\

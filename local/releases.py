@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
+from asrtool.local.corpus import Release
+from asrtool.local.tars import is_tar, unpack
 from asrtool.url import as_url
-from local.corpus import Release
-from local.tars import is_tar, unpack
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".json")  # files that stand for a folder of data
 IN_COLUMNS = (".parquet", ".arrow")  # with audio in them

@@ -14,7 +14,7 @@ from asrtool.corpus.sets import LONG, Sets, read_sets
 from asrtool.corpus.settings import Data, Features
 from asrtool.corpus.spans import Said
 from asrtool.files import write_text
-from local import same_text
+from asrtool.local import same_text
 
 FOUND = "same_audio.tsv"
 HEADING = "id\tset\tother id\tother set\tlikeness\tspeed\ttext\tother text\n"

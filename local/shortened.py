@@ -17,7 +17,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.log import progress
 
 if TYPE_CHECKING:
-    from local.utterances import Sound
+    from asrtool.local.utterances import Sound
 
 BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take about 107 GB
 # Samples that become FLAC in a second of CPU (docs/decisions/shorten.md).

@@ -25,12 +25,12 @@ from asrtool.corpus.sets import DEV, FILE, LONG, TRAIN, EvaluationSet, Sets, wri
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry, Tally
 from asrtool.errors import AsrtoolError
-from local.corpus import Corpus
-from local.held_out import choose_fold
-from local.named import named_corpora, with_role
-from local.part import Part, decide, read_part, training_lines, unfit, with_corpus
-from local.prepare import CORPORA
-from local.references import format_reference, reference_rules
+from asrtool.local.corpus import Corpus
+from asrtool.local.held_out import choose_fold
+from asrtool.local.named import named_corpora, with_role
+from asrtool.local.part import Part, decide, read_part, training_lines, unfit, with_corpus
+from asrtool.local.prepare import CORPORA
+from asrtool.local.references import format_reference, reference_rules
 
 LARGEST_DEV_FRACTION = 0.1  # of the speech, whatever data.dev_minutes says
 

@@ -18,9 +18,9 @@ from asrtool.corpus.riff import missing_bytes
 from asrtool.corpus.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
+from asrtool.local.shortened import decode_shortened
+from asrtool.local.text_rules import Unusable
 from asrtool.log import progress
-from local.shortened import decode_shortened
-from local.text_rules import Unusable
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment

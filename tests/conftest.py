@@ -93,7 +93,7 @@ def shared() -> Path:
 def mini_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mini corpus of about a minute of speech, in LDC layout; read only."""
     from asrtool.corpus.settings import Mini
-    from local.mini_corpus import make_corpus
+    from asrtool.local.mini_corpus import make_corpus
 
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, Mini(train_hours=0.02, test_minutes=0.5, seed=7))
@@ -104,7 +104,7 @@ def mini_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mini_rt03(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mini corpus with RT-03, in LDC layout; read only."""
     from asrtool.corpus.settings import Mini
-    from local.mini_corpus import make_corpus
+    from asrtool.local.mini_corpus import make_corpus
 
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, Mini(train_hours=0.005, test_minutes=0.5, seed=7), ["rt03"])

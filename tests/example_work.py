@@ -20,7 +20,7 @@ from small_releases import write_fisher, write_hub5, write_hub5_01, write_rt03, 
 from warm import run_asrtool
 
 from asrtool import registry
-from local.named import open_corpus
+from asrtool.local.named import open_corpus
 
 RATE_HZ = 8000
 TEXTS = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from utils.sphere import write_sphere
+from asrtool.utils.sphere import write_sphere
 
 RATE_HZ = 16000
 

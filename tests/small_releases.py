@@ -12,7 +12,7 @@ import numpy as np
 
 from asrtool.corpus.settings import Data
 from asrtool.settings import Choice
-from utils.sphere import write_sphere
+from asrtool.utils.sphere import write_sphere
 
 RATE_HZ = 8000
 

@@ -59,8 +59,8 @@ def check(data: Path, out: Path | None, config: Config) -> None:
 def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -> Page:
     """The page on `data`, of which `manifests` are made for a while, however much cannot be used."""
     from asrtool.corpus.manifest import rejected
+    from asrtool.local.layouts.detect import prepare_any
     from asrtool.report.data_check import check_manifests, check_rejected
-    from local.layouts.detect import prepare_any
 
     with _named(data, manifests):
         try:

@@ -25,10 +25,10 @@ def corpus(out: Path, config: Config) -> None:
     Example: asrtool corpus mini/corpus --set data.train=swbd --set data.test=hub5 --set mini.train_hours=0.01 \\
       --set mini.test_minutes=0.2
     """
-    from local.collect import collect_corpora
+    from asrtool.local.collect import collect_corpora
 
     def make_mini(folder: Path, names: list[str]) -> None:
-        from local.mini_corpus import make_corpus
+        from asrtool.local.mini_corpus import make_corpus
 
         hours = config.mini.train_hours
         logging.info("no path is configured: making the mini corpus, %g h of SYNTHETIC speech, under %s", hours, folder)

@@ -87,11 +87,11 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.bundle.evaluate import evaluate
     from asrtool.bundle.trained import open_trained
     from asrtool.errors import AsrtoolError
+    from asrtool.local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.lhotse import is_cuts
+    from asrtool.local.layouts.parquet import in_columns
+    from asrtool.local.layouts.rows import is_manifest
     from asrtool.score.table import format_table
-    from local.layouts.detect import check_apart, prepare_any
-    from local.layouts.lhotse import is_cuts
-    from local.layouts.parquet import in_columns
-    from local.layouts.rows import is_manifest
 
     if not (data.is_dir() or is_manifest(data) or in_columns(data) or is_cuts(data)):
         raise AsrtoolError(

@@ -42,7 +42,7 @@ class Corpora(Group):
 
 
 def _corpus_command(name: str) -> click.Command:
-    from local.named import open_corpus
+    from asrtool.local.named import open_corpus
 
     corpus = open_corpus(name)
     outs = [f"OUT/{role}" for role in corpus.roles]
@@ -57,7 +57,7 @@ def _corpus_command(name: str) -> click.Command:
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
-        from local.prepare import prepare_corpus
+        from asrtool.local.prepare import prepare_corpus
 
         prepare_corpus(corpus, folder, out, config.data)
 
@@ -79,7 +79,7 @@ def all_(corpus: Path, manifests: Path, config: Config) -> None:
     \b
     Example: asrtool prepare all exp/corpus exp/manifests --config exp/config/prepare.toml
     """
-    from local.prepare import prepare_all
+    from asrtool.local.prepare import prepare_all
 
     prepare_all(corpus, manifests, config.data)
 
@@ -93,7 +93,7 @@ def split(manifests: Path, config: Config) -> None:
     \b
     Example: asrtool prepare split exp/manifests --config exp/config/prepare.toml
     """
-    from local.split import split_manifests
+    from asrtool.local.split import split_manifests
 
     split_manifests(manifests, config.data)
 
@@ -111,7 +111,7 @@ def same_audio(manifests: Path, config: Config) -> None:
     \b
     Example: asrtool prepare same-audio exp/manifests --config exp/config/prepare.toml --set data.same_audio=report
     """
-    from local.same_audio import check_same_audio
+    from asrtool.local.same_audio import check_same_audio
 
     check_same_audio(manifests, config.data, config.features)
 
@@ -126,8 +126,8 @@ def text(corpus: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare text exp/corpus exp/text --set lm.extra_text=more.txt
     """
-    from local.extra_text import write_extra_texts
-    from local.own_text import text_rule
+    from asrtool.local.extra_text import write_extra_texts
+    from asrtool.local.own_text import text_rule
 
     write_extra_texts(corpus, out, config.lm.extra_text, text_rule(config.data))
 
@@ -143,8 +143,8 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval
     """
-    from local.layouts.detect import check_apart
-    from local.layouts.kaldi import prepare_kaldi
+    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.kaldi import prepare_kaldi
 
     check_apart(directory, out)
     prepare_kaldi(directory, out, config.data, out.name)
@@ -160,8 +160,8 @@ def folder(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare folder data/train exp/manifests/train
     """
-    from local.layouts.detect import check_apart
-    from local.layouts.folder import prepare_folder
+    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.folder import prepare_folder
 
     check_apart(directory, out)
     prepare_folder(directory, out, config.data, out.name)
@@ -187,7 +187,7 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
     """
-    from local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.detect import check_apart, prepare_any
 
     check_apart(manifest, out)
     prepare_any(manifest, out, config.data, out.name, role)
@@ -203,8 +203,8 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare lhotse data/lhotse exp/manifests/train
     """
-    from local.layouts.detect import check_apart
-    from local.layouts.lhotse import prepare_lhotse
+    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.lhotse import prepare_lhotse
 
     check_apart(directory, out)
     prepare_lhotse(directory, out, config.data, out.name)
@@ -220,8 +220,8 @@ def shar(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare shar data/shar exp/manifests/train
     """
-    from local.layouts.detect import check_apart
-    from local.layouts.shar import prepare_shar
+    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.shar import prepare_shar
 
     check_apart(directory, out)
     prepare_shar(directory, out, config.data, out.name)

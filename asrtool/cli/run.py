@@ -112,7 +112,7 @@ def run(
         click.echo(format_states(this_run, chosen))
     elif estimate:
         from asrtool.estimate.needs import format_estimate
-        from local.amount import amount_of
+        from asrtool.local.amount import amount_of
 
         click.echo(format_estimate(this_run, amount_of(this_run.config, this_run.work)))
     elif dry_run:

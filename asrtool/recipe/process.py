@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from asrtool.parent import ending_with_parent
 
-# Modules are not searched in the current directory: a person's own `local` or `utils` there would be taken for ours.
+# Modules are not searched in the current directory: a user's own `click.py` there would be taken for the package.
 START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main()"
 POLL_S = 0.2
 

@@ -23,7 +23,7 @@ from asrtool.config import Config, chosen_components
 from asrtool.errors import AsrtoolError
 
 ROOT = Path(asrtool.__file__).resolve().parents[1]
-PACKAGES = ("asrtool", "local", "utils")
+PACKAGES = ("asrtool",)
 FRAME = frozenset(
     {f"asrtool.{name}" for name in ("config", "config_file", "config_value", "registry", "settings")}
     | {f"asrtool.{room}.settings" for room in ("corpus", "lang", "models", "train", "distributed", "decode")}

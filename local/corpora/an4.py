@@ -11,12 +11,12 @@ from asrtool.corpus.manifest import Drop, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
-from local.corpus import Corpus as Base
-from local.corpus import Release
-from local.references import NO_RULES_GLM, format_reference
-from local.releases import find_files
-from local.text_rules import Rules, normalise
-from local.utterances import make_recording, normalise_all, usable_audio
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.corpus import Release
+from asrtool.local.references import NO_RULES_GLM, format_reference
+from asrtool.local.releases import find_files
+from asrtool.local.text_rules import Rules, normalise
+from asrtool.local.utterances import make_recording, normalise_all, usable_audio
 
 SAMPLING_RATE_HZ = 16000
 NUM_CHANNELS = 1

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Release
-from local.corpus import Corpus as Base
-from local.published import part, reading, write_parts
-from local.releases import find_file
+from asrtool.local.corpus import ROLES, Release
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.published import part, reading, write_parts
+from asrtool.local.releases import find_file
 
 RELEASE = Release("commonvoice", "Common Voice, English", ("en/*.tsv", "en/clips/*.mp3"))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from asrtool.corpus.manifest import read_sorted, write_sorted
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
-from local.corpora.fisher import Corpus as Fisher
-from local.corpora.swbd import Corpus as Swbd
-from local.corpus import Corpus as Base
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.corpus import Corpus as Base
 
 
 class Corpus(Base):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
-from local.corpora.hub5 import GLM
-from local.corpora.hub5 import REFERENCES as RULES
-from local.corpus import Corpus as Base
-from local.corpus import Release
-from local.evaluation import compare_pem, prepare_evaluation, read_stm
-from local.releases import by_stem, find_file
+from asrtool.local.corpora.hub5 import GLM
+from asrtool.local.corpora.hub5 import REFERENCES as RULES
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.corpus import Release
+from asrtool.local.evaluation import compare_pem, prepare_evaluation, read_stm
+from asrtool.local.releases import by_stem, find_file
 
 STM, PEM = "hub5e01.english.*.stm", "hub5e_01.pem"
 RELEASE = Release("LDC2002S13", "Hub5'01 audio and reference", ("english/*.sph", STM, PEM))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Release
-from local.corpus import Corpus as Base
-from local.published import part, write_parts
+from asrtool.local.corpus import ROLES, Release
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.published import part, write_parts
 
 RELEASE = Release("librispeech", "LibriSpeech (OpenSLR 12, 31)", ("*.trans.txt", "*.flac"))
 
@@ -24,7 +24,7 @@ class Corpus(Base):
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/ROLE for each role that has a part."""
-        from local.layouts.trans import read_parts
+        from asrtool.local.layouts.trans import read_parts
 
         found = read_parts(corpus / RELEASE.name, RELEASE, lambda folder: _role(folder) in self.roles)
         write_parts(out, [part(folder.name, _role(folder), of_part) for folder, of_part in found], data, self.roles)

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Release
-from local.corpus import Corpus as Base
+from asrtool.local.corpus import ROLES, Release
+from asrtool.local.corpus import Corpus as Base
 
 LAYOUTS = (
     "a Kaldi data directory, manifests, cuts or Shar of lhotse, a manifest (csv, tsv, jsonl), Parquet or Arrow files,"
@@ -29,7 +29,7 @@ class Corpus(Base):
 
     def prepare(self, corpus: Path, out: Path, data: Data) -> None:
         """Write `out`/ROLE for each folder own_ROLE of `corpus`."""
-        from local.layouts.detect import find_set, prepare_any
+        from asrtool.local.layouts.detect import find_set, prepare_any
 
         read: dict[Path, str] = {}
         for role in ROLES:

@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path, PurePath
 
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Release
-from local.corpus import Corpus as Base
-from local.published import part, reading, write_parts
-from local.releases import find_files
-from local.speakers import warn_of_unknown
+from asrtool.local.corpus import ROLES, Release
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.published import part, reading, write_parts
+from asrtool.local.releases import find_files
+from asrtool.local.speakers import warn_of_unknown
 
 RELEASE = Release("peoples_speech", "The People's Speech", ("train/*.json",))
 ROLE_OF = {"train": "train", "validation": "dev", "test": "test"}  # folder of the release -> role

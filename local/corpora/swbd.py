@@ -17,13 +17,13 @@ from asrtool.corpus.manifest import Drop, format_line, write_sorted
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
-from local.corpus import Corpus as Base
-from local.corpus import Release
-from local.releases import find_files
-from local.speakers import warn_of_unknown
-from local.spoken import say
-from local.text_rules import DATE, DOCTORATE, Rules, normalise
-from local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.corpus import Release
+from asrtool.local.releases import find_files
+from asrtool.local.speakers import warn_of_unknown
+from asrtool.local.spoken import say
+from asrtool.local.text_rules import DATE, DOCTORATE, Rules, normalise
+from asrtool.local.utterances import Sound, normalised, read_lines, recording_entry, times_run, usable_audio, within
 
 SAMPLING_RATE_HZ = 8000
 NUM_CHANNELS = 2

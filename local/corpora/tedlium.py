@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from asrtool.corpus.settings import Data
-from local.corpus import ROLES, Release
-from local.corpus import Corpus as Base
-from local.published import part, reading, write_parts
-from local.releases import find_file
+from asrtool.local.corpus import ROLES, Release
+from asrtool.local.corpus import Corpus as Base
+from asrtool.local.published import part, reading, write_parts
+from asrtool.local.releases import find_file
 
 RELEASE = Release("tedlium", "TED-LIUM 3 (OpenSLR 51)", ("legacy/*/stm/*.stm", "legacy/*/sph/*.sph"))
 

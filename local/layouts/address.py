@@ -9,8 +9,8 @@ from pathlib import Path
 
 from asrtool.corpus import transfer
 from asrtool.errors import AsrtoolError
+from asrtool.local.utterances import staging
 from asrtool.url import as_url, join
-from local.utterances import staging
 
 PLACE = "place.url"  # a file in a folder of corpora: the address of what would be linked there
 

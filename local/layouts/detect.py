@@ -7,17 +7,17 @@ from pathlib import Path
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.address import place_of
+from asrtool.local.layouts.folder import has_pairs, prepare_folder
+from asrtool.local.layouts.kaldi import prepare_kaldi
+from asrtool.local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
+from asrtool.local.layouts.manifest import CLIPS, prepare_manifest
+from asrtool.local.layouts.parquet import column_files, in_columns, prepare_columns
+from asrtool.local.layouts.rows import LINES, TABLES, is_manifest
+from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
+from asrtool.local.layouts.trans import is_trans_folder, prepare_trans
+from asrtool.local.releases import find_files
 from asrtool.url import as_url
-from local.layouts.address import place_of
-from local.layouts.folder import has_pairs, prepare_folder
-from local.layouts.kaldi import prepare_kaldi
-from local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
-from local.layouts.manifest import CLIPS, prepare_manifest
-from local.layouts.parquet import column_files, in_columns, prepare_columns
-from local.layouts.rows import LINES, TABLES, is_manifest
-from local.layouts.shar import is_shar_folder, prepare_shar
-from local.layouts.trans import is_trans_folder, prepare_trans
-from local.releases import find_files
 
 METADATA = [f"metadata{suffix}" for suffix in (*TABLES, *LINES)]  # in each folder of HuggingFace's audiofolder
 ABOUT = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # of HuggingFace, beside columns

@@ -12,8 +12,8 @@ from asrtool.corpus.copies import refuse_copy
 from asrtool.corpus.manifest import Drop, format_line, write_sorted
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
-from local.layouts.copies import copies_among, say_left_out
-from local.references import NO_RULES_GLM, Reference
+from asrtool.local.layouts.copies import copies_among, say_left_out
+from asrtool.local.references import NO_RULES_GLM, Reference
 
 if TYPE_CHECKING:
     from lhotse import SupervisionSegment

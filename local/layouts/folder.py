@@ -15,10 +15,10 @@ from lhotse import SupervisionSegment
 from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.layouts.finish import write_set
-from local.own_text import text_rule
-from local.releases import find_files
-from local.utterances import Sound, entries_of, normalise_all, one_word, read_lines, usable_audio
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.own_text import text_rule
+from asrtool.local.releases import find_files
+from asrtool.local.utterances import Sound, entries_of, normalise_all, one_word, read_lines, usable_audio
 
 # Of what libsndfile reads and speech is kept in.
 LOSSY = (".mp3", ".ogg", ".oga", ".opus")

@@ -21,14 +21,14 @@ from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry as Utterance
 from asrtool.errors import AsrtoolError
-from local.layouts.copies import say_left_out
-from local.layouts.finish import watch_density, write_spoken
-from local.layouts.pipe import run_pipes
-from local.layouts.places import Places, read_segments, whole_files
-from local.layouts.table import Table, read_table
-from local.layouts.wav_scp import Entry, read_wav_scp
-from local.own_text import Rule, text_rule
-from local.utterances import Sound, normalised, one_word, recording_entry, times_run, usable_audio
+from asrtool.local.layouts.copies import say_left_out
+from asrtool.local.layouts.finish import watch_density, write_spoken
+from asrtool.local.layouts.pipe import run_pipes
+from asrtool.local.layouts.places import Places, read_segments, whole_files
+from asrtool.local.layouts.table import Table, read_table
+from asrtool.local.layouts.wav_scp import Entry, read_wav_scp
+from asrtool.local.own_text import Rule, text_rule
+from asrtool.local.utterances import Sound, normalised, one_word, recording_entry, times_run, usable_audio
 
 SIDES = "reco2file_and_channel"
 BLOCK = 512  # utterances whose lines are in memory at a time

@@ -21,13 +21,13 @@ from asrtool.corpus.remote_audio import look_at_address
 from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.address import manifests_of
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.own_text import text_rule
+from asrtool.local.releases import find_files
+from asrtool.local.utterances import locate, look_at, normalise_all, one_word
 from asrtool.log import progress
 from asrtool.url import as_url, below
-from local.layouts.address import manifests_of
-from local.layouts.finish import write_set
-from local.own_text import text_rule
-from local.releases import find_files
-from local.utterances import locate, look_at, normalise_all, one_word
 
 CUTS = "*cuts*.jsonl*"
 NUM_THREADS = 16  # files looked at side by side: a server may take a while for each

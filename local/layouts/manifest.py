@@ -16,11 +16,11 @@ from lhotse import SupervisionSegment
 from asrtool.corpus.manifest import Drop, check_fraction
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.layouts.finish import write_set
-from local.layouts.rows import Row, read_rows
-from local.own_text import text_rule
-from local.speakers import warn_of_unknown
-from local.utterances import Sound, entries_of, locate, normalise_all, one_word, times_run, usable_audio, within
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.layouts.rows import Row, read_rows
+from asrtool.local.own_text import text_rule
+from asrtool.local.speakers import warn_of_unknown
+from asrtool.local.utterances import Sound, entries_of, locate, normalise_all, one_word, times_run, usable_audio, within
 
 CLIPS = "clips"  # where Common Voice has its files, beside its tables
 

@@ -17,11 +17,11 @@ import soundfile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.local.layouts.manifest import write_rows
+from asrtool.local.layouts.rows import COLUMNS, Row, row_of
+from asrtool.local.releases import IN_COLUMNS, find_files
+from asrtool.local.utterances import one_word
 from asrtool.log import progress
-from local.layouts.manifest import write_rows
-from local.layouts.rows import COLUMNS, Row, row_of
-from local.releases import IN_COLUMNS, find_files
-from local.utterances import one_word
 
 BATCH_ROWS = 64  # whose audio is in memory at a time
 Entry = dict[str, Any]

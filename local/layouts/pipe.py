@@ -24,8 +24,8 @@ import soundfile
 from asrtool.corpus.manifest import Drop
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
+from asrtool.local.utterances import locate
 from asrtool.log import progress
-from local.utterances import locate
 
 BY_SHELL = ("sh", "-c")
 # Of a command: what is quoted, what a backslash makes plain, and one character.

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from local.layouts.table import Table
+from asrtool.local.layouts.table import Table
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from asrtool.corpus.manifest import Drop
 from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.own_text import text_rule
+from asrtool.local.utterances import normalise_all
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
-from local.layouts.finish import write_set
-from local.own_text import text_rule
-from local.utterances import normalise_all
 
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
 PIECE = 2**22  # bytes of a tar that are fetched at a time

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from asrtool.errors import AsrtoolError
-from local.layouts.copies import originals_of
+from asrtool.local.layouts.copies import originals_of
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

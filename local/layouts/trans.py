@@ -9,12 +9,12 @@ from typing import Any
 from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpus import Release
-from local.layouts.finish import write_set
-from local.own_text import text_rule
-from local.published import part, reading
-from local.releases import find_files
-from local.utterances import normalise_all
+from asrtool.local.corpus import Release
+from asrtool.local.layouts.finish import write_set
+from asrtool.local.own_text import text_rule
+from asrtool.local.published import part, reading
+from asrtool.local.releases import find_files
+from asrtool.local.utterances import normalise_all
 
 TRANSCRIPTS = "*-*.trans.txt"
 

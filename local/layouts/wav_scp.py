@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from asrtool.errors import AsrtoolError
-from local.layouts.copies import copies_among
-from local.layouts.pipe import read_pipe
-from local.utterances import locate
+from asrtool.local.layouts.copies import copies_among
+from asrtool.local.layouts.pipe import read_pipe
+from asrtool.local.utterances import locate
 
 SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}
 WITH_VALUE, ALONE = ("-f", "-c"), ("-p",)  # options of sph2pipe that change no sample but by choosing a channel

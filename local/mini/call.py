@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from local.mini.conversation import Conversation, Plan
-from local.mini.espeak import Voice
+from asrtool.local.mini.conversation import Conversation, Plan
+from asrtool.local.mini.espeak import Voice
 
 SPEECH_S = 75.0  # a training call, about
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
-from local.mini.grammar import BACKCHANNELS, GREETINGS, REPLIES, TURNS, draw_sentence
-from local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
-from local.mini.sounds import ALONE, make_sound
-from local.mini.telephone import LineQuality, draw_line, through_lines
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ, Espeak, Voice
+from asrtool.local.mini.grammar import BACKCHANNELS, GREETINGS, REPLIES, TURNS, draw_sentence
+from asrtool.local.mini.marks import MARKS, Token, add_mark, as_tokens, spoken_form
+from asrtool.local.mini.sounds import ALONE, make_sound
+from asrtool.local.mini.telephone import LineQuality, draw_line, through_lines
 
 MARK_SHARE = 0.25  # of utterances
 BACKCHANNEL_SHARE = 0.3  # of utterances of two seconds and more

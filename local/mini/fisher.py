@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from local.mini.call import SPEECH_S, Call, Recorded, split_evenly
-from local.mini.conversation import Plan, Segment
-from local.mini.marks import Token
-from local.mini.telephone import LineQuality
-from local.mini.voices import TRAIN, draw_voices, pair_speakers
+from asrtool.local.mini.call import SPEECH_S, Call, Recorded, split_evenly
+from asrtool.local.mini.conversation import Plan, Segment
+from asrtool.local.mini.marks import Token
+from asrtool.local.mini.telephone import LineQuality
+from asrtool.local.mini.voices import TRAIN, draw_voices, pair_speakers
 
 QUALITY = LineQuality(level_db=(-31, -23), snr_db=(17, 30), crosstalk_db=(-55, -38), hum_db=(-65, -52))
 PARTS = (  # audio package and its folder, transcript package and its folder, first call

@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from local.mini.call import Call, Recorded, split_evenly
-from local.mini.conversation import Plan, Segment
-from local.mini.glm import format_glm
-from local.mini.marks import MARKS, Token
-from local.mini.stm import scored, stm_lines
-from local.mini.telephone import LineQuality
-from local.mini.voices import CALLHOME, SWITCHBOARD, Pool, draw_voices
+from asrtool.local.mini.call import Call, Recorded, split_evenly
+from asrtool.local.mini.conversation import Plan, Segment
+from asrtool.local.mini.glm import format_glm
+from asrtool.local.mini.marks import MARKS, Token
+from asrtool.local.mini.stm import scored, stm_lines
+from asrtool.local.mini.telephone import LineQuality
+from asrtool.local.mini.voices import CALLHOME, SWITCHBOARD, Pool, draw_voices
 
 AUDIO = "LDC2002S09/hub5e_00/english"
 REFERENCE = "LDC2002T43/2000_hub5_eng_eval_tr/reference"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from local.mini.sounds import ALONE, IN_SPEECH
+from asrtool.local.mini.sounds import ALONE, IN_SPEECH
 
 
 @dataclass(frozen=True)

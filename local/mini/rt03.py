@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from local.mini.call import Call, Recorded, split_evenly
-from local.mini.conversation import Plan
-from local.mini.glm import format_glm
-from local.mini.hub5 import CALL_SPEECH_S, GREETING_S, TEST_MARKS
-from local.mini.stm import stm_lines
-from local.mini.telephone import LineQuality
-from local.mini.voices import CALLHOME, SWITCHBOARD, Pool, draw_voices
+from asrtool.local.mini.call import Call, Recorded, split_evenly
+from asrtool.local.mini.conversation import Plan
+from asrtool.local.mini.glm import format_glm
+from asrtool.local.mini.hub5 import CALL_SPEECH_S, GREETING_S, TEST_MARKS
+from asrtool.local.mini.stm import stm_lines
+from asrtool.local.mini.telephone import LineQuality
+from asrtool.local.mini.voices import CALLHOME, SWITCHBOARD, Pool, draw_voices
 
 AUDIO = "LDC2007S10/data/audio/eval03/english/cts"
 REFERENCES = "LDC2007S10/data/references/eval03/english/cts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.signal import lfilter
 
-from local.mini.espeak import SAMPLING_RATE_HZ
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ
 
 IN_SPEECH = ("noise", "laughter", "breath", "cough", "lipsmack")
 ALONE = ("noise", "laughter", "breath", "mumble")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from local.mini.call import Recorded
-from local.mini.conversation import Segment
-from local.mini.glm import CONTRACTIONS
-from local.mini.marks import Token
+from asrtool.local.mini.call import Recorded
+from asrtool.local.mini.conversation import Segment
+from asrtool.local.mini.glm import CONTRACTIONS
+from asrtool.local.mini.marks import Token
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 

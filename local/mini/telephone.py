@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import butter, lfilter, sosfilt
 
-from local.mini.espeak import SAMPLING_RATE_HZ
+from asrtool.local.mini.espeak import SAMPLING_RATE_HZ
 
 _BAND = butter(3, (300, 3400), btype="bandpass", fs=SAMPLING_RATE_HZ, output="sos")
 HUM_HZ = (60.0, 120.0, 180.0)

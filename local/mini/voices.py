@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from local.mini.espeak import Voice
+from asrtool.local.mini.espeak import Voice
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import soundfile
 from warm import run_asrtool
 
 from asrtool.lang.tokenizer import Tokenizer
-from local.mini.espeak import Espeak, Voice
+from asrtool.local.mini.espeak import Espeak, Voice
 
 ROOT = Path(__file__).resolve().parents[2]
 RATE_HZ = 8000

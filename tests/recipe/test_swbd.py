@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from warm import run_asrtool
 
 from asrtool.cli.main import cli
+from asrtool.local.named import open_corpus
 from asrtool.models.acoustic import load_model, save_model
-from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["corpus", "prepare", "features", "tokenizer", "lang", "lm", "graph"]

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("asrtool", "local", "utils")
 SOURCES = (".py", ".cpp", ".h")  # the code digest reads those of compiled modules, too
 FILES = ("setup.py", "pyproject.toml", "LICENSE", "NOTICE")
 # Where packages are installed, without what their .pth files add: the checkout, where asrtool is installed from it.
@@ -37,8 +36,7 @@ print(json.dumps([[answer.exit_code, answer.output] for answer in answers]))
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, as setuptools leaves files in the folder and takes up old ones."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in CODE:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copytree(ROOT / "asrtool", source / "asrtool", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in FILES:
         shutil.copy(ROOT / name, source)
     without = shutil.ignore_patterns("__pycache__", "exp*", "paths.toml")
@@ -94,11 +92,14 @@ def version(wheel: Path) -> str:
 def test_the_wheel_holds_all_code_and_recipes_and_nothing_of_a_site(wheel: Path) -> None:
     recipes = [*ROOT.glob("recipes/*/recipe.py"), *ROOT.glob("recipes/*/conf/**/*.toml"), ROOT / "recipes/__init__.py"]
     expected = {f"asrtool/{path.relative_to(ROOT)}" for path in recipes}
-    code = [path for name in CODE for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+    folders = [ROOT / name for name in ("asrtool", "asrtool/local", "asrtool/utils")]
+    code = [path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES]
     scenarios = (ROOT / "asrtool" / "simulate" / "scenarios").glob("*.toml")
     expected |= {path.relative_to(ROOT).as_posix() for path in (*code, *scenarios)}
     with zipfile.ZipFile(wheel) as files:
-        assert {name for name in files.namelist() if name.endswith((*SOURCES, ".toml", ".sh"))} == expected
+        names = files.namelist()
+    assert {name for name in names if name.endswith((*SOURCES, ".toml", ".sh"))} == expected
+    assert {name.split("/")[0] for name in names} == {"asrtool", f"asrtool-{version(wheel)}.dist-info"}
 
 
 def test_the_wheel_names_its_licence_and_those_of_all_that_it_requires(wheel: Path) -> None:
@@ -117,9 +118,10 @@ def test_the_wheel_names_its_licence_and_those_of_all_that_it_requires(wheel: Pa
 
 
 def test_nothing_of_the_checkout_is_imported(installed: Path, tmp_path: Path) -> None:
-    script = "import asrtool, local, utils; print(asrtool.__file__, local.__file__, utils.__file__)"
+    packages = ["asrtool", "asrtool.local", "asrtool.utils"]
+    script = f"import {','.join(packages)}; print(*({'.__file__, '.join(packages)}.__file__,))"
     files = python(installed, tmp_path, "-c", script).split()
-    assert files == [str(installed / name / "__init__.py") for name in CODE]
+    assert files == [str(installed / name.replace(".", "/") / "__init__.py") for name in packages]
 
 
 def test_the_command_has_the_version_of_the_wheel(wheel: Path, installed: Path, tmp_path: Path) -> None:

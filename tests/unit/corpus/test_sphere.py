@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asrtool.corpus import sphere
 from asrtool.corpus.sphere import check_sphere, decode_to_flac, read_header, read_sphere
 from asrtool.errors import AsrtoolError
-from utils.sphere import HEADER_BYTES, format_header, write_sphere
+from asrtool.utils.sphere import HEADER_BYTES, format_header, write_sphere
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from asrtool.decode.pauses import Lengths, Piece
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer, train_tokenizer
+from asrtool.local.same_audio import check_same_audio
 from asrtool.models.ctc_topology import CtcTopology
 from asrtool.settings import Choice
-from local.same_audio import check_same_audio
 
 RATE_HZ = 8000
 FRAME_S = 0.03

@@ -17,13 +17,13 @@ from asrtool.estimate import needs, text_stages
 from asrtool.estimate.needs import V100_FLOPS, Amount, format_estimate, tokens_a_word, training_need
 from asrtool.estimate.probe import CPU, LENGTH_S, Cost, Probe, Speech, probe_model
 from asrtool.lang.settings import Tokenizer
+from asrtool.local.amount import amount_of, extra_words
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.hours import epoch_hours
 from asrtool.recipe.recipe import load_recipe
 from asrtool.recipe.state import Run
 from asrtool.train.chain import last_settings
-from local.amount import amount_of, extra_words
-from local.corpora.fisher import Corpus as Fisher
-from local.corpora.swbd import Corpus as Swbd
-from local.hours import epoch_hours
 
 SMALL = ["model.lstm.num_layers=2", "model.lstm.hidden_size=16", "features.fbank.num_mel_bins=10"]
 

@@ -10,8 +10,8 @@ from small_releases import make_data, write_fisher, write_hub5, write_sound, wri
 
 from asrtool.cli.corpus import corpus
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.releases import find_files
+from asrtool.local.collect import collect_corpora
+from asrtool.local.releases import find_files
 
 SWBD = make_data(("swbd",))
 

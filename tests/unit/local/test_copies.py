@@ -13,8 +13,8 @@ from small_releases import dropped, supervisions
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.layouts.copies import copies_among
-from local.layouts.detect import prepare_any
+from asrtool.local.layouts.copies import copies_among
+from asrtool.local.layouts.detect import prepare_any
 
 
 def write_wav(path: Path) -> Path:

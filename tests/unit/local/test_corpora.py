@@ -12,17 +12,17 @@ from small_releases import make_data, supervisions
 from asrtool import registry
 from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.corpus import ROLES
-from local.named import known_releases, named_corpora, open_corpus
-from local.prepare import prepare_all
+from asrtool.local.collect import collect_corpora
+from asrtool.local.corpus import ROLES
+from asrtool.local.named import known_releases, named_corpora, open_corpus
+from asrtool.local.prepare import prepare_all
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = registry.names("corpus")
 
 OWN = """
-from local.corpus import Corpus, Release
-from local.layouts.folder import prepare_folder
+from asrtool.local.corpus import Corpus, Release
+from asrtool.local.layouts.folder import prepare_folder
 
 
 class Diary(Corpus):

@@ -13,9 +13,9 @@ from asrtool.config import Config, check_conflicts
 from asrtool.config_file import load_config
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.corpora.fisher import Corpus as Fisher
-from local.extra_text import write_extra_texts
+from asrtool.local.collect import collect_corpora
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.extra_text import write_extra_texts
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_text_that_gives_nothing_is_an_error(
     [
         ("swbd,fisher", "fisher"),
         ("fisher_swbd", "fisher, the second as part of fisher_swbd"),
-        ("local.corpora.fisher:Corpus", "fisher, the second as part of local.corpora.fisher:Corpus"),
+        ("asrtool.local.corpora.fisher:Corpus", "fisher, the second as part of asrtool.local.corpora.fisher:Corpus"),
     ],
 )
 def test_a_corpus_is_not_trained_on_and_extra_as_well(train: str, found: str) -> None:

@@ -19,8 +19,8 @@ from asrtool.lang.arpa import read_arpa
 from asrtool.lang.lm import build_lm
 from asrtool.lang.ngram import NgramLm
 from asrtool.lang.settings import Lm
-from local.references import NO_RULES_GLM
-from local.split import split_manifests
+from asrtool.local.references import NO_RULES_GLM
+from asrtool.local.split import split_manifests
 
 BACKCHANNELS = {"yeah": 0.2, "uh-huh": 0.1, "mhm": 0.1}  # as fractions of the utterances
 NUM_CALLS, NUM_UTTERANCES = 40, 60

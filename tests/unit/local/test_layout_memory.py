@@ -14,11 +14,11 @@ from lhotse import RecordingSet, SupervisionSegment, SupervisionSet
 from memory import peak_bytes
 
 from asrtool.corpus.settings import Data
-from local.corpora.tedlium import Corpus as TedLium
-from local.layouts.lhotse import prepare_lhotse
-from local.layouts.manifest import prepare_manifest
-from local.utterances import Sound, make_recording
-from utils.sphere import write_sphere
+from asrtool.local.corpora.tedlium import Corpus as TedLium
+from asrtool.local.layouts.lhotse import prepare_lhotse
+from asrtool.local.layouts.manifest import prepare_manifest
+from asrtool.local.utterances import Sound, make_recording
+from asrtool.utils.sphere import write_sphere
 
 RATE_HZ, EACH = 8000, 40  # utterances of a file
 TEXT = "turn about nothing much"

@@ -22,12 +22,12 @@ from asrtool.corpus.audio_files import audio_files_below
 from asrtool.corpus.manifest import Drop, read_drops, read_manifests, read_report, write_manifests
 from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
 from asrtool.corpus.settings import Features
+from asrtool.local.same_audio import check_same_audio
+from asrtool.local.same_text import report_same_text
 from asrtool.recipe import engine
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.stages import PREPARE
 from asrtool.recipe.state import Run, stage_state
-from local.same_audio import check_same_audio
-from local.same_text import report_same_text
 
 
 @pytest.fixture

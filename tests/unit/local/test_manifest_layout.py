@@ -22,12 +22,12 @@ from small_releases import dropped, make_data, read_jsonl, supervisions
 from asrtool.cli.main import cli
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.corpora.own import Corpus as Own
-from local.layouts.detect import find_set, prepare_any
-from local.layouts.manifest import prepare_manifest
-from local.layouts.rows import COLUMNS, Row, read_rows
-from local.split import split_manifests
+from asrtool.local.collect import collect_corpora
+from asrtool.local.corpora.own import Corpus as Own
+from asrtool.local.layouts.detect import find_set, prepare_any
+from asrtool.local.layouts.manifest import prepare_manifest
+from asrtool.local.layouts.rows import COLUMNS, Row, read_rows
+from asrtool.local.split import split_manifests
 
 LENIENT = Data(bad_fraction=1.0)
 

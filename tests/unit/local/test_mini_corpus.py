@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 from asrtool.corpus.settings import Mini
 from asrtool.errors import AsrtoolError
-from local import mini_corpus
-from local.mini import hub5
-from local.mini_corpus import make_corpus
+from asrtool.local import mini_corpus
+from asrtool.local.mini import hub5
+from asrtool.local.mini_corpus import make_corpus
 
 SCTK = Path("/usr/lib/sctk/bin")
 TINY = Mini(train_hours=0.005, test_minutes=0.2, seed=11)

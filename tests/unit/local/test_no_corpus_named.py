@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asrtool import registry
-from local.named import open_corpus
+from asrtool.local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[3]
 # The rules of scoring, a test set whose size the scorer knows, and the default recipe are called as a corpus is.

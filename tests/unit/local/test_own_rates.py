@@ -21,10 +21,10 @@ from asrtool.corpus.rate import say_resampled
 from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.prepare import prepare_all
+from asrtool.local.split import split_manifests
 from asrtool.recipe.recipe import load_recipe, load_settings
-from local.layouts.detect import prepare_any
-from local.prepare import prepare_all
-from local.split import split_manifests
 
 RATES_HZ = (8000, 16000, 16000, 44100, 16000, 48000)
 RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "own"

@@ -17,13 +17,13 @@ from asrtool.config_file import load_config
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.lang.settings import NOT_IN_WORDS
+from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
+from asrtool.local.references import NO_RULES_GLM, format_reference
+from asrtool.local.split import split_manifests
+from asrtool.local.text_rules import TAGS, Unusable, normalise_plain
 from asrtool.score.ctm import read_ctm
 from asrtool.score.hub5 import score_hub5
-from local.layouts.detect import prepare_any
-from local.own_text import fold, normalise_unicode, split_characters, take_as_it_stands, text_rule
-from local.references import NO_RULES_GLM, format_reference
-from local.split import split_manifests
-from local.text_rules import TAGS, Unusable, normalise_plain
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=40)
 RULES = {name: text_rule(Data(text_rules=name)) for name in ("english", "unicode", "characters", "none")}

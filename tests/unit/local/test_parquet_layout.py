@@ -19,9 +19,9 @@ from toy_work import make_work
 from asrtool.cli.main import cli
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.corpora.own import Corpus as Own
-from local.layouts.detect import find_set, prepare_any
+from asrtool.local.collect import collect_corpora
+from asrtool.local.corpora.own import Corpus as Own
+from asrtool.local.layouts.detect import find_set, prepare_any
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow, of the extra dev")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow, of the extra dev")

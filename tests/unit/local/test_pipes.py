@@ -24,8 +24,8 @@ from asrtool.cli.prepare import prepare
 from asrtool.config import Config
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.layouts.kaldi import prepare_kaldi
-from local.layouts.pipe import read_pipe
+from asrtool.local.layouts.kaldi import prepare_kaldi
+from asrtool.local.layouts.pipe import read_pipe
 
 LENIENT = Data(bad_fraction=1.0)
 WriteScp = Callable[..., Path]

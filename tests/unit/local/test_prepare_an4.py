@@ -11,8 +11,8 @@ from small_releases import dropped, read_jsonl, supervisions, write_sound
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpora.an4 import Corpus
-from local.references import NO_RULES_GLM
+from asrtool.local.corpora.an4 import Corpus
+from asrtool.local.references import NO_RULES_GLM
 
 LENIENT = Data(bad_fraction=0.9)
 

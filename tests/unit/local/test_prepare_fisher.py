@@ -13,7 +13,7 @@ from small_releases import dropped, read_jsonl, supervisions, write_fisher, writ
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpora.fisher import Corpus
+from asrtool.local.corpora.fisher import Corpus
 
 LENIENT = Data(bad_fraction=0.9)
 LINES = ["0.50 1.50 A: hello", "1.60 2.90 B: yes"]

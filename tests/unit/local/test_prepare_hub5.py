@@ -14,8 +14,8 @@ from small_releases import dropped, supervisions, write_hub5, write_sound
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpora.hub5 import Corpus
-from local.evaluation import parse_stm, widen
+from asrtool.local.corpora.hub5 import Corpus
+from asrtool.local.evaluation import parse_stm, widen
 
 LENIENT = Data(bad_fraction=0.9)
 

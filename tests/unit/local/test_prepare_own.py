@@ -20,12 +20,12 @@ from asrtool.cli.prepare import prepare
 from asrtool.corpus.manifest import read_drops, read_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
+from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.layouts.folder import prepare_folder
+from asrtool.local.layouts.kaldi import prepare_kaldi
+from asrtool.local.layouts.lhotse import prepare_lhotse
+from asrtool.local.prepare import prepare_all
 from asrtool.score.stm import read_stm
-from local.layouts.detect import prepare_any
-from local.layouts.folder import prepare_folder
-from local.layouts.kaldi import prepare_kaldi
-from local.layouts.lhotse import prepare_lhotse
-from local.prepare import prepare_all
 
 LENIENT = Data(bad_fraction=0.9)
 OWN = make_data(("own",), ("own",), ("own",))

@@ -21,12 +21,12 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import Sets, write_sets
 from asrtool.corpus.settings import Data, Features
 from asrtool.errors import AsrtoolError
+from asrtool.local.collect import collect_corpora
+from asrtool.local.layouts.detect import prepare_any
+from asrtool.local.layouts.lhotse import prepare_lhotse
+from asrtool.local.layouts.shar import is_shar_folder, prepare_shar
+from asrtool.local.prepare import prepare_all
 from asrtool.url import below
-from local.collect import collect_corpora
-from local.layouts.detect import prepare_any
-from local.layouts.lhotse import prepare_lhotse
-from local.layouts.shar import is_shar_folder, prepare_shar
-from local.prepare import prepare_all
 
 RATE_HZ = 8000
 LENIENT = Data(bad_fraction=0.9)

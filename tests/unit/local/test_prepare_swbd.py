@@ -13,7 +13,7 @@ from small_releases import dropped, read_jsonl, supervisions, write_sound, write
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.corpora.swbd import Corpus, read_acronyms
+from asrtool.local.corpora.swbd import Corpus, read_acronyms
 
 LENIENT = Data(bad_fraction=0.9)
 

@@ -19,17 +19,17 @@ from small_releases import dropped, make_data, read_jsonl, supervisions, write_f
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.corpora.commonvoice import Corpus as CommonVoice
-from local.corpora.fisher import Corpus as Fisher
-from local.corpora.fisher_swbd import Corpus as FisherSwbd
-from local.corpora.librispeech import Corpus as LibriSpeech
-from local.corpora.mls import Corpus as Mls
-from local.corpora.peoples_speech import Corpus as PeoplesSpeech
-from local.corpora.swbd import Corpus as Swbd
-from local.corpora.tedlium import Corpus as TedLium
-from local.corpus import Corpus
-from local.utterances import staging
+from asrtool.local.collect import collect_corpora
+from asrtool.local.corpora.commonvoice import Corpus as CommonVoice
+from asrtool.local.corpora.fisher import Corpus as Fisher
+from asrtool.local.corpora.fisher_swbd import Corpus as FisherSwbd
+from asrtool.local.corpora.librispeech import Corpus as LibriSpeech
+from asrtool.local.corpora.mls import Corpus as Mls
+from asrtool.local.corpora.peoples_speech import Corpus as PeoplesSpeech
+from asrtool.local.corpora.swbd import Corpus as Swbd
+from asrtool.local.corpora.tedlium import Corpus as TedLium
+from asrtool.local.corpus import Corpus
+from asrtool.local.utterances import staging
 
 LENIENT = Data(bad_fraction=0.9)
 

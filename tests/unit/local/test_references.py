@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lhotse import SupervisionSegment
 
-from local.references import NO_RULES_GLM, Reference, format_reference
+from asrtool.local.references import NO_RULES_GLM, Reference, format_reference
 
 SCTK = Path("/usr/lib/sctk/bin")
 

@@ -15,9 +15,9 @@ import soundfile
 from asrtool.corpus import processes
 from asrtool.corpus.manifest import Drop
 from asrtool.errors import AsrtoolError
-from local import shortened
-from local.shortened import decode_shortened
-from local.utterances import Sound
+from asrtool.local import shortened
+from asrtool.local.shortened import decode_shortened
+from asrtool.local.utterances import Sound
 
 Usage = namedtuple("Usage", "total used free")
 NUM_SAMPLES = 4000

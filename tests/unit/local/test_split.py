@@ -24,11 +24,11 @@ from asrtool.corpus.manifest import format_line, write_manifests
 from asrtool.corpus.sets import EvaluationSet, read_sets
 from asrtool.corpus.tally import Tally
 from asrtool.errors import AsrtoolError
-from local.columns import occurrences
-from local.corpus import UNCERTAIN
-from local.held_out import choose_conversations, choose_fold
-from local.references import NO_RULES_GLM, format_reference, reference_rules
-from local.split import split_manifests
+from asrtool.local.columns import occurrences
+from asrtool.local.corpus import UNCERTAIN
+from asrtool.local.held_out import choose_conversations, choose_fold
+from asrtool.local.references import NO_RULES_GLM, format_reference, reference_rules
+from asrtool.local.split import split_manifests
 
 OWN = make_data(("own",), ("own",), ("own",))
 

@@ -12,9 +12,9 @@ import pytest
 from small_releases import make_data, supervisions, write_fisher, write_hub5, write_swbd
 
 from asrtool.errors import AsrtoolError
-from local.collect import collect_corpora
-from local.prepare import prepare_all
-from local.tars import unpack
+from asrtool.local.collect import collect_corpora
+from asrtool.local.prepare import prepare_all
+from asrtool.local.tars import unpack
 
 FISHER = make_data(("fisher",))
 

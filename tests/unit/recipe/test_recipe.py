@@ -9,10 +9,10 @@ import pytest
 from toy import SMALL_RECIPE, write_recipe
 
 from asrtool.errors import AsrtoolError
+from asrtool.local.named import open_corpus
 from asrtool.recipe.plan import choose_stages
 from asrtool.recipe.recipe import Recipe, find_recipe, load_recipe, load_settings
 from asrtool.recipe.stage import number_stages
-from local.named import open_corpus
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -107,7 +107,7 @@ def test_the_site_may_have_paths_of_a_corpus_that_only_the_command_line_names(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "diaries.py").write_text(
-        "from local.corpus import Corpus, Release\n"
+        "from asrtool.local.corpus import Corpus, Release\n"
         "class Diary(Corpus):\n"
         "    name, title, roles, releases = 'diary', 'Diary', ('train',), (Release('My_Diary', 'a diary'),)\n"
         "    def prepare(self, corpus, out, data): ...\n"

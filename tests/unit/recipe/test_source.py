@@ -19,7 +19,7 @@ from asrtool.shared import TABLE
 SIZE = 3
 
 def helper():
-    from local import near
+    from asrtool.local import near
     return near
 
 @load_config
@@ -28,8 +28,8 @@ def one():
     return helper() + SIZE
 
 def two():
-    import utils.far
-    return utils.far
+    import asrtool.utils.far
+    return asrtool.utils.far
 '''
 FILES = {
     "asrtool/__init__.py": "",
@@ -38,11 +38,11 @@ FILES = {
     "asrtool/shared.py": "TABLE = 1",
     "asrtool/cli/__init__.py": "",
     "asrtool/cli/both.py": COMMANDS,
-    "local/__init__.py": "",
-    "local/near.py": "import numpy\nfrom asrtool import deep",
-    "asrtool/deep.py": "from local import near",
-    "utils/__init__.py": "",
-    "utils/far.py": "",
+    "asrtool/local/__init__.py": "",
+    "asrtool/local/near.py": "import numpy\nfrom asrtool import deep",
+    "asrtool/deep.py": "from asrtool.local import near",
+    "asrtool/utils/__init__.py": "",
+    "asrtool/utils/far.py": "",
 }
 
 
@@ -65,13 +65,13 @@ def digests(function: str) -> dict[str, str]:
 
 def test_imports_are_followed_from_the_function_of_the_command(root: Path) -> None:
     shared = {"asrtool/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
-    assert digests("one").keys() == shared | {"local/__init__.py", "local/near.py", "asrtool/deep.py"}
-    assert digests("two").keys() == shared | {"utils/__init__.py", "utils/far.py"}
+    assert digests("one").keys() == shared | {"asrtool/local/__init__.py", "asrtool/local/near.py", "asrtool/deep.py"}
+    assert digests("two").keys() == shared | {"asrtool/utils/__init__.py", "asrtool/utils/far.py"}
 
 
 def test_a_neighbouring_command_does_not_count(root: Path) -> None:
     before = digests("one"), digests("two")
-    write(root, {"asrtool/cli/both.py": COMMANDS.replace("return utils.far", "return None")})
+    write(root, {"asrtool/cli/both.py": COMMANDS.replace("return asrtool.utils.far", "return None")})
     assert digests("one") == before[0]
     assert digests("two") != before[1]
 
@@ -101,22 +101,22 @@ def test_the_modules_around_every_command_do_not_count(root: Path) -> None:
 
 
 def test_the_source_of_a_compiled_module_counts(root: Path) -> None:
-    (root / "local" / "near.py").write_text("from local import fast\n")
-    write(root, {"local/fast.cpp": "int size = 3;\n"})
+    (root / "asrtool" / "local" / "near.py").write_text("from asrtool.local import fast\n")
+    write(root, {"asrtool/local/fast.cpp": "int size = 3;\n"})
     before = digests("one")
-    assert "local/fast.cpp" in before
-    write(root, {"local/cpp/fast.h": "int size = 42;\n"})
+    assert "asrtool/local/fast.cpp" in before
+    write(root, {"asrtool/local/cpp/fast.h": "int size = 42;\n"})
     assert digests("one") != before
 
 
 def test_an_import_of_a_missing_module_is_reported(root: Path) -> None:
-    (root / "local" / "near.py").write_text("import asrtool.gone")
+    (root / "asrtool" / "local" / "near.py").write_text("import asrtool.gone")
     with pytest.raises(AsrtoolError, match=r"module asrtool\.gone does not exist"):
         digests("one")
 
 
 def test_a_source_that_is_no_python_is_reported_with_its_line(root: Path) -> None:
-    (root / "local" / "near.py").write_text("x = 1\ny = (\n")
+    (root / "asrtool" / "local" / "near.py").write_text("x = 1\ny = (\n")
     with pytest.raises(AsrtoolError, match=r"near\.py: line 2: "):
         digests("one")
 

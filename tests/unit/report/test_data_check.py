@@ -242,6 +242,6 @@ def test_a_place_that_would_not_be_replaced_is_named_before_anything_is_listened
     (tmp_path / "data").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    monkeypatch.setattr("local.layouts.detect.prepare_any", None)
+    monkeypatch.setattr("asrtool.local.layouts.detect.prepare_any", None)
     done = CliRunner().invoke(cli, ["check", str(tmp_path / "data"), str(tmp_path / "other")])
     assert "other: holds other files and would be replaced" in str(done.exception)

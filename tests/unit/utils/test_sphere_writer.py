@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from utils.sphere import HEADER_BYTES, decode_g711, encode_g711, write_sphere
+from asrtool.utils.sphere import HEADER_BYTES, decode_g711, encode_g711, write_sphere
 
 RAMP = np.arange(-32768, 32768, dtype=np.int32).astype(np.int16)
 
