@@ -92,9 +92,10 @@ def batch_of(system: str, seconds: float, model: AcousticModel, num_inputs: int)
     """Made-up utterances of equal length: the attributes of a TrainingBatch that a Task reads."""
     num_frames = round(100 * LENGTH_S[system])
     num_utterances = max(1, round(seconds / LENGTH_S[system]))
-    num_classes = model.objective.output.out_features
+    output = model.objective.output
+    assert isinstance(output, nn.Linear)
     len_text = num_frames if system == "hybrid" else num_frames // 25
-    return made_up_batch(num_utterances, num_frames, num_inputs, num_classes, len_text)
+    return made_up_batch(num_utterances, num_frames, num_inputs, output.out_features, len_text)
 
 
 def measure_gradients(device: str) -> None:
@@ -146,7 +147,7 @@ def measure_speed(device: str) -> None:
     for system in SYSTEMS:
         model, num_inputs = build(system, device)
         model = model.to(device).train()
-        optimizer = make_optimizer(model.named_parameters())
+        optimizer = make_optimizer(list(model.named_parameters()))
         num_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim > 1)
         for name in formats(device):
             task = Task(model, Precision(torch.device(device), name))
