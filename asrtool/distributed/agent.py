@@ -30,7 +30,7 @@ class Agent(SimpleElasticAgent):
     """
 
     def __init__(self, spec: WorkerSpec, learners: Sequence[Forked]) -> None:
-        super().__init__(spec, shutdown_timeout=SAVING_S)
+        super().__init__(spec)
         self.learners = learners
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
@@ -42,7 +42,7 @@ class Agent(SimpleElasticAgent):
         have_ended = self._have_ended()
         first = self._failures()
         if first:
-            self._shutdown(timeout=SAVING_S)
+            self._shutdown()
             later = {rank: failure for rank, failure in self._failures().items() if rank not in first}
             return RunResult(WorkerState.FAILED, failures=first | later)
         if have_ended:
@@ -62,13 +62,14 @@ class Agent(SimpleElasticAgent):
         }
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        self._shutdown(timeout=SAVING_S)
+        self._shutdown()
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SAVING_S) -> None:
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 0) -> None:
+        """Signal the learners, and kill those that run after SAVING_S; torch passes a `timeout` from 2.12 on."""
         for number in (death_sig, signal.SIGKILL):
             for learner in self.learners:
                 learner.send(number)
-            until = time.monotonic() + timeout
+            until = time.monotonic() + SAVING_S
             while not self._have_ended() and time.monotonic() < until:
                 time.sleep(POLL_S)
 
