@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
+.PHONY: setup demo test fuzz lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
 
 setup: $(STAMP)
 
@@ -37,6 +37,13 @@ demo: setup
 # Three processes for two cores: tests of killed and silent learners mostly wait.
 test: lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# The property tests alone, on new examples. To repeat a run: make fuzz SEED=7; more: make fuzz EXAMPLES=1000
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+export EXAMPLES ?= 300
+fuzz: setup
+	@echo "== examples of seed $(SEED); to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
+	$(BIN)/python -m pytest -n 2 -q -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $(SEED)
 
 lint: setup
 	$(BIN)/ruff check .

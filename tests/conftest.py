@@ -23,8 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# On a busy machine an example may take any time. The rest is as Hypothesis has it, which is otherwise where CI is set.
-settings.register_profile("asrtool", settings(), deadline=None)
+# The same examples on every machine, which may be busy; `make fuzz` draws new ones.
+settings.register_profile("asrtool", deadline=None, derandomize=True, database=None)
+settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "300")), print_blob=True)
 settings.load_profile("asrtool")
 
 # The help is as wide as COLUMNS says, else as the terminal.

@@ -287,7 +287,8 @@ def test_progress_ends_where_the_recording_does(
     soundfile.write(tmp_path / "a.wav", samples, RATE)
     with asrtool.load(work) as recogniser, caplog.at_level("INFO"):
         recogniser.transcribe(tmp_path / "a.wav")
-    assert [text.split(",")[0] for text in caplog.messages if "recognise" in text] == ["recognise: 13/13 seconds"]
+    progress = [text.split(",")[0] for text in caplog.messages if "recognise" in text]
+    assert progress[-1] == "recognise: 13/13 seconds"  # a slow machine has lines before
 
 
 def test_text_goes_to_standard_output(work: Path, call: Path) -> None:
