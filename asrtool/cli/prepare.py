@@ -143,10 +143,10 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.kaldi import prepare_kaldi
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_kaldi(directory, out, config.data, out.name)
 
 
@@ -160,10 +160,10 @@ def folder(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare folder data/train exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.folder import prepare_folder
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_folder(directory, out, config.data, out.name)
 
 
@@ -187,9 +187,9 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.detect import check_out, prepare_any
 
-    check_apart(manifest, out)
+    check_out(manifest, out)
     prepare_any(manifest, out, config.data, out.name, role)
 
 
@@ -203,10 +203,10 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare lhotse data/lhotse exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.lhotse import prepare_lhotse
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_lhotse(directory, out, config.data, out.name)
 
 
@@ -220,8 +220,8 @@ def shar(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare shar data/shar exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.shar import prepare_shar
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_shar(directory, out, config.data, out.name)
