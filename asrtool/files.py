@@ -130,7 +130,7 @@ def check_own(path: Path, signs: Sequence[str]) -> None:
     if path.resolve() in (here, *here.parents):
         raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")
     known = itertools.chain.from_iterable(path.glob(sign) for sign in signs)
-    if path.is_dir() and any(path.iterdir()) and not any(known):
+    if path.is_dir() and any(each.name not in UNMARKED for each in path.iterdir()) and not any(known):
         raise AsrtoolError(
             f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
             "choose another folder",
