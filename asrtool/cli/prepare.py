@@ -57,8 +57,10 @@ def _corpus_command(name: str) -> click.Command:
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
+        from asrtool.local.layouts.detect import check_apart
         from asrtool.local.prepare import prepare_corpus
 
+        check_apart(folder, out)
         prepare_corpus(corpus, folder, out, config.data)
 
     return command
