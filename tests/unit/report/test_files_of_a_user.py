@@ -261,8 +261,15 @@ def test_a_failed_decode_leaves_the_list_of_what_it_set_aside(here: Path, tmp_pa
     for number in range(3):
         soundfile.write(data / f"{number}.wav", [0.0] * 8000, 8000)
         (data / f"{number}.txt").write_text("room 42\n" if number else "so do i\n")
-    error = run("decode", here / "toy", data, tmp_path / "out")
     listed = tmp_path / "out.dropped.tsv"
+    listed.write_bytes(WAV)
+    usable = here / "data" / "folder" / "folder"
+    for words in (("decode", here / "toy", data), ("prepare", "folder", data), ("prepare", "folder", usable)):
+        assert "is no list of what asrtool set aside" in run(*words, tmp_path / "out")
+        assert [path.name for path in tmp_path.glob("out*")] == [listed.name]
+    assert listed.read_bytes() == WAV
+    listed.unlink()
+    error = run("decode", here / "toy", data, tmp_path / "out")
     assert error.endswith(f"fix what {listed} lists, or raise data.bad_fraction")
     assert len(listed.read_text().splitlines()) == 3
     assert ".tmp." not in error + listed.read_text()
