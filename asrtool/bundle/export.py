@@ -31,8 +31,6 @@ def export_bundle(work: Path, out: Path, methods: Sequence[str] = ()) -> Archive
     `work` may be a bundle, too. Raises AsrtoolError where the work folder is not finished, for a method that it was not
     tuned for, where `out` is a file of another kind, and when the disk is full.
     """
-    if out.exists() and out.samefile(work):
-        raise AsrtoolError(f"{out}: is what is exported, and would be replaced", "choose another name")
     if out.exists() and not is_archive(out):
         raise AsrtoolError(f"{out}: is there, and is no bundle", "choose another name, or remove it first")
     with open_trained(work) as trained, tempfile.TemporaryDirectory(prefix="asrtool-") as folder:
