@@ -94,13 +94,13 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
     `text_rules` as data.text_rules. Raises AsrtoolError where too much cannot be used, and for an `out` in the data.
     """
     from asrtool.corpus.settings import Data
-    from asrtool.local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.detect import check_out, prepare_any
 
     if not Path(data).exists() and not as_url(data):
         raise AsrtoolError(
             f"{data}: no such file or folder", "name data in one of the layouts of docs/guide/corpora.md"
         )
-    check_apart(Path(data), Path(out))
+    check_out(Path(data), Path(out))
     try:
         settings = Data(text_rules=text_rules)
     except ValueError as error:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import itertools
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,9 @@ from typing import TextIO
 from asrtool.errors import AsrtoolError
 
 LOCK = ".lock"  # of a folder that one process holds
+MARK = ".asrtool"  # in a folder: the files there that asrtool has written, a name as JSON a line
+STAGES = ".stages"  # in the work folder of `asrtool run`: what was done
+UNMARKED = frozenset({LOCK, MARK, ".DS_Store"})  # files that nobody misses
 ENDING_S = 10.0  # for which the children of a process that was killed may outlive it
 ENDING_POLL_S = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of a disk without room
@@ -76,14 +80,14 @@ def _beside(path: Path) -> Iterator[Path]:
 def write_folder(path: Path | str, *signs: str) -> Iterator[Path]:
     """`write_beside` for a folder: yield a new one that on success replaces `path`.
 
-    `signs` are patterns, one of which matches something in each folder of this kind: one that holds files but none of
-    these is a person's own, and AsrtoolError is raised instead of deleting it.
+    Raises AsrtoolError as `check_own`.
     """
     path = Path(path)
     check_own(path, signs)
     with _beside(path) as temporary:
         temporary.mkdir()
         yield temporary
+        _mark_all(temporary)
 
 
 @contextlib.contextmanager
@@ -102,6 +106,7 @@ def write_in_parts(path: Path, *signs: str) -> Iterator[Path]:
         with locked(parts, "command", "choose another folder"):
             yield parts
             (parts / LOCK).unlink()
+            _mark_all(parts)
             _replace(parts, path)
     except OSError as error:
         if error.errno in FULL:
@@ -115,18 +120,90 @@ def parts_of(path: Path) -> Path:
 
 
 def check_own(path: Path, signs: Sequence[str]) -> None:
-    """AsrtoolError where `write_folder` would not replace `path`."""
+    """Raise AsrtoolError unless `path` is new, empty, or a folder that may be replaced.
+
+    That is one of this kind, in which something matches one of the patterns `signs`, and all of which asrtool wrote.
+    """
     if path.exists() and not path.is_dir():
         raise AsrtoolError(f"{path}: is no folder, expected one to write", "name another place")
     here = Path.cwd()
     if path.resolve() in (here, *here.parents):
         raise AsrtoolError(f"{path}: the current folder cannot be replaced", "name a folder below it")
     known = itertools.chain.from_iterable(path.glob(sign) for sign in signs)
-    if path.is_dir() and any(path.iterdir()) and not any(known):
+    if path.is_dir() and any(each.name not in UNMARKED for each in path.iterdir()) and not any(known):
         raise AsrtoolError(
             f"{path}: holds other files and would be replaced, expected a new folder or one with {', '.join(signs)}",
             "choose another folder",
         )
+    if other := next(not_own(path), None):
+        what = f"{path}: would be replaced, and asrtool did not write {other.relative_to(os.path.abspath(path))} in it"
+        raise AsrtoolError(what, "choose another folder, or move that file")
+
+
+def check_files(*paths: Path) -> None:
+    """Raise AsrtoolError if a file of `paths` is there and asrtool did not write it: nothing of a user is replaced."""
+    for path in paths:
+        check_file_name(path)
+        if next(not_own(path), None):
+            what = f"{path}: is there, and would be replaced although asrtool did not write it"
+            raise AsrtoolError(what, "choose another place, or move that file")
+
+
+@contextlib.contextmanager
+def writing(*paths: Path) -> Iterator[None]:
+    """Write files that a user names: `check_files` before what is inside, marked as asrtool's after it."""
+    check_files(*paths)
+    yield
+    mark_files(*filter(os.path.lexists, paths))
+
+
+def mark_files(*paths: Path) -> None:
+    """Note that asrtool writes `paths`, each in the file MARK of its folder."""
+    for folder in {path.parent for path in paths}:
+        names = sorted({path.name for path in paths if path.parent == folder} - _marked(folder))
+        if names and not _is_of_before(folder):
+            with open(folder / MARK, "a", encoding="ascii") as file:
+                file.write("".join(json.dumps(name) + "\n" for name in names))
+
+
+def not_own(path: Path) -> Iterator[Path]:
+    """The files at or below `path` that asrtool did not write, by their absolute paths."""
+    path = Path(os.path.abspath(path))
+    if any(_is_of_before(folder) for folder in path.parents):
+        return
+    known = {folder / name for folder in path.parents for name in _marked(folder)}
+    if not path.is_dir():
+        yield from {path} - known if os.path.lexists(path) else ()
+        return
+    for folder, files in _folders_below(path):
+        known |= {folder / name for name in _marked(folder)}
+        yield from (folder / name for name in files if folder / name not in known)
+
+
+def _mark_all(path: Path) -> None:
+    """Note in `path` that asrtool wrote all below it."""
+    files = sorted(str((folder / name).relative_to(path)) for folder, names in _folders_below(path) for name in names)
+    (path / MARK).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="ascii")
+
+
+def _marked(folder: Path) -> set[str]:
+    """The files in `folder`, or below it, of which MARK says there that asrtool wrote them."""
+    try:
+        return set(map(json.loads, (folder / MARK).read_text(encoding="ascii").splitlines()))
+    except (OSError, ValueError):
+        return set()
+
+
+def _is_of_before(folder: Path) -> bool:
+    """Whether `folder` is a work folder of an asrtool that did not mark what it wrote yet."""
+    return (folder / STAGES).is_dir() and not (folder / MARK).exists()
+
+
+def _folders_below(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """`path` and each folder below it, with the names of the files and links in it; links are not followed."""
+    for folder, folders, files in os.walk(path):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        yield Path(folder), [name for name in (*files, *links) if name not in UNMARKED and not _LEFTOVER.match(name)]
 
 
 def move_aside(path: Path) -> Path:

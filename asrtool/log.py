@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -36,6 +40,27 @@ class _BesideBars(logging.StreamHandler):
             return
         with tqdm.tqdm.external_write_mode(file=self.stream):
             super().emit(record)
+
+
+@contextlib.contextmanager
+def named(place: Path, name: str) -> Iterator[None]:
+    """Have log lines and errors say `name` for `place`, a folder that is gone when they are read."""
+
+    def rename(text: str) -> str:
+        return text.replace(str(place), name).replace(f"{place.parent.name}/{place.name}", name)
+
+    def rename_record(record: logging.LogRecord) -> bool:
+        record.msg, record.args = rename(record.getMessage()), ()
+        return True
+
+    logging.getLogger().addFilter(rename_record)
+    try:
+        yield
+    except AsrtoolError as error:
+        error.what, error.hint = rename(error.what), rename(error.hint)
+        raise
+    finally:
+        logging.getLogger().removeFilter(rename_record)
 
 
 def progress(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asrtool.corpus.manifest import REPORT, read_report
+from asrtool.corpus.manifest import REPORT, check_place, read_report
 from asrtool.corpus.settings import Data
 from asrtool.local.corpus import ROLES, Corpus
 from asrtool.local.named import Named, named_corpora
@@ -30,6 +30,7 @@ def prepare_corpus(corpus: Corpus, releases: Path, out: Path, data: Data) -> Non
     What an earlier run left counts as half-written until it is made again; decoded audio stays.
     """
     for role in ROLES:
+        check_place(out / role)
         (out / role / REPORT).unlink(missing_ok=True)
     corpus.prepare(releases, out, data)
 

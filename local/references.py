@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -42,7 +44,7 @@ class Reference:
     """
 
     def __init__(self, corpus_of: Callable[[str], str], is_english: bool) -> None:
-        self._corpus_of = corpus_of
+        self._corpus_of = lambda recording: set_name(corpus_of(recording))
         self._is_english = is_english
         self._corpora: set[str] = set()
         self._compressor = zlib.compressobj(1)
@@ -62,6 +64,13 @@ class Reference:
         decompressor = zlib.decompressobj()
         for piece in (*self._pieces, self._compressor.flush()):
             yield decompressor.decompress(piece)
+
+
+@functools.cache
+def set_name(name: str) -> str:
+    """`name`, as of a folder, as that of a set and a label of an stm, whose lines are split at blanks and signs."""
+    safe = re.sub(r"[^\w.:+-]+", "-", name).strip(".-")
+    return safe if safe.lower() not in ("", "o") else f"set-{safe}".strip("-")  # O is the label of all that is scored
 
 
 def _heading(corpora: Iterable[str]) -> str:

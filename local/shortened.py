@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ BYTES_A_SAMPLE = 0.95  # of FLAC: Fisher's 113 thousand million samples take abo
 # Samples that become FLAC in a second of CPU (docs/decisions/shorten.md).
 RATES_HZ = {"sph2pipe": 5e7, "desphere": 1.2e6}
 GB = 1e9
+PIECE_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,15 @@ class Shortened:
 def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
     """`sounds` with FLAC in `folder` in place of what is compressed with shorten; what cannot be decoded is in `drops`.
 
-    What is in `folder` already is not decoded again; a process that is killed costs its file, which another one
-    decodes. Raises AsrtoolError when there is too little room.
+    What was decoded to `folder` already, as the name of the file says, is not decoded again; a process that is killed
+    costs its file, which another one decodes. Raises AsrtoolError when there is too little room.
     """
     headers = {id_: read_header(sound.path) for id_, sound in sounds.items() if sound.path.suffix.lower() == ".sph"}
-    files = [Shortened(id_, sounds[id_].path, folder / f"{id_}.flac") for id_, h in headers.items() if h.is_shortened]
+    files = [
+        Shortened(id_, sounds[id_].path, _target(folder, id_, sounds[id_].path))
+        for id_, h in headers.items()
+        if h.is_shortened
+    ]
     todo = [file for file in files if not file.target.is_file()]
     failed = set()
     if todo:
@@ -58,6 +65,16 @@ def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop
         for id_, sound in sounds.items()
         if id_ not in failed
     }
+
+
+def _target(folder: Path, id_: str, source: Path) -> Path:
+    """Where `source` is decoded to: named for its recording, its size, and what is at its beginning and end."""
+    with open(source, "rb") as file:
+        digest = hashlib.sha256(file.read(PIECE_BYTES))
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size_bytes - PIECE_BYTES))
+        digest.update(b"%d" % size_bytes + file.read())
+    return folder / f"{id_}-{digest.hexdigest()[:16]}.flac"
 
 
 def cost_of_decoding(num_samples: int) -> tuple[float, float]:

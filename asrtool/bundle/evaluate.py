@@ -11,11 +11,14 @@ from pathlib import Path
 from asrtool.bundle.trained import Trained
 from asrtool.config_file import load_section
 from asrtool.corpus.index import EXTRACTOR
+from asrtool.corpus.manifest import check_rejected_place, move_paths, rejected
 from asrtool.corpus.more_features import write_alone
 from asrtool.corpus.settings import Data
 from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
+from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
+from asrtool.log import named
 from asrtool.score.output import score_all
 from asrtool.score.result import Result
 
@@ -34,12 +37,21 @@ def evaluate(
     info = load_acoustic_model(trained.model).info
     features = load_section("features", info["features"], str(trained.model))
     features = dataclasses.replace(features, resample=True)
+    check_rejected_place(out)
     with write_folder(out, SIGN) as folder:
-        prepare(folder / "manifests" / name, config.data)
+        manifests = folder / "manifests" / name
+        try:
+            with named(folder, str(out)):
+                prepare(manifests, config.data)
+        except AsrtoolError as error:
+            if rejected(manifests).is_file():  # it would go with the folder
+                shutil.move(rejected(manifests), rejected(out))
+                error.hint = error.hint.replace(str(rejected(out / "manifests" / name)), str(rejected(out)))
+            raise
         (folder / "features").mkdir()
         if trained.extractor:
             shutil.copyfile(trained.extractor, folder / "features" / EXTRACTOR)
-        drops = write_alone(folder / "features" / name, trained.sums, folder / "manifests" / name, features)
+        drops = write_alone(folder / "features" / name, trained.sums, manifests, features)
         if drops:
             logging.warning(
                 "%d utterances have no usable audio, the first is %s: %s", len(drops), drops[0].id, drops[0].detail
@@ -47,4 +59,7 @@ def evaluate(
         decode_run(
             trained.model, folder / "features" / name, trained.tuning, folder / "decode", trained.folders, config
         )
-        return score_all(folder / "decode", folder / "manifests", folder / "score", [name])
+        results = score_all(folder / "decode", folder / "manifests", folder / "score", [name])
+        move_paths(manifests, folder, out)
+    rejected(out).unlink(missing_ok=True)
+    return results

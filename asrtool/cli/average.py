@@ -21,6 +21,8 @@ def average(train_dir: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool average exp/train exp/average/model.pt --set average.num=1
     """
+    from asrtool.files import writing
     from asrtool.train.average import average_checkpoints
 
-    average_checkpoints(train_dir, out, config.average.by, config.average.num)
+    with writing(out):
+        average_checkpoints(train_dir, out, config.average.by, config.average.num)

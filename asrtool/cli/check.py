@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +15,7 @@ from asrtool.cli.prepare import Place
 from asrtool.config import Config
 from asrtool.errors import AsrtoolError
 from asrtool.files import check_own
+from asrtool.log import named
 
 if TYPE_CHECKING:
     from asrtool.report.data_check import Page
@@ -42,9 +40,11 @@ def check(data: Path, out: Path | None, config: Config) -> None:
     Example: asrtool check exp/manifests/train exp/check
     """
     from asrtool.corpus.manifest import REPORT
+    from asrtool.local.layouts.detect import check_apart
     from asrtool.report.data_check import PAGE, check_manifests
 
     if out:
+        check_apart(data, out)
         check_own(out, [PAGE])  # before hours of audio are listened to
     if (data / REPORT).is_file():
         page = check_manifests(data, out, config.features.num_jobs)
@@ -62,7 +62,7 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
     from asrtool.local.layouts.detect import prepare_any
     from asrtool.report.data_check import check_manifests, check_rejected
 
-    with _named(data, manifests):
+    with named(manifests, str(data)):
         try:
             prepare_any(data, manifests, replace(config.data, bad_fraction=1.0), "check")
         except AsrtoolError:
@@ -70,24 +70,3 @@ def _check_data(data: Path, manifests: Path, out: Path | None, config: Config) -
                 raise
             return check_rejected(manifests, out)
         return check_manifests(manifests, out, config.features.num_jobs)
-
-
-@contextlib.contextmanager
-def _named(data: Path, manifests: Path) -> Iterator[None]:
-    """Log lines and errors name `data` where they would name `manifests`, which are gone when they are read."""
-
-    def rename(text: str) -> str:
-        return text.replace(str(manifests), str(data)).replace(f"{manifests.parent.name}/{manifests.name}", str(data))
-
-    def rename_record(record: logging.LogRecord) -> bool:
-        record.msg, record.args = rename(record.getMessage()), ()
-        return True
-
-    logging.getLogger().addFilter(rename_record)
-    try:
-        yield
-    except AsrtoolError as error:
-        error.what, error.hint = rename(error.what), rename(error.hint)
-        raise
-    finally:
-        logging.getLogger().removeFilter(rename_record)

@@ -91,6 +91,7 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
     from asrtool.local.layouts.lhotse import is_cuts
     from asrtool.local.layouts.parquet import in_columns
     from asrtool.local.layouts.rows import is_manifest
+    from asrtool.local.references import set_name
     from asrtool.score.table import format_table
 
     if not (data.is_dir() or is_manifest(data) or in_columns(data) or is_cuts(data)):
@@ -98,7 +99,7 @@ def _decode_data(model: Path, data: Path, out: Path, allow_pipes: bool) -> None:
             f"{data}: no folder or manifest of a test set", "audio without transcripts: asrtool transcribe"
         )
     check_apart(data, out)
-    name = "-".join((data.stem if data.is_file() else data.resolve().name).split())
+    name = set_name(data.stem if data.is_file() else data.resolve().name)
 
     def prepare(folder: Path, settings: Any) -> None:
         # What the model was trained with does not say that these commands may be run.

@@ -46,6 +46,5 @@ def _export_onnx(work: Path, out: Path, methods: tuple[str, ...]) -> None:
     from asrtool.bundle.sherpa import export_for_sherpa
 
     written = export_for_sherpa(work, out)
-    click.echo(
-        f"{written.folder}: {', '.join(sorted(path.name for path in written.folder.iterdir()))}\n{written.command}"
-    )
+    names = sorted(path.name for path in written.folder.glob("[!.]*"))
+    click.echo(f"{written.folder}: {', '.join(names)}\n{written.command}")

@@ -65,9 +65,11 @@ def lm(
     \b
     Example: asrtool lm --order 4 --text swbd.txt fisher.txt --heldout dev.txt --words exp/lang/words.txt --arpa G.arpa
     """
-    from asrtool.lang.lm import build_lm
+    from asrtool.files import writing
+    from asrtool.lang.lm import LARGE, build_lm
     from asrtool.lang.text import extra_files
 
     further = extra_files(extra, config.lm.extra_text) if extra else []
     settings = dataclasses.replace(config.lm, order=order or config.lm.order)
-    build_lm([*texts, *more_texts, *further], arpa, settings, words, held_out)
+    with writing(arpa, *([arpa.parent / LARGE] if settings.large else [])):
+        build_lm([*texts, *more_texts, *further], arpa, settings, words, held_out)

@@ -57,8 +57,10 @@ def _corpus_command(name: str) -> click.Command:
     @click.argument("out", type=FOLDER)
     @settings_options
     def command(folder: Path, out: Path, config: Config) -> None:
+        from asrtool.local.layouts.detect import check_apart
         from asrtool.local.prepare import prepare_corpus
 
+        check_apart(folder, out)
         prepare_corpus(corpus, folder, out, config.data)
 
     return command
@@ -143,10 +145,10 @@ def kaldi(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare kaldi data/eval exp/manifests/eval
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.kaldi import prepare_kaldi
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_kaldi(directory, out, config.data, out.name)
 
 
@@ -160,10 +162,10 @@ def folder(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare folder data/train exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.folder import prepare_folder
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_folder(directory, out, config.data, out.name)
 
 
@@ -187,9 +189,9 @@ def manifest(manifest: Path, out: Path, role: str, config: Config) -> None:
     \b
     Example: asrtool prepare manifest data/train.jsonl exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart, prepare_any
+    from asrtool.local.layouts.detect import check_out, prepare_any
 
-    check_apart(manifest, out)
+    check_out(manifest, out)
     prepare_any(manifest, out, config.data, out.name, role)
 
 
@@ -203,10 +205,10 @@ def lhotse(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare lhotse data/lhotse exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.lhotse import prepare_lhotse
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_lhotse(directory, out, config.data, out.name)
 
 
@@ -220,8 +222,8 @@ def shar(directory: Path, out: Path, config: Config) -> None:
     \b
     Example: asrtool prepare shar data/shar exp/manifests/train
     """
-    from asrtool.local.layouts.detect import check_apart
+    from asrtool.local.layouts.detect import check_out
     from asrtool.local.layouts.shar import prepare_shar
 
-    check_apart(directory, out)
+    check_out(directory, out)
     prepare_shar(directory, out, config.data, out.name)

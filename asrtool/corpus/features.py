@@ -34,7 +34,7 @@ from asrtool.corpus.made_of import (
     write_made_of,
 )
 from asrtool.corpus.made_of import FILE as MADE_OF
-from asrtool.corpus.manifest import DROPPED, Drop, format_drops, rejected
+from asrtool.corpus.manifest import DROPPED, Drop, check_rejected_place, format_drops, rejected, write_rejected
 from asrtool.corpus.piece import MapPieces
 from asrtool.corpus.places import TABLE, PlaceTable
 from asrtool.corpus.plan import ShardJob, keeping_audio, plan_shards
@@ -42,13 +42,24 @@ from asrtool.corpus.rate import with_rate
 from asrtool.corpus.record import read_records, remove_new_folders
 from asrtool.corpus.resume import find_finished
 from asrtool.corpus.room import check_room
+from asrtool.corpus.sets import FILE as SETS
 from asrtool.corpus.sets import Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.corpus.speaker_vectors import fit_to_set, write_vectors
 from asrtool.corpus.text_columns import FOLDER as WORDS
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import LOCK, parts_of, remove, remove_leftovers, write_in_parts, write_text
+from asrtool.files import (
+    LOCK,
+    check_files,
+    check_own,
+    mark_files,
+    not_own,
+    parts_of,
+    remove,
+    remove_leftovers,
+    write_in_parts,
+)
 from asrtool.log import progress
 
 KEPT = (DIGESTS, TRANSCRIPTS, WORDS, LOCK)  # of a set that is not whole, beside its shards
@@ -89,6 +100,11 @@ def compute_features(
         what = f"an extractor of {extractor.size} values, but features.speaker_vector is {features.speaker_vector}"
         raise AsrtoolError(what, f"compute these features with --set features.speaker_vector={extractor.size}")
     sets = read_sets(Path(manifests))
+    beside = [out / name for name in (SETTINGS, MADE_OF, EXTRACTOR, SETS)]
+    check_files(*beside)
+    for name in sets.names:
+        check_own(out / name, [INDEX])
+        check_rejected_place(out / name)
     features = with_rate(features, Path(manifests) / sets.train)
     made_so = code and not extractor and is_made_of(out, features, code)
     if made_so and take_texts(out, Path(manifests), sets.names, digest_files):
@@ -105,6 +121,7 @@ def compute_features(
         for name in sets.names:
             paths = (out / name, Path(manifests) / name, name == sets.train)
             fitted = _write_set(*paths, features, fitted, extractor, code, digest_files, map_pieces)
+    mark_files(*beside)
     (out / EXTRACTOR).unlink(missing_ok=True)
     if fitted and fitted.extractor:
         fitted.extractor.save(out / EXTRACTOR)
@@ -119,7 +136,8 @@ def _remove_others(out: Path, sets: Sets) -> None:
     if out.is_dir():
         remove_leftovers(out)  # those of `sets` alone would go when these are written
     kept = {*sets.names, *(parts_of(out / name).name for name in sets.names)}
-    for folder in [*(path.parent for path in out.glob(f"*/{INDEX}")), *out.glob(parts_of(out / "*").name)]:
+    finished = (path.parent for path in out.glob(f"*/{INDEX}") if not any(not_own(path.parent)))
+    for folder in [*finished, *out.glob(parts_of(out / "*").name)]:
         if folder.name not in kept:
             remove(folder)
 
@@ -199,7 +217,7 @@ def collect(directory: Path, numbers: range) -> tuple[dict[str, Moments], list[D
 def _check_drops(out: Path, drops: Sequence[Drop], num_utterances: int, limit: float) -> None:
     fraction = len(drops) / max(1, len(drops) + num_utterances)
     if drops and (fraction > limit or not num_utterances):
-        write_text(rejected(out), format_drops(drops))
+        write_rejected(out, drops)
         raise AsrtoolError(
             f"{out}: {len(drops)} of {len(drops) + num_utterances} utterances cannot be used ({fraction:.1%}, the limit"
             f" features.bad_fraction is {limit:.1%}); the first is {drops[0].id}: {drops[0].reason}: {drops[0].detail}",

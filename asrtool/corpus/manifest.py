@@ -12,6 +12,7 @@ import gzip
 import itertools
 import json
 import logging
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asrtool.corpus.tally import Entry, Tally
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside, write_text
+from asrtool.files import check_files, mark_files, write_beside, write_text
 
 if TYPE_CHECKING:  # settings look at the classes of corpora, which import this module: it loads without lhotse
     from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
@@ -29,6 +30,8 @@ RECORDINGS = "recordings.jsonl.gz"
 SUPERVISIONS = "supervisions.jsonl.gz"
 DROPPED = "dropped.tsv"
 REPORT = "report.json"
+STM, GLM = "ref.stm", "ref.glm"  # what a test set is scored by
+HEADING = "id\treason\tdetail"  # of a list of drops
 
 # Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
@@ -98,6 +101,7 @@ def write_counted(
         used = tally.used()
         check_fraction(out, drops, len(used), tally.num_utterances, bad_fraction)
         tally.check_unique(lambda: (entry["id"] for entry in read_lines(temporary, Entry)))
+        mark_files(*check_place(out))
         (out / REPORT).unlink(missing_ok=True)
     with write_beside(out / RECORDINGS) as temporary:
         _write_lines(temporary, (format_line(entry)[1] for entry in used))
@@ -109,6 +113,31 @@ def write_counted(
     write_text(out / REPORT, json.dumps(report, indent=1) + "\n")
     rejected(out).unlink(missing_ok=True)
     logging.info("%s: %s", Path(*out.parts[-2:]), _summary(report))
+
+
+def check_place(out: Path) -> list[Path]:
+    """Return the files of the manifest folder `out`; AsrtoolError if one is there that asrtool did not write."""
+    if out.exists() and not out.is_dir():
+        raise AsrtoolError(f"{out}: is no folder, expected one to write", "name another place")
+    files = [out / name for name in (RECORDINGS, SUPERVISIONS, DROPPED, REPORT, STM, GLM)]
+    check_files(*files)
+    check_rejected_place(out)
+    return files
+
+
+def check_rejected_place(out: Path) -> None:
+    """Raise AsrtoolError if another file is where `write_rejected` would write the drops of the folder `out`."""
+    path = rejected(out)
+    if path.exists() and not path.read_bytes().startswith(HEADING.encode()):
+        what = f"{path}: is there, is no list of what asrtool set aside, and could be replaced by one"
+        raise AsrtoolError(what, "choose another OUT, or move that file")
+
+
+def write_rejected(out: Path, drops: Iterable[Drop]) -> Path:
+    """Write the list of drops beside the folder `out`, and return its path. Raises as `check_rejected_place`."""
+    check_rejected_place(out)
+    write_text(rejected(out), format_drops(drops))
+    return rejected(out)
 
 
 @contextlib.contextmanager
@@ -137,15 +166,14 @@ def check_fraction(out: Path, drops: Sequence[Drop], num_recordings: int, num_ut
         bad = [drop for drop in drops if drop.reason in reasons]
         num = len({drop.id for drop in bad})
         if bad and num > limit * (num + num_good):
-            write_text(rejected(out), format_drops(drops))
+            write_rejected(out, drops)
             raise AsrtoolError(
                 f"{out}: {num} of {num + num_good} {unit} cannot be used ({num / (num + num_good):.1%}, the limit"
                 f" data.bad_fraction is {limit:.1%}); the first is {bad[0].id}: {bad[0].reason}: {bad[0].detail}",
                 f"fix what {rejected(out)} lists, or raise data.bad_fraction",
             )
     if not num_utterances:
-        write_text(rejected(out), format_drops(drops))
-        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {rejected(out)}")
+        raise AsrtoolError(f"{out}: not one usable utterance", f"see the reasons in {write_rejected(out, drops)}")
 
 
 def rejected(out: Path) -> Path:
@@ -155,8 +183,18 @@ def rejected(out: Path) -> Path:
 
 def format_drops(drops: Iterable[Drop]) -> str:
     """The content of dropped.tsv: a heading, then a line a drop, its detail without tabs and line feeds."""
-    rows = ["id\treason\tdetail"] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
+    rows = [HEADING] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
     return "\n".join(rows) + "\n"
+
+
+def move_paths(directory: Path, before: Path, after: Path) -> None:
+    """Name files below the folder `before`, which is going to be moved, by where they are then, below `after`."""
+    old, new = (_ENCODER.encode(f"{os.path.abspath(path)}{os.sep}")[:-1] for path in (before, after))  # from a quote on
+    lines = [line.replace(old, new) for line in _read(directory / RECORDINGS, str)]
+    with write_beside(directory / RECORDINGS) as temporary:
+        _write_lines(temporary, lines)
+    drops = (directory / DROPPED).read_text(encoding="utf-8")
+    write_text(directory / DROPPED, drops.replace(f"{before}{os.sep}", f"{after}{os.sep}"))
 
 
 def read_drops(path: Path) -> list[Drop]:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from asrtool.config import format_toml
 from asrtool.errors import AsrtoolError
-from asrtool.files import locked, move_aside, write_text
+from asrtool.files import MARK, STAGES, locked, move_aside, write_text, writing
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
 from asrtool.recipe.stage import Stage, is_lettered, number_stages
@@ -56,10 +56,14 @@ def run_stages(run: Run, chosen: range, force: bool = False) -> list[str]:
 
 def _write_settings(run: Run) -> None:
     """The settings of every stage, and what the report says about the run."""
-    for stage in run.recipe.stages:
-        write_text(run.config_file(stage), format_toml(run.config, stage.settings))
+    if not (run.work / STAGES).exists():
+        (run.work / MARK).touch()
     about = {"command": run.invocation, "recipe": run.recipe.name, "work": str(run.work)}
-    write_text(run.work / "config" / "run.json", json.dumps(about, indent=1))
+    texts = {run.config_file(stage): format_toml(run.config, stage.settings) for stage in run.recipe.stages}
+    texts[run.work / "config" / "run.json"] = json.dumps(about, indent=1)
+    with writing(*texts):
+        for path, text in texts.items():
+            write_text(path, text)
 
 
 def _warn_about_earlier(run: Run, chosen: range) -> None:

@@ -20,14 +20,14 @@ from asrtool.config import SECTIONS, Config, chosen_components, defaults_of, sel
 from asrtool.config_file import used_paths
 from asrtool.config_value import flatten
 from asrtool.errors import AsrtoolError
-from asrtool.files import size_and_time, times_digest, write_text
+from asrtool.files import STAGES, size_and_time, times_digest, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
 from asrtool.settings import changed_key
 
-MARKERS = ".stages"
+MARKERS = STAGES
 STARTED = {"finished": False}
 
 

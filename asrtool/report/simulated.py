@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asrtool.files import writing
 from asrtool.report.figure import BLUE, DARK, GREEN, GREY, LINES, ORANGE, PINK, panels, save_figure, short
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def draw_rows(rows: Rows, path: Path) -> None:
     """Write a figure of `rows`, each as asrtool.simulate.compare gives it for --json, to `path`."""
-    save_figure(functools.partial(_draw, rows=rows), path)
+    with writing(path):
+        save_figure(functools.partial(_draw, rows=rows), path)
 
 
 def _draw(figure: Figure, rows: Rows) -> None:

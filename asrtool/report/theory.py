@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asrtool.errors import AsrtoolError
+from asrtool.files import writing
 from asrtool.report.figure import BLUE, DARK, ORANGE, panels, save_figure
 from asrtool.theory.bounds import Bound
 from asrtool.theory.describe import Answer
@@ -40,7 +41,8 @@ def plot_theory(found: Answer, path: Path) -> None:
         what = f"at rate {question.rate:g} and smoothness {question.constants.smoothness:g} the weights diverge"
         raise AsrtoolError(f"--plot: {what}", "choose a smaller --rate")
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_figure(functools.partial(_draw, found=found, bound=bound, courses=courses, in_rounds=in_rounds), path)
+    with writing(path):
+        save_figure(functools.partial(_draw, found=found, bound=bound, courses=courses, in_rounds=in_rounds), path)
 
 
 def _draw(figure: Figure, found: Answer, bound: Bound | None, courses: tuple[Course, Course], in_rounds: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder, write_text
+from asrtool.files import check_files, write_folder, write_text, writing
 from asrtool.report.experiment import read_experiments
 from asrtool.report.page import format_page
 from asrtool.report.plot import draw_figures
@@ -22,6 +22,7 @@ def write_report(work: Path, configs: Sequence[Path], num_clips: int) -> list[Pa
     Settings are those in `configs`, without any those of the run. Raises AsrtoolError naming a missing file and its
     stage; what an earlier report wrote then stays.
     """
+    check_files(*_paths(work))
     (experiment,) = read_experiments([work], configs)
     markdown, page = format_results(experiment), format_page([experiment], num_clips)
     with write_folder(work / FIGURES, "*.svg") as folder:
@@ -36,12 +37,18 @@ def write_side_by_side(works: Sequence[Path], out: Path, num_clips: int) -> list
     """
     if out.resolve() in [work.resolve() for work in works]:
         raise AsrtoolError(f"{out}: is one of the experiments, whose own report would be lost", "name another folder")
+    check_files(*_paths(out))
     experiments = read_experiments(works)
     return _write(out, format_comparison(experiments), format_page(experiments, num_clips))
 
 
 def _write(folder: Path, markdown: str, page: str) -> list[Path]:
-    paths = [folder / MARKDOWN, folder / PAGE]
-    for path, text in zip(paths, (markdown, page), strict=True):
-        write_text(path, text)
+    paths = _paths(folder)
+    with writing(*paths):
+        for path, text in zip(paths, (markdown, page), strict=True):
+            write_text(path, text)
     return paths
+
+
+def _paths(folder: Path) -> list[Path]:
+    return [folder / MARKDOWN, folder / PAGE]

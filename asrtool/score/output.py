@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_folder, write_text
+from asrtool.files import check_own, not_own, write_folder, write_text, writing
 from asrtool.log import progress
 from asrtool.score import segments
 from asrtool.score.html import format_html
@@ -19,6 +19,7 @@ from asrtool.score.result import Result
 from asrtool.score.table import format_confusions, format_speakers, format_table
 
 SCORE = "score.json"
+OF_SET = f"*/{SCORE}"  # in the folder of a set
 
 
 def format_json(result: Result) -> str:
@@ -28,7 +29,12 @@ def format_json(result: Result) -> str:
 
 def write_result(result: Result, out: Path | str, name: str) -> None:
     """Write the files of `result` into the folder `out`; `name` heads the table of a set that is not Hub5'00."""
-    contents = {
+    for file, content in _contents(result, name).items():
+        write_text(Path(out, file), content)
+
+
+def _contents(result: Result, name: str) -> dict[str, str]:
+    return {
         SCORE: format_json(result),
         "table.txt": format_table(result, name),
         segments.FILE: segments.format_segments(result),
@@ -37,18 +43,17 @@ def write_result(result: Result, out: Path | str, name: str) -> None:
         "confusions.txt": format_confusions(result),
         "speakers.txt": format_speakers(result),
     }
-    for file, content in contents.items():
-        write_text(Path(out, file), content)
 
 
 def write_score(result: Result, out: Path, hyp: Path) -> None:
     """`write_result` of the hypothesis `hyp` for a person, to a folder `out` that is new, empty or has a score.
 
-    Other files beside a score stay. Raises AsrtoolError for a folder of other files.
+    Other files beside a score stay. Raises AsrtoolError for a folder of other files, and if one would be replaced.
     """
     if out.is_dir() and any(out.iterdir()) and not (out / SCORE).is_file():
         raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
-    write_result(result, out, hyp.name)
+    with writing(*(out / file for file in _contents(result, hyp.name))):
+        write_result(result, out, hyp.name)
 
 
 def warn_of_no_words(result: Result, hyp: Path) -> None:
@@ -73,10 +78,12 @@ def score_all(
         raise AsrtoolError(
             f"{decode_dir}: no SET/METHOD.ctm for any of {', '.join(names)}", "run the decode stage first"
         )
+    for name in names:
+        check_own(Path(out, name), [OF_SET])
     results = {}
     for name in (name for name in names if hypotheses[name]):
         reference = Path(manifests, name)
-        with write_folder(Path(out, name), "*/score.json") as folder:
+        with write_folder(Path(out, name), OF_SET) as folder:
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
                 files = reference / "ref.stm", ctm, reference / "ref.glm"
                 result = score_hub5(*files)
@@ -92,4 +99,5 @@ def score_all(
 def _remove_others(out: Path, names: Collection[str]) -> None:
     """Scores of a set that is not tested on any more would be taken for those of this run."""
     for name in {score.parent.parent.name for score in out.glob("*/*/score.json")} - set(names):
-        shutil.rmtree(out / name)
+        if not any(not_own(out / name)):
+            shutil.rmtree(out / name)

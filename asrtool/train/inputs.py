@@ -20,7 +20,7 @@ from asrtool.corpus.settings import Augment
 from asrtool.corpus.sound_folder import digest_of_sounds, open_sounds
 from asrtool.corpus.transcripts import TRANSCRIPTS
 from asrtool.errors import AsrtoolError
-from asrtool.files import digest_of, locked, move_aside, write_text
+from asrtool.files import check_own, digest_of, locked, move_aside, write_text
 from asrtool.lang.tokenizer import tokenizer_file
 from asrtool.models.tree import FILE as TREE
 from asrtool.settings import changed_key
@@ -166,8 +166,9 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
     One that is not there yet begins with `num_learners`.
 
     A training of other inputs found there is moved to `OUT.old-N` beside it; nothing of it is lost. Inside, no other
-    process opens `out` to train there: raises AsrtoolError where one has.
+    process opens `out` to train there: raises AsrtoolError where one has, and if `out` holds something else.
     """
+    _check_place(out)
     with contextlib.ExitStack() as stack:
         finished = inputs.are_those_of(out / INPUTS) and (out / FINAL).exists()
         if not finished:
@@ -179,6 +180,20 @@ def open_training(out: Path, inputs: Inputs, num_learners: int = 1) -> Iterator[
                 write_text(out / INPUTS, inputs.to_json(num_learners))
             finished = (out / FINAL).exists()
         yield finished
+
+
+def _check_place(out: Path) -> None:
+    """Raise AsrtoolError if `out` is a file, or a folder of a user that holds no training."""
+    if not out.is_dir():
+        check_own(out, [])
+    elif any(out.glob("[!.]*")):
+        try:
+            is_training = {"settings", "sha256"} <= json.loads((out / INPUTS).read_text(encoding="utf-8")).keys()
+        except (OSError, ValueError, AttributeError):
+            is_training = False
+        if not is_training:
+            what = f"{out}: holds other files, expected a new folder or one of a training, with {INPUTS}"
+            raise AsrtoolError(what, "choose another folder")
 
 
 def begun_with(out: Path) -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from asrtool.decode.parallel import Map, num_cores, process_pool
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
-from asrtool.files import check_file_name, make_folder_of, write_text
+from asrtool.files import check_files, make_folder_of, mark_files, write_text
 from asrtool.models.acoustic import choose_device
 from asrtool.transcribe.audio import SUFFIXES, is_pipe, name_of, open_sound, readable
 from asrtool.transcribe.listen import EACH, Listener, choose_channels
@@ -84,6 +84,7 @@ def transcribe_all(
                 text = FORMATS[form][1](found)
                 if out:
                     write_text(each.target(out, form), text)
+                    mark_files(each.target(out, form))
                 else:
                     yield text
     if failed:
@@ -163,8 +164,8 @@ def _told_apart(audio: Sequence[Audio]) -> list[Audio]:
 def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
     """Make the folders that `transcribe_all` writes to.
 
-    Raises AsrtoolError where two files would be written to one, where one beside the audio would be replaced, which may
-    be a transcript by hand, and where none can be written.
+    Raises AsrtoolError where two files would be written to one, where one that asrtool did not write would be replaced,
+    such as a transcript by hand, and where none can be written.
     """
     seen: dict[str, str] = {}
     for each in audio:
@@ -172,12 +173,9 @@ def check_out(out: Path, audio: Sequence[Audio], forms: Sequence[str]) -> None:
             what = f"{readable(seen[each.name])} and {readable(each.path)} would both be written to {each.name}"
             raise AsrtoolError(what, "name it once, or name the folder above both, whose sub-folders are kept")
         seen[each.name] = each.path
-    for each, target in ((each, each.target(out, form)) for each in audio for form in forms):
-        check_file_name(target)
+    for target in (each.target(out, form) for each in audio for form in forms):
+        check_files(target)
         make_folder_of(target)
-        if target.exists() and not is_pipe(each.path) and target.parent.resolve() == Path(each.path).parent.resolve():
-            what = f"{readable(str(target))}: is there, beside the audio, and would be replaced: perhaps its transcript"
-            raise AsrtoolError(what, "choose another --out")
     try:
         with tempfile.TemporaryFile(dir=out):
             pass

@@ -10,7 +10,7 @@ from pathlib import Path
 from asrtool.corpus.manifest import Drop, write_manifests
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import write_beside, writing
 from asrtool.local.corpus import Corpus as Base
 from asrtool.local.corpus import Release
 from asrtool.local.references import NO_RULES_GLM, format_reference
@@ -125,7 +125,7 @@ def _raw_to_flac(raw: Path, target: Path) -> Path:
     even_bytes = raw.stat().st_size // 2 * 2
     flac = io.BytesIO()
     soundfile.write(flac, np.frombuffer(raw.read_bytes()[:even_bytes], "<i2"), SAMPLING_RATE_HZ, format="FLAC")
-    with write_beside(target) as temporary:
+    with writing(target), write_beside(target) as temporary:
         temporary.write_bytes(flac.getvalue())
     return target
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from asrtool.corpus.manifest import check_place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import place_of
@@ -50,8 +51,14 @@ def prepare_any(source: Path, out: Path, data: Data, label: str, role: str = "tr
         prepare_folder(source, out, data, label)
 
 
+def check_out(source: Path, out: Path) -> None:
+    """Raise AsrtoolError if `out` lies in the data `source`, or manifests there would replace files of a user."""
+    check_apart(source, out)
+    check_place(out)
+
+
 def check_apart(source: Path, out: Path) -> None:
-    """Raise AsrtoolError where `out` lies in the data `source`: manifests there would be taken for data.
+    """Raise AsrtoolError if `out` lies in the data `source`: what is written there would be taken for data.
 
     A file may have a folder for its manifests beside it.
     """

@@ -23,7 +23,7 @@ from asrtool.corpus.tally import Entry as Utterance
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.copies import say_left_out
 from asrtool.local.layouts.finish import watch_density, write_spoken
-from asrtool.local.layouts.pipe import run_pipes
+from asrtool.local.layouts.pipe import command_line, run_pipes
 from asrtool.local.layouts.places import Places, read_segments, whole_files
 from asrtool.local.layouts.table import Table, read_table
 from asrtool.local.layouts.wav_scp import Entry, read_wav_scp
@@ -88,6 +88,11 @@ def _usable_recordings(entries: Mapping[str, Entry], out: Path, drops: list[Drop
         files = {entry.recording: entry.path for entry in entries.values() if entry.num_channels == num_channels}
         for id_, sound in (usable_audio(files, None, num_channels, out, drops) if files else {}).items():
             recordings[id_] = (sound, num_channels)
+    piped = {entry.recording: entry for entry in entries.values() if entry.command}
+    for number, drop in enumerate(drops):
+        if entry := piped.get(drop.id):  # the file that it wrote says nothing to a user, and may be gone soon
+            detail = drop.detail.replace(str(entry.path), command_line(entry.command))
+            drops[number] = dataclasses.replace(drop, detail=detail)
     return recordings
 
 

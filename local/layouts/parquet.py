@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,7 @@ import soundfile
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import check_files, mark_files, not_own, write_beside
 from asrtool.local.layouts.manifest import write_rows
 from asrtool.local.layouts.rows import COLUMNS, Row, row_of
 from asrtool.local.releases import IN_COLUMNS, find_files
@@ -69,13 +70,17 @@ def prepare_columns(files: Sequence[Path], out: Path, data: Data, label: str) ->
 
 
 def _rows(path: Path, folder: Path, taken: set[str]) -> Iterator[Row]:
+    others = set(not_own(folder))
+    written: list[Path] = []
     for number, entry in enumerate(_entries(path), start=1):
         where = f"{path}:{number}"
         name = next((name for name in COLUMNS["audio"] if _bytes_of(entry.get(name)) is not None), None)
         if name:
-            entry[name] = str(_write(entry[name], path, number, folder, taken))
+            written.append(_write(entry[name], path, number, folder, taken, others))
+            entry[name] = str(written[-1])
             entry = {name: entry[name]} | {key: value for key, value in entry.items() if key not in COLUMNS["audio"]}
         yield row_of(where, entry)
+    mark_files(*written)
 
 
 def _entries(path: Path) -> Iterator[Entry]:
@@ -119,20 +124,24 @@ def _bytes_of(value: Any) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str]) -> Path:
-    """The file in `folder` of the audio of a row, named as the row says, else for its file and number."""
+def _write(value: Any, path: Path, number: int, folder: Path, taken: set[str], others: set[Path]) -> Path:
+    """Return the file in `folder` with the audio of a row, named as the row says, else for its file and number.
+
+    Raises AsrtoolError if another file is there, one of `others`, which asrtool did not write.
+    """
     data = _bytes_of(value) or b""
     said = (value.get("path") or "") if isinstance(value, dict) else ""
     name = one_word(PurePosixPath(said).stem).lstrip(".")
     if not name or name in taken:
-        name = f"{one_word(path.stem)}-{number:06d}"
-        for folder in path.parents:  # of two that are both called 0000.parquet
-            if name not in taken:
-                break
-            name = f"{one_word(folder.name)}-{name}"
+        own = f"{one_word(path.stem)}-{number:06d}"
+        longer = f"{one_word(path.parent.name)}-{own}"  # of two that are both called 0000.parquet
+        names = itertools.chain((own, longer), (f"{longer}-{again}" for again in itertools.count(2)))
+        name = next(name for name in names if name not in taken)
     taken.add(name)
     target = folder / f"{name}{_suffix(data, said)}"
     if not target.is_file() or target.read_bytes() != data:
+        if target.absolute() in others:
+            check_files(target)
         with write_beside(target) as temporary:
             temporary.write_bytes(data)
     return target

@@ -23,7 +23,7 @@ import soundfile
 
 from asrtool.corpus.manifest import Drop
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
+from asrtool.files import size_and_time, write_beside
 from asrtool.local.utterances import locate
 from asrtool.log import progress
 
@@ -59,7 +59,7 @@ def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> t
 def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[Drop]) -> dict[str, Path]:
     """Recording -> FLAC in `folder` of what its command writes; those that fail are added to `drops`.
 
-    A file is named for its command, so that a second run finds it.
+    A file is named for its command and what that reads, so that a second run finds it, and nothing else takes its name.
     """
     targets = {words: folder / f"{_digest(words)}.flac" for words in map(tuple, commands.values())}
     todo = [words for words, target in targets.items() if not target.is_file()]
@@ -69,6 +69,11 @@ def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[D
     failed = {id_: fault for id_, words in commands.items() if (fault := found.get(tuple(words), ""))}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in failed.items()]
     return {id_: targets[tuple(words)] for id_, words in commands.items() if id_ not in failed}
+
+
+def command_line(words: Sequence[str]) -> str:
+    """A command as a shell has it."""
+    return words[-1] if tuple(words[:2]) == BY_SHELL else shlex.join(words)
 
 
 def _needs_shell(command: str) -> str:
@@ -84,12 +89,14 @@ def _found(word: str, directory: Path) -> str:
 
 
 def _digest(words: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:24]
+    """Of `words`, and of sizes and times of those that are files."""
+    parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in words]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _run(words: Sequence[str], target: Path) -> str:
     """Write what the command writes; what is wrong with it, or an empty text."""
-    command = words[-1] if words[:2] == BY_SHELL else shlex.join(words)
+    command = command_line(words)
     with tempfile.TemporaryFile() as output:
         try:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.files import move_aside, write_beside, write_folder, write_text
+from asrtool.files import MARK, check_files, move_aside, write_beside, write_folder, write_text, writing
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if path.name != MARK)
 
 
 def dead_process() -> int:
@@ -62,8 +63,8 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_a_folder_takes_the_place_of_a_link_and_what_it_pointed_to_stays(tmp_path: Path) -> None:
-    (tmp_path / "release").mkdir()
-    (tmp_path / "release" / "precious.sph").touch()
+    with write_folder(tmp_path / "release", "*.sph") as temporary:
+        (temporary / "precious.sph").touch()
     (tmp_path / "out").symlink_to(tmp_path / "release")
     with write_folder(tmp_path / "out", "*.sph"):
         pass
@@ -163,14 +164,44 @@ def test_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_a_folder_of_a_person_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with (
-        pytest.raises(AsrtoolError, match=r"holds other files .* expected a new folder or one with a\.txt, b\.txt"),
-        write_folder(tmp_path, "a.txt", "b.txt"),
-    ):
+@pytest.mark.parametrize("name", ["thesis.tex", "a.txt", "deep/b.txt", "link"])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_folder_with_a_file_of_a_user_is_not_replaced(tmp_path: Path, name: str, is_written: bool) -> None:
+    """Whatever it is called: what asrtool wrote is known by its mark."""
+    out = tmp_path / "out"
+    if is_written:
+        with write_folder(out, "c.txt") as temporary:
+            (temporary / "c.txt").touch()
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).symlink_to(tmp_path) if name == "link" else (out / name).touch()
+    before = sorted(out.rglob("*"))
+    with pytest.raises(AsrtoolError, match=r"holds other files|asrtool did not write"), write_folder(out, "*.txt"):
         pass
-    assert names(tmp_path) == ["thesis.tex"]
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_file_is_replaced_only_if_asrtool_wrote_it(tmp_path: Path) -> None:
+    path = tmp_path / "G.arpa"
+    for text in ("one", "two"):
+        with writing(path):
+            write_text(path, text)
+    check_files(path, tmp_path / "new")
+    shutil.copytree(tmp_path, tmp_path / "copy")  # the mark goes with a copy
+    check_files(tmp_path / "copy" / "G.arpa")
+    (tmp_path / "other").symlink_to("nowhere")
+    for other in (tmp_path / "other", Path("/dev/null")):
+        with pytest.raises(AsrtoolError, match="would be replaced although asrtool did not write it"):
+            check_files(other)
+
+
+def test_what_was_written_before_there_were_marks_is_known_by_its_work_folder(tmp_path: Path) -> None:
+    (tmp_path / ".stages").mkdir()
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm" / "G.arpa").touch()
+    check_files(tmp_path / "lm" / "G.arpa")
+    (tmp_path / MARK).touch()
+    with pytest.raises(AsrtoolError, match="asrtool did not write it"):
+        check_files(tmp_path / "lm" / "G.arpa")
 
 
 @pytest.mark.parametrize("place", [".", "..", "../folder"])

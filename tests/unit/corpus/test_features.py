@@ -32,6 +32,7 @@ from asrtool.corpus.reader import FeatureReader
 from asrtool.corpus.sets import EvaluationSet, Sets, read_sets, write_sets
 from asrtool.corpus.settings import Features
 from asrtool.errors import AsrtoolError
+from asrtool.files import mark_files
 from asrtool.settings import Choice
 
 MakeManifests = Callable[..., Path]
@@ -86,10 +87,13 @@ def test_sets_are_those_of_the_manifests_and_others_go(corpus: Path, tmp_path: P
     write_sets(tmp_path / "manifests", Sets((EvaluationSet("calls", "Calls", {"X": "Part X"}),)))
     (tmp_path / "features" / "test").mkdir(parents=True)
     (tmp_path / "features" / "test" / "index.jsonl").write_text("of an earlier run")
+    mark_files(tmp_path / "features" / "test" / "index.jsonl")
+    (tmp_path / "features" / "mine").mkdir()
+    (tmp_path / "features" / "mine" / "index.jsonl").write_text("of a user")
     (tmp_path / "features" / ".999999999.tmp.test").mkdir()  # of one that was killed
     compute_features(tmp_path / "manifests", tmp_path / "features", SMALL)
     folders = [path.name for path in (tmp_path / "features").iterdir() if path.is_dir()]
-    assert sorted(folders) == ["calls", "dev", "train"]
+    assert sorted(folders) == ["calls", "dev", "mine", "train"]
     assert read_sets(tmp_path / "features") == read_sets(tmp_path / "manifests")
 
 
@@ -337,6 +341,7 @@ from asrtool.corpus.settings import Features
 from asrtool.settings import Choice
 from asrtool.corpus.features import compute_features
 from asrtool.errors import AsrtoolError
+from asrtool.files import mark_files
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 for num_jobs, storage in ((1, "lilcom"), (1, "shar"), (2, "lilcom")):
     fbank = Choice.of("features", "fbank", num_mel_bins=23)

@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_leaves_nothing_in_the_set(make_manifests: Make
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compute, "compute_shard", leaving_a_folder)
         compute_features(make_manifests(train=1), tmp_path / "features", SMALL)
-    assert not list((tmp_path / "features").glob("*/.*"))
+    assert not list((tmp_path / "features").glob("*/.*.tmp.*"))
 
 
 class Stopped(Exception):

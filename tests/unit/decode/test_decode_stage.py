@@ -302,7 +302,7 @@ def test_tuning_and_decoding_with_other_numbers_of_processes_agree(
     assert tune_dev(work, features, tmp_path / "1", num_jobs=1) == tune_dev(
         work, features, tmp_path / "2", num_jobs=2, batch_s=2.0
     )
-    assert sorted(path.name for path in (tmp_path / "2").iterdir()) == ["tuning.json", "tuning.tsv"]
+    assert sorted(path.name for path in (tmp_path / "2").glob("[!.]*")) == ["tuning.json", "tuning.tsv"]
 
 
 def test_the_number_of_processes_changes_no_ctm(
@@ -368,7 +368,7 @@ def test_whatever_sets_are_there_are_decoded_but_train(
     (features / "notes").mkdir()
     monkeypatch.setitem(SAID, "hub5", SAID["test"])
     run(work, features, tmp_path / "decode", methods=("greedy",))
-    assert sorted(path.name for path in (tmp_path / "decode").iterdir()) == ["decode.json", "dev", "hub5"]
+    assert sorted(path.name for path in (tmp_path / "decode").glob("[!.]*")) == ["decode.json", "dev", "hub5"]
     assert list(json.loads((tmp_path / "decode" / "decode.json").read_text())["sets"]) == ["dev", "hub5"]
 
 
@@ -378,7 +378,7 @@ def test_one_set_is_decoded_by_its_own_folder(
     run(work, features, tmp_path / "all", methods=("greedy",))
     monkeypatch.chdir(features / "test")
     run(work, Path("."), tmp_path / "one", methods=("greedy",))
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["decode.json", "test"]
+    assert sorted(path.name for path in (tmp_path / "one").glob("[!.]*")) == ["decode.json", "test"]
     ctms = [(tmp_path / out / "test" / "greedy.ctm").read_text() for out in ("all", "one")]
     assert ctms[0] == ctms[1]
 

@@ -147,7 +147,7 @@ def test_an_own_method_tunes_and_decodes_what_it_says(work: Path) -> None:
     tuning = ["--tuning", str(out / "tuning.json")]
     done = run(work, decode, f"{EVERY},{LOUDER}", str(features), str(work / "decode"), *tuning)
     assert done.exit_code == 0
-    assert sorted(path.name for path in (work / "decode").iterdir()) == ["decode.json", "dev", "rt03"]
+    assert sorted(path.name for path in (work / "decode").glob("[!.]*")) == ["decode.json", "dev", "rt03"]
     lines = [line.split() for line in (work / "decode" / "rt03" / f"{EVERY}.ctm").read_text().splitlines()]
     assert [float(line[2]) for line in lines] == [0.0, 0.05, 0.1, 0.15, 9.0, 9.05, 9.1, 9.15]  # rows of five frames
     weights = json.loads((work / "decode" / "decode.json").read_text())["methods"]

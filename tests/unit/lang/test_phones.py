@@ -116,7 +116,7 @@ def test_the_setting_chooses_the_unit_and_one_replaces_the_other(tmp_path: Path)
         catch_exceptions=False,
     )
     assert run.exit_code == 0, run.output
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["pronunciations.txt", "tokens.txt"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == ["pronunciations.txt", "tokens.txt"]
     assert isinstance(Tokenizer.load(tmp_path / "out"), PhoneTokenizer)
     train_tokenizer(tmp_path / "text", tmp_path / "out", 40)
     assert Tokenizer.load(tmp_path / "out").num_tokens == 40

@@ -32,7 +32,7 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
     (tmp_path / "My web.text").write_text("Hello, World!\nroom 42\n\nuh-huh th- [noise]\n")
     names = ["fisher", str(tmp_path / "My web.text")]
     write_extra_texts(transcripts, tmp_path / "text", names)
-    written = {path.name: path.read_text() for path in (tmp_path / "text").iterdir()}
+    written = {path.name: path.read_text() for path in (tmp_path / "text").glob("[!.]*")}
     assert written == {
         "1.fisher.txt": "a t and t maybe [laughter]\n" * 2,
         "2.My_web.txt": "hello world\nuh-huh th- [noise]\n",
@@ -42,7 +42,7 @@ def test_transcripts_are_read_without_audio_and_files_as_plain_text(transcripts:
     assert (tmp_path / "text" / "2.My_web.txt").read_text() == "hello world\nroom 42\nuh huh th [noise]\n"
     assert (tmp_path / "text" / "1.fisher.txt").read_text() == written["1.fisher.txt"]
     write_extra_texts(transcripts, tmp_path / "text", names[:1])
-    assert [path.name for path in (tmp_path / "text").iterdir()] == ["1.fisher.txt"]
+    assert [path.name for path in (tmp_path / "text").glob("[!.]*")] == ["1.fisher.txt"]
 
 
 def test_what_cannot_be_read_of_the_transcripts_is_a_warning(

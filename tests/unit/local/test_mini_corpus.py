@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from asrtool.corpus.settings import Mini
 from asrtool.errors import AsrtoolError
+from asrtool.files import MARK
 from asrtool.local import mini_corpus
 from asrtool.local.mini import hub5
 from asrtool.local.mini_corpus import make_corpus
@@ -58,7 +59,7 @@ def stm(corpus: Path) -> list[list[str]]:
 
 
 def digest(root: Path) -> dict[str, str]:
-    files = sorted(path for path in root.rglob("*") if path.is_file())
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != MARK)
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

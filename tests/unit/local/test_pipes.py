@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -74,7 +75,7 @@ def test_a_header_that_was_streamed_and_other_rates_and_widths_are_read(kaldi: W
     np.testing.assert_array_equal(found["a"], found["b"])
 
 
-def test_a_second_run_runs_nothing(kaldi: WriteScp, tmp_path: Path) -> None:
+def test_a_second_run_runs_nothing_but_what_reads_a_file_that_has_changed(kaldi: WriteScp, tmp_path: Path) -> None:
     note = f"{sys.executable} -c 'import shutil, sys; open(\"ran\", \"a\").write(\".\"); " \
            "shutil.copyfileobj(open(sys.argv[1], \"rb\"), sys.stdout.buffer)'"  # fmt: skip
     note = note.replace('"ran"', f'"{tmp_path}/ran"')
@@ -82,6 +83,9 @@ def test_a_second_run_runs_nothing(kaldi: WriteScp, tmp_path: Path) -> None:
     for _ in range(2):
         prepare_kaldi(data, tmp_path / "m", Data(), "own")
         assert (tmp_path / "ran").read_text() == "."  # and two alike run once
+    os.utime(tmp_path / "audio" / "a.wav", (0, 0))  # other audio of the same name
+    prepare_kaldi(data, tmp_path / "m", Data(), "own")
+    assert (tmp_path / "ran").read_text() == ".."
 
 
 @pytest.mark.parametrize(

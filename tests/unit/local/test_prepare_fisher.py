@@ -154,7 +154,7 @@ def test_shorten_is_decoded_once(corpus: Path, shared: Path, caplog: pytest.LogC
     out = prepare(corpus, Data())
     (recording,) = [r for r in read_jsonl(out / "recordings.jsonl.gz") if r["id"] == "fe_03_00002"]
     flac = Path(recording["sources"][0]["source"])
-    assert flac == out / "audio" / "fe_03_00002.flac"
+    assert flac.parent == out / "audio"
     assert recording["num_samples"] == soundfile.info(flac).frames == 37120
     before = flac.stat().st_mtime_ns
     prepare(corpus, Data())

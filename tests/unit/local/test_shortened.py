@@ -27,7 +27,7 @@ def write_shortened(path: Path) -> Sound:
     """A header that says shorten; what is behind it only sph2pipe reads."""
     lines = ["NIST_1A", "   1024", "sample_rate -i 8000", "channel_count -i 1", f"sample_count -i {NUM_SAMPLES}",
              "sample_n_bytes -i 2", "sample_coding -s26 pcm,embedded-shorten-v2.00", "end_head", ""]  # fmt: skip
-    path.write_bytes("\n".join(lines).encode().ljust(1024) + b"ajkg")
+    path.write_bytes("\n".join(lines).encode().ljust(1024) + b"ajkg" + path.name.encode())
     return Sound(path, NUM_SAMPLES, 8000)
 
 
@@ -62,7 +62,7 @@ def test_a_process_that_is_killed_costs_nothing(sounds: dict[str, Sound], tmp_pa
     assert not drops
     for seed in range(6):
         sound = found[f"call{seed}"]
-        assert (sound.num_samples, sound.path) == (NUM_SAMPLES, tmp_path / "m" / "audio" / f"call{seed}.flac")
+        assert (sound.num_samples, sound.path.parent) == (NUM_SAMPLES, tmp_path / "m" / "audio")
         np.testing.assert_array_equal(soundfile.read(sound.path, dtype="int16")[0], samples(seed))
 
 
@@ -78,6 +78,16 @@ def test_what_cannot_be_decoded_is_set_aside_and_the_rest_not_decoded_again(
     (tmp_path / "broken").unlink()
     assert len(decode_shortened(sounds, tmp_path / "audio", [])) == 6
     assert before == {name: (tmp_path / "audio" / name).stat().st_mtime_ns for name in before}
+
+
+def test_a_file_of_the_same_name_is_decoded_anew(sounds: dict[str, Sound], tmp_path: Path) -> None:
+    """Into one folder, with an older set in it and a file of a user."""
+    (tmp_path / "audio").mkdir()
+    (tmp_path / "audio" / "a.flac").write_bytes(b"of a user")
+    for seed in (0, 1):
+        decoded = decode_shortened({"a": sounds[f"call{seed}"]}, tmp_path / "audio", [])["a"].path
+        np.testing.assert_array_equal(soundfile.read(decoded, dtype="int16")[0], samples(seed))
+    assert (tmp_path / "audio" / "a.flac").read_bytes() == b"of a user"
 
 
 def test_a_disk_without_room_is_found_before_anything_is_decoded(

@@ -71,6 +71,15 @@ def test_a_stage_sees_only_the_settings_it_declares(toy_run: Run) -> None:
     assert load_config([toy_run.work / "config" / "second.toml"]) == Config()
 
 
+def test_settings_of_a_user_are_not_replaced(toy_run: Run) -> None:
+    path = toy_run.work / "config" / "second.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("of a user")
+    with pytest.raises(AsrtoolError, match=r"second\.toml: is there, and would be replaced although"):
+        run_stages(toy_run, ALL)
+    assert path.read_text() == "of a user"
+
+
 def test_a_changed_setting_makes_exactly_the_stages_that_declare_it_stale(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     changed = with_settings(toy_run, "lm.order=4")

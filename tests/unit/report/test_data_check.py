@@ -20,6 +20,7 @@ from asrtool.cli.main import cli
 from asrtool.corpus.manifest import Drop, read_drops
 from asrtool.corpus.sound_check import Unreadable
 from asrtool.corpus.sound_measures import Measures
+from asrtool.files import MARK
 from asrtool.report.data_check import LISTED
 from asrtool.report.data_findings import FEWEST, find
 
@@ -171,27 +172,29 @@ def test_data_without_one_usable_utterance_has_a_report_and_is_an_error(
     assert "So are 5 more; dropped.tsv in OUT has all." in said
     assert said.endswith(f"{folder}: not one usable utterance; correct what is set aside or cannot be read")
     assert len(read_drops(tmp_path / "out" / "dropped.tsv")) == LISTED + 5
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["check.md", "dropped.tsv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [MARK, "check.md", "dropped.tsv"]
 
 
-def test_audio_that_a_command_wrote_and_its_fault_are_named_without_where_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_audio_that_a_command_wrote_is_named_by_the_command(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_pairs(tmp_path / "data", 3)
     soundfile.write(folder / "u01.wav", np.zeros((RATE_HZ, 2)), RATE_HZ)
     (folder / "wav.scp").write_text("".join(f"u{i:02} cat {folder}/u{i:02}.wav |\n" for i in range(3)))
     for name, value in (("text", "one two"), ("utt2spk", "s")):
         (folder / name).write_text("".join(f"u{i:02} {value}\n" for i in range(3)))
     said = run_check(folder, caplog=caplog)
-    assert re.search(r"\| u01 \| unusable audio \| audio/\w+\.flac: 2 channels, expected 1; mix the channels", said)
+    assert re.search(
+        rf"\| u01 \| unusable audio \| cat {folder}/u01.wav: 2 channels, expected 1; mix the channels", said
+    )
 
 
 def test_data_that_cannot_be_read_are_an_error_that_names_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "x.txt").write_text("hello")
-    said = run_check(tmp_path, tmp_path / "out", caplog=caplog)
-    assert said.startswith(f"{tmp_path}: no audio file with a text beside it")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x.txt").write_text("hello")
+    said = run_check(data, tmp_path / "out", caplog=caplog)
+    assert said.startswith(f"{data}: no audio file with a text beside it")
     assert not (tmp_path / "out").exists()
     entries = {
         "recordings": {"id": "r", "sources": [], "sampling_rate": 8000, "num_samples": 8000, "duration": 9.0},

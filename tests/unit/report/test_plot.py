@@ -64,7 +64,7 @@ def test_every_figure_is_linked_and_no_other_file_lies_there(tmp_path: Path) -> 
     path = plot_training(tmp_path / "train", tmp_path / "out")
     linked = re.findall(r"\]\((\S+)\)", path.read_text(encoding="utf-8"))
     assert sorted(linked) == sorted(file.name for file in path.parent.glob("*.svg"))
-    assert len(list(path.parent.iterdir())) == 5
+    assert len(list(path.parent.glob("[!.]*"))) == 5
 
 
 def test_the_same_training_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_the_report_shows_the_training_and_no_bar_that_stands_alone(
     text = (work / "RESULTS.md").read_text(encoding="utf-8")
     assert "## Training\n\n`single`, 1 learner: 40 steps in 10 s." in text
     assert "](report/loss.svg)" in text
-    assert {path.name for path in (work / "report").iterdir()} == {"loss.svg"}
+    assert {path.name for path in (work / "report").glob("[!.]*")} == {"loss.svg"}
 
 
 def test_the_figures_of_several_learners_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_the_figures_of_several_learners_are_there(tmp_path: Path, monkeypatch: 
     work = write_work(tmp_path / "exp", num_learners=2, audio=False)
     write_report(work, [], 0)
     names = {"loss.svg", "learners.svg", "timeline.svg", "consensus.svg"}
-    assert {path.name for path in (work / "report").iterdir()} == names
+    assert {path.name for path in (work / "report").glob("[!.]*")} == names
     assert all(f"](report/{name})" in (work / "RESULTS.md").read_text(encoding="utf-8") for name in names)
 
 

@@ -51,7 +51,7 @@ def test_score_all_writes_every_set_and_method(tmp_path: Path) -> None:
     results = score_all(tmp_path, tmp_path, tmp_path / "score", ["dev", "test", "other"])
     assert list(results) == [("dev", "greedy"), ("test", "greedy")]
     for name, method in results:
-        assert sorted(path.name for path in (tmp_path / "score" / name / method).iterdir()) == FILES
+        assert sorted(path.name for path in (tmp_path / "score" / name / method).glob("[!.]*")) == FILES
     found = json.loads((tmp_path / "score/test/greedy/score.json").read_text())
     counts = {"segments": 2, "words": 6, "corr": 3, "sub": 2, "del": 1, "ins": 1, "err": 4}
     assert found["overall"] == {**counts, **results["test", "greedy"].characters._asdict()}
@@ -92,7 +92,7 @@ def test_hub5_prints_one_json_object_and_writes_the_same(tmp_path: Path) -> None
     arguments = [str(tmp_path / part) if part in ("r.stm", "h.ctm", "g.glm", "out") else part for part in arguments]
     done = CliRunner().invoke(score, arguments, catch_exceptions=False)
     assert json.loads(done.output) == json.loads((tmp_path / "out/score.json").read_text())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == FILES
 
 
 def test_a_folder_of_other_files_gets_no_score_and_beside_a_score_they_stay(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_folder_of_other_files_gets_no_score_and_beside_a_score_they_stay(tmp_
     for _ in range(2):
         CliRunner().invoke(score, [*arguments, str(tmp_path / "out")], catch_exceptions=False)
         (tmp_path / "out" / "notes").touch()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*FILES, "notes"])
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == sorted([*FILES, "notes"])
 
 
 def test_where_a_ctm_has_no_words_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -103,16 +103,19 @@ def test_a_training_of_other_inputs_is_moved_aside_and_nothing_of_it_is_lost(tmp
     assert (tmp_path / "train.old-2" / "train.json").read_text(encoding="utf-8") == "2"
 
 
-def test_a_folder_of_something_else_is_moved_aside_and_an_empty_one_is_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, "of a user", "[]", "{}"])
+def test_a_folder_of_a_user_is_refused_and_an_empty_one_is_used(tmp_path: Path, content: str | None) -> None:
     out = tmp_path / "train"
     out.mkdir()
     (out / ".123.tmp.inputs.json").touch()  # what a training killed at once leaves
     assert not opened(out, {})
-    assert [path.name for path in tmp_path.iterdir()] == ["train"]
     (out / "inputs.json").unlink()
     (out / "thesis.tex").touch()
-    assert not opened(out, {})
-    assert (tmp_path / "train.old-1" / "thesis.tex").exists()
+    if content is not None:
+        (out / "inputs.json").write_text(content)
+    with pytest.raises(AsrtoolError, match="train: holds other files, expected a new folder or one of a training"):
+        opened(out, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
 def test_a_folder_where_a_training_is_at_work_is_not_opened_again(tmp_path: Path) -> None:
