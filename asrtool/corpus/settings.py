@@ -231,6 +231,11 @@ class Remote:
         between("remote.cache_gib", self.cache_gib, 0, 1e6)
 
 
+def codecs_for(rate_hz: int) -> tuple[str, ...]:
+    """The codecs that are defined for a sampling rate; all of them for 0, which is not known yet."""
+    return tuple(codec for codec in CODECS if not rate_hz or rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,)))
+
+
 @dataclass(frozen=True)
 class Augment:
     """Changes of the audio of training utterances, drawn anew in each epoch; they need features.keep_audio."""
@@ -296,7 +301,7 @@ class Augment:
             return
         if self.band_prob and self.band_hz[1] >= rate_hz / 2:
             raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
-        fitting = [codec for codec in CODECS if rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,))]
+        fitting = codecs_for(rate_hz)
         others = [codec for codec in self.codecs if codec not in fitting]
         if self.codec_prob and others:
             what = f"augment.codecs has {', '.join(others)}, not defined for {rate_hz} samples a second"

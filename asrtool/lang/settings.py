@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from asrtool import registry
-from asrtool.settings import at_least, between, one_of, releases_of, used_by_rescore
+from asrtool.settings import at_least, between, one_of, releases_of
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -68,11 +68,7 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """Only rescoring uses the large model, and the text of a training corpus is there but for what is held out.
-
-        No text is there twice.
-        """
-        used_by_rescore("lm.large", self.large, config)
+        """No text is there twice; that of a training corpus is there but for what is held out."""
         known = registry.names("corpus")
         for number, name in enumerate(self.extra_text):
             for before in self.extra_text[:number]:

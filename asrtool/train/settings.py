@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings import Choice, at_least, between, choice, one_of, positive, used_by_rescore
+from asrtool.settings import Choice, at_least, between, choice, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -230,7 +230,3 @@ class Nnlm(Optimisation):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, "nnlm", self, "num_epochs", "repeats", "batch_words", "keep_best")
-
-    def check(self, config: Config) -> None:
-        """Only rescoring uses it."""
-        used_by_rescore("nnlm.enabled", self.enabled, config)

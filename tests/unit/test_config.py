@@ -28,6 +28,7 @@ from asrtool.config_value import flatten, format_value
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, changed_key, field_types, kinds_of
 
+GREEDY = "decode.methods=greedy"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
 import dataclasses
@@ -437,22 +438,57 @@ def test_a_file_that_is_no_utf8_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "keys"),
     [
-        (["average.num=6"], ("average.num is 6", "train.keep_last is 5")),
-        (["average.by=best", "average.num=3"], ("average.num is 3", "train.keep_best is 2")),
+        (["average.num=6", "train.keep_last=5"], ("average.num is 6", "train.keep_last is 5")),
+        (["average.by=best", "average.num=3", "train.keep_best=2"], ("average.num is 3", "train.keep_best is 2")),
         (
             ["features.fbank.num_mel_bins=8", "specaugment.max_freq_bins=9"],
             ("max_freq_bins is 9", "frame has 8 values"),
         ),
         (["decode.methods=rescore"], ("decode.methods has rescore without graph",)),
-        (["lm.large=true"], ("lm.large is true", "decode.methods has no rescore")),
-        (["nnlm.enabled=true"], ("nnlm.enabled is true", "decode.methods has no rescore")),
-        (["tokenizer.unit=phone"], ("decode.methods names greedy", "tokenizer.unit is phone")),
+        (["lm.large=true", GREEDY], ("lm.large is true", "decode.methods has no rescore", "add rescore")),
+        (["nnlm.enabled=true", "model.objective=transducer"], ("nnlm.enabled is true", "set it to false")),
+        (["tokenizer.unit=phone", GREEDY], ("names greedy", "tokenizer.unit = phone", "decode.methods=graph")),
+        (["tokenizer.unit=phone", "model.objective=attention"], ("use --set tokenizer.unit=bpe",)),
+        (["model.objective=transducer", GREEDY], ("use --set decode.methods=transducer-greedy,transducer-beam",)),
+        (["augment.band_prob=1", "features.keep_audio=false"], ("features.keep_audio is false",)),
     ],
 )
 def test_a_conflict_names_both_keys(overrides: list[str], keys: tuple[str, ...]) -> None:
     with pytest.raises(AsrtoolError) as caught:
         check_conflicts(load_config([], overrides))
     assert all(key in str(caught.value) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "chosen"),
+    [
+        (["model.objective=transducer"], {"decode.methods": ["transducer-greedy", "transducer-beam"]}),
+        (["model.objective=attention"], {"decode.methods": ["attention-greedy", "attention-beam"]}),
+        (["model.objective=frame-ce"], {"decode.methods": ["graph"]}),
+        (["model.objective=lf-mmi"], {"decode.methods": ["graph"]}),
+        (["model.objective=ctc"], {"decode.methods": ["greedy", "beam", "graph"]}),
+        (["tokenizer.unit=phone"], {"decode.methods": ["graph"]}),
+        (["nnlm.enabled=true"], {"decode.methods": ["greedy", "beam", "graph", "rescore"]}),
+        (["model.objective=frame-ce", "lm.large=true"], {"decode.methods": ["graph", "rescore"]}),
+        (["average.num=9"], {"average.num": 9, "train.keep_last": 9}),
+        (["average.by=best"], {"average.num": 3, "train.keep_best": 3}),
+        (["train.keep_last=2"], {"average.num": 2, "train.keep_last": 2}),
+        (["augment.band_prob=1"], {"features.keep_audio": True}),
+        (
+            ["augment.codec_prob=1", "features.sampling_rate_hz=16000"],
+            {"features.keep_audio": True, "augment.codecs": ["opus", "mp3", "vorbis"]},
+        ),
+    ],
+)
+def test_what_nothing_sets_suits_what_is_set(overrides: list[str], chosen: dict[str, Any]) -> None:
+    config = load_config([], overrides)
+    check_conflicts(config)
+    assert {key: values_of(config)[key] for key in chosen} == chosen
+
+
+@pytest.mark.parametrize("objective", registry.names("objective"))
+def test_every_objective_can_be_chosen_alone(objective: str) -> None:
+    check_conflicts(load_config([], [f"model.objective={objective}"]))
 
 
 def test_every_key_is_a_number_a_text_a_switch_a_component_or_a_list_of_these() -> None:

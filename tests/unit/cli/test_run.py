@@ -32,7 +32,7 @@ def test_every_link_of_every_recipe_holds(recipe: str) -> None:
     [
         (("--config", "minni"), r"^minni: no such configuration in .*/conf; did you mean mini\?$"),
         (("--config", "ci", "--set", "lm.ordre=4"), r"unknown key lm\.ordre; did you mean lm\.order\?$"),
-        (("--set", "average.num=9"), r"^average\.num is 9 but train\.keep_last is 5"),
+        (("--set", "average.num=9", "--set", "train.keep_last=5"), r"^average\.num is 9 but train\.keep_last is 5"),
         (("--executor", "slurm"), r"^features\.executor is 'slurm', expected local or dask:ADDRESS of a scheduler"),
         (("--set", "lm=4"), r"^--set lm=4: expected section\.key=value"),
         (("--stage", "trian"), r"^trian: no such stage; did you mean train\?$"),
