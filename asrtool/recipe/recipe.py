@@ -74,6 +74,11 @@ def find_recipe(given: str | None) -> Path:
     raise AsrtoolError(f"{wanted}: no recipe, expected a folder with recipe.py", hint)
 
 
+def is_named(folder: Path) -> bool:
+    """Whether the name of the recipe in `folder` alone leads to it."""
+    return next((found for found in _recipe_folders() if found.name == folder.name), folder).resolve() == folder
+
+
 def _recipe_folders() -> list[Path]:
     """What lies in recipes/ of the current directory and of those above, nearest first, then what came with asrtool."""
     here = Path.cwd()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from asrtool.cli.main import cli
 from asrtool.errors import AsrtoolError
+from asrtool.recipe.state import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPES = sorted(path.parent.name for path in ROOT.glob("recipes/*/recipe.py"))
@@ -58,11 +60,95 @@ def test_a_new_work_directory_has_everything_to_do(recipe: str, tmp_path: Path) 
 
 def test_a_dry_run_shows_the_lines_of_a_stage(tmp_path: Path) -> None:
     words = ["--dry-run", "--stage", "prepare", "--stop-stage", "1", "--work", str(tmp_path / "exp")]
-    lines = run(*words).output.splitlines()
+    lines = run("--recipe", "swbd", *words).output.splitlines()
     assert [line.split()[2] for line in lines[1:]] == ["all", "split", "same-audio"]
     words = ["prepare", "same-audio", f"{tmp_path}/exp/manifests"]
     assert lines[-1] == shlex.join(["asrtool", *words, "--config", f"{tmp_path}/exp/config/prepare.toml"])
     assert not (tmp_path / "exp").exists()
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a work folder `exp` whose first stage has failed, for want of the data `none` there."""
+    folder = tmp_path_factory.mktemp("failed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with pytest.raises(AsrtoolError, match=r"^stage 0 corpus failed .*; fix the cause, then: asrtool run --work "):
+            run("--recipe", "own", "--work", "exp", "--set", "paths.own_train=none", "--set", "train.num_epochs=3")
+    return folder
+
+
+def settings_shown(work: Path, *words: str) -> tuple[list[str], str]:
+    """Recipe, paths.own_train, train.num_epochs and lm.order of a run in `work`, and the log; nothing is changed."""
+    record = (work / "config" / "run.json").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[Run] = []
+        patch.setattr("asrtool.recipe.show.format_states", lambda run, _: seen.append(run) or "")
+        output = run("--list", "--work", str(work), *words).output
+    assert (work / "config" / "run.json").read_bytes() == record
+    config = seen[0].config
+    numbers = (config.train.num_epochs, config.lm.order)
+    return [seen[0].recipe.name, str(config.paths.get("own_train", "-")), *map(str, numbers)], output
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "order"),
+    [
+        ([], 3, 3),
+        (["--recipe", "own"], 3, 3),
+        (["--set", "lm.order=4"], 3, 4),
+        (["--set", "lm.order=4", "--set", "train.num_epochs=9"], 9, 4),
+    ],
+)
+def test_a_work_folder_continues_with_what_it_was_made_by(
+    words: list[str], epochs: int, order: int, failed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = ["own", str(failed / "none"), str(epochs), str(order)]
+    for folder in (failed, ROOT, ROOT / "recipes" / "swbd"):
+        monkeypatch.chdir(folder)
+        assert settings_shown(failed / "exp", *words)[0] == expected
+
+
+def test_a_configuration_begins_anew(failed: Path) -> None:
+    shown, log = settings_shown(failed / "exp", "--config", "own")
+    assert shown == ["own", "-", "0", "3"]
+    assert f"without --set paths.own_train={failed}/none --set train.num_epochs=3" in log
+
+
+def test_the_same_command_once_more_says_nothing(failed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(failed)
+    words = ["--recipe", "own", "--set", "paths.own_train=none", "--set", "train.num_epochs=3"]
+    assert settings_shown(failed / "exp", *words) == (["own", str(failed / "none"), "3", "3"], "\n")
+    assert "continues with --recipe own --set paths.own_train=" in settings_shown(failed / "exp")[1]
+
+
+def test_another_recipe_is_refused_and_nothing_is_replaced(failed: Path) -> None:
+    before = {path: path.read_bytes() for path in failed.rglob("*") if path.is_file()}
+    for words in (["--list"], ["--check"], ["--dry-run"], []):
+        with pytest.raises(AsrtoolError, match=r"exp: made by recipe own, and --recipe is swbd; choose another --work"):
+            run("--work", str(failed / "exp"), "--recipe", "swbd", *words)
+    assert {path: path.read_bytes() for path in failed.rglob("*") if path.is_file()} == before
+
+
+def test_a_work_folder_of_an_older_asrtool_continues_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp" / "config").mkdir(parents=True)
+    command = "asrtool run --recipe own --config own --work exp --set paths.own_train=a --set train.num_epochs=3"
+    record = {"command": command, "recipe": "own", "work": str(tmp_path / "exp")}
+    (tmp_path / "exp" / "config" / "run.json").write_text(json.dumps(record))
+    assert settings_shown(tmp_path / "exp")[0] == ["own", str(tmp_path / "a"), "3", "3"]
+
+
+def test_a_stage_that_failed_is_not_called_interrupted(failed: Path) -> None:
+    output = run("--list", "--work", str(failed / "exp"), "--stop-stage", "0").output
+    assert output.splitlines()[-1] == " 0 corpus       to do  failed"
+
+
+def test_without_any_recipe_the_command_for_own_data_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    advice = "asrtool run --recipe own --set paths.own_train=DIR"
+    assert advice in run("--list", "--work", "exp").output
+    assert advice not in run("--list", "--work", "exp", "--recipe", "own").output
 
 
 def test_listing_loads_nothing_heavy(tmp_path: Path) -> None:

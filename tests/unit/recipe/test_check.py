@@ -42,7 +42,7 @@ def broken(folder: Path, *stages: Stage, default_config: str = "mini") -> list[s
 
 def test_a_sound_recipe_holds(folder: Path) -> None:
     assert check_recipe(Recipe(folder, "mini", (FIRST, SECOND)), find_entry) == (
-        f"{folder}: 2 stages, 1 configurations, all links hold"
+        f"{folder}: 2 stages, 1 configuration, all links hold"
     )
 
 
