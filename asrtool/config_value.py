@@ -122,6 +122,11 @@ def format_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def format_override(key: str, value: Any) -> str:
+    """``section.key=value`` that parse_override and convert read back to `value`."""
+    return f"{key}={value if isinstance(value, str) else format_value(value)}"
+
+
 def format_key(name: str) -> str:
     """A key as TOML wants it: quoted where it is more than letters, digits, hyphens and underscores."""
     return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else format_value(name)

@@ -79,7 +79,9 @@ def open_trained(path: Path) -> Iterator[Trained]:
     if path.is_dir():
         yield _in_folder(path, path)
         return
-    if not is_archive(path) and path.exists():
+    if not path.exists():
+        raise AsrtoolError(f"{path}: no such file or folder", EXPECTED)
+    if not is_archive(path):
         raise AsrtoolError(f"{path}: neither a work folder nor a bundle", EXPECTED)
     archive = open_archive(path)
     with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:

@@ -21,6 +21,7 @@ CODEC_RATES_HZ = {
     "opus": (8000, 12000, 16000, 24000, 48000),
     "mp3": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
 }
+RATES_HZ = (4000, 192_000)  # lowest and highest that features are computed at
 SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
 
@@ -185,7 +186,7 @@ class Features:
         one_of("features.storage", self.storage, ("lilcom", "shar", "flac"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)
         if self.sampling_rate_hz:
-            between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
+            between("features.sampling_rate_hz", self.sampling_rate_hz, *RATES_HZ)
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")

@@ -25,8 +25,7 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         one_of("tokenizer.unit", self.unit, ("bpe", "phone"))
-        if self.vocab_size:
-            between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+        between("tokenizer.vocab_size", self.vocab_size, 0, 32000)  # what the text needs is not known here
         if self.byte_fallback and self.unit != "bpe":
             raise ValueError(f"tokenizer.byte_fallback is true but tokenizer.unit is {self.unit}, expected bpe")
 

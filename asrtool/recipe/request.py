@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asrtool.config import Config
-from asrtool.config_value import format_value, parse_override
+from asrtool.config_value import format_override, parse_override
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe, find_recipe, is_named
 
@@ -47,8 +47,7 @@ class Request:
         overrides = list(self.overrides)
         for number, (section, *key) in enumerate(parse_override(text)[0] for text in overrides):
             if section == "paths":
-                place = config.paths[key[0]]
-                overrides[number] = f"paths.{key[0]}={place if isinstance(place, str) else format_value(place)}"
+                overrides[number] = format_override(f"paths.{key[0]}", config.paths[key[0]])
         return Request(str(recipe.folder), configs, overrides)
 
 
