@@ -172,7 +172,7 @@ class _Grouping:
 
 def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
     """The error for audio at another sampling rate than the features are made at."""
-    hint = "convert the audio, or set features.resample=true"
-    if RATES_HZ[0] <= found_hz <= RATES_HZ[1]:
-        hint = f"{hint}, or features.sampling_rate_hz={found_hz} if all have that rate"
+    convert = "convert the audio, or set features.resample=true"
+    set_rate = f"{convert}, or features.sampling_rate_hz={found_hz} if all have that rate"
+    hint = set_rate if RATES_HZ[0] <= found_hz <= RATES_HZ[1] else convert
     return AsrtoolError(f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}", hint)
