@@ -10,7 +10,17 @@ from typing import Any
 
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, Place, to_table
-from asrtool.config_value import TextValue, check_kind, convert, nearest, parse_override, read_toml
+from asrtool.config_value import (
+    ALL,
+    OTHER_NAMES,
+    TextValue,
+    check_kind,
+    convert,
+    nearest,
+    nearest_key,
+    parse_override,
+    read_toml,
+)
 from asrtool.corpus.settings import Data, codecs_for
 from asrtool.decode.settings import suiting_methods
 from asrtool.errors import AsrtoolError
@@ -71,7 +81,9 @@ def build(given: Given) -> Config:
     """
     for key in given.values:
         if key[0] not in SECTIONS:
-            raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", nearest(key[0], SECTIONS))
+            hint = nearest_key(".".join(key), known_keys())
+            hint = nearest(key[0], SECTIONS, hint) if hint == ALL else hint
+            raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", hint)
     try:
         sections = {name: build_section(name, given) for name in CLASSES}
         for name, value, because in _suiting(Config(**sections), given):
@@ -145,7 +157,7 @@ def _paths(given: Given, data: Data) -> dict[str, Place]:
         if len(key) != 2 or key[1] not in known:
             raise AsrtoolError(
                 f"{given.origins[key]}: unknown key {'.'.join(key)}",
-                nearest(".".join(key), [f"paths.{name}" for name in known]),
+                nearest_key(".".join(key), [f"paths.{name}" for name in known]),
             )
     return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
 
@@ -296,5 +308,5 @@ class _Section:
             keys = [name for name in known if name.startswith(f"{full}.")]
             what = f"{self._place(key)} is a table, expected one of its keys"
             return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
-        same_name = [name for name in known if name.rpartition(".")[2] == key[-1]]
-        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", nearest(full, same_name or known))
+        hint = nearest_key(full, known, OTHER_NAMES if self.classes is CLASSES else {})
+        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", hint)

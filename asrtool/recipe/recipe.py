@@ -161,7 +161,10 @@ def _config_file(recipe: Recipe, config: str) -> Path:
     if Path(config).is_file():
         return Path(config).resolve()
     names = [file.relative_to(recipe.folder / "conf").with_suffix("").as_posix() for file in recipe.configs()]
-    raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
+    raise AsrtoolError(
+        f"{config}: no such configuration in {recipe.folder / 'conf'}",
+        nearest(config, names, f"known are {', '.join(names)}"),
+    )
 
 
 def _absolute(place: Place, origin: str) -> Place:

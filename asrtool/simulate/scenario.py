@@ -75,7 +75,7 @@ def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> 
     for key in given.values:
         if key[0] not in CLASSES:
             what = f"{given.origins[key]}: unknown section {key[0]!r} of a scenario"
-            raise AsrtoolError(what, nearest(key[0], CLASSES))
+            raise AsrtoolError(what, nearest(key[0], CLASSES, f"the sections are {', '.join(CLASSES)}"))
     try:
         return Scenario(**{name: build_section(name, given, CLASSES) for name in CLASSES})
     except ValueError as error:

@@ -24,7 +24,8 @@ from asrtool.config import (
     to_table,
 )
 from asrtool.config_file import CLASSES, known_keys, known_paths, load_config, load_section
-from asrtool.config_value import flatten, format_value
+from asrtool.config_value import OTHER_NAMES, flatten, format_value
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, changed_key, field_types, kinds_of
 
@@ -329,9 +330,19 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("train.num_epoch=3", "--set train.num_epoch=3: unknown key train.num_epoch; did you mean train.num_epochs?"),
         ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean nnlm.num_epochs?"),
         ("train.strategy=bmuf", "unknown key train.strategy; did you mean distributed.strategy?"),
-        ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train?"),
+        ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train.num_epochs?"),
         ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean paths.an4?"),
-        ("num_epochs=3", "--set num_epochs=3: expected section.key=value; for example --set train.num_epochs=3"),
+        ("trian.zzz=3", "--set trian.zzz=3: unknown section 'trian'; did you mean train?"),
+        ("num_epochs=3", "--set num_epochs=3: expected section.key=value; did you mean train.num_epochs?"),
+        ("train.learning_rate=1", "unknown key train.learning_rate; did you mean train.peak_lr? asrtool config train."),
+        ("nnlm.lr=1", "unknown key nnlm.lr; did you mean nnlm.peak_lr? asrtool config nnlm.peak_lr explains it"),
+        ("train.learning_rte=1", "unknown key train.learning_rte; did you mean train.peak_lr?"),
+        ("trainer.max-epochs=1", "unknown section 'trainer'; did you mean train.num_epochs?"),
+        ("model.train_ds.batch_size=8", "unknown key model.train_ds.batch_size; did you mean train.batch_s?"),
+        ("paths.train_dir=x", "unknown key paths.train_dir; did you mean paths.own_train?"),
+        ("exp_dir=x", "expected section.key=value; did you mean --work?"),
+        ("train.zzz=3", "unknown key train.zzz; asrtool config lists all settings"),
+        ("zzz.qqq=3", "unknown section 'zzz'; asrtool config lists all settings"),
         ("train.num_epochs", "--set train.num_epochs: expected section.key=value; for example"),
         ("a.b.c.d=1", "--set a.b.c.d=1: expected section.key=value"),
         ("train.num_epochs=3.5", "train.num_epochs is '3.5', expected a whole number"),
@@ -378,6 +389,17 @@ def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str)
     assert expected in message(override)
 
 
+def test_names_of_other_toolkits_lead_to_keys_that_are_there() -> None:
+    paths = [f"paths.{key}" for key in known_paths(Data())]
+    assert set(OTHER_NAMES) <= {*known_keys(), *paths, "--work"}
+    keys = {key.rpartition(".")[2] for key in known_keys()}
+    for ours, theirs in OTHER_NAMES.items():
+        for name in theirs.split():
+            assert ours in message(f"{name}=1")
+            if name not in keys:
+                assert ours in message(f"train.{name}=1")
+
+
 def test_settings_that_several_components_have_are_reported_with_the_table() -> None:
     said = message("distributed.strategy=adpsgd-fixed", "distributed.adpsgd-fixed.message_type=x")
     assert said.startswith("distributed.adpsgd-fixed: message_type is 'x', expected one of fp32, bf16")
@@ -404,6 +426,7 @@ def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
         ("[model.lstm.deep]\nx = 1\n", "unknown key model.lstm.deep"),
         ("[model.lstm.num_layers]\nx = 1\n", "model.lstm.num_layers is {'x': 1}, expected a whole number"),
         ("train = 3\n", "train is a value, expected a table"),
+        ("batch_size = 3\n", "unknown section 'batch_size'; did you mean train.batch_s?"),
         ("[train\n", "not TOML: "),
     ],
 )

@@ -186,6 +186,22 @@ def test_run_sh_runs_its_own_recipe_from_anywhere(recipe: str, tmp_path: Path) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["run", "train.num_epochs=5", "lm.order=2"], "--set train.num_epochs=5 --set lm.order=2"),
+        (["train", "a", "b", "c", "train.num_epochs=5"], "--set train.num_epochs=5"),
+        (["run", "--train.num_epochs", "5"], "--set train.num_epochs=VALUE"),
+        (["run", "--num-epochs", "5"], "Did you mean train.num_epochs?"),
+        (["run", "--workk", "5"], "Did you mean '--work'?"),
+    ],
+)
+def test_a_setting_without_set_is_answered_with_it(words: list[str], advice: str) -> None:
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert advice in result.output
+
+
 def test_what_is_no_work_directory_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").touch()
