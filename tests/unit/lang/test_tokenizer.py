@@ -120,7 +120,9 @@ def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest_and_ad
 
 @pytest.mark.parametrize("byte_fallback", ["false", "true"])
 @pytest.mark.parametrize("size", [1, 30, 900])
-@pytest.mark.parametrize("text", ["\u0434\u0430 \u043d\u0435\u0442", "a", "\u4f60 \u597d", "one two three " * 200])
+@pytest.mark.parametrize(
+    "text", ["\u0434\u0430 \u043d\u0435\u0442", "a", "1 #", "\u4f60 \u597d", "one two three " * 200]
+)
 def test_the_size_that_an_error_advises_is_one_that_settings_and_text_take(
     text: str, size: int, byte_fallback: str, tmp_path: Path
 ) -> None:
