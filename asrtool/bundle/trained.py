@@ -25,7 +25,7 @@ TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
 SUMS = f"features/train/{CMVN}"
 VECTORS = f"features/{EXTRACTOR}"
-EXPECTED = "name a bundle of `asrtool export`, or the --work of an `asrtool run` that has decoded"
+EXPECTED = "name the --work of an `asrtool run` that has decoded, or a bundle of `asrtool export`"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import click
 from asrtool.config_value import other_name
 
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
-SETTINGS = ("recipe", "configs", "files", "overrides", "strategy", "num_learners", "executor")
+SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor")
 OPTIONS = "Options"
 EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped
 

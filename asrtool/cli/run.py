@@ -61,6 +61,7 @@ class WorkFolder(click.Path):
     type=WorkFolder(),
     help="Where all is written.  [default: exp/ of the recipe; for one that was installed with asrtool, ./exp/NAME]",
 )
+@click.option("--unset", metavar="KEY", multiple=True, help="Drop a --set that --work was made with.  [default: none]")
 def run(
     recipe: str | None,
     configs: tuple[str, ...],
@@ -75,11 +76,13 @@ def run(
     executor: str | None,
     allow_pipes: str | None,
     work: Path | None,
+    unset: tuple[str, ...],
 ) -> None:
     """Run the stages of a recipe that are not done.
 
     A stage is done when its outputs are there and its command, settings, inputs and code are what they were. A
-    --work that a run has made continues with its recipe and settings: --set adds to them, --config begins anew.
+    --work that a run has made continues with its recipe and settings: --set adds to them, --unset drops one, another
+    --config drops all.
 
     \b
     Examples:
@@ -88,6 +91,7 @@ def run(
         --set paths.own_train=data/train --set paths.own_test=data/test
       asrtool run --recipe own --check
       asrtool run --stage train --dry-run
+      asrtool run --work exp
     """
     from asrtool.cli.line import find_entry
     from asrtool.corpus.audio_files import audio_files_below
@@ -100,7 +104,7 @@ def run(
 
     asked = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
     work = (work or load_recipe(find_recipe(recipe)).default_work).resolve()
-    request = continue_work(work, asked)
+    request = continue_work(work, asked, unset)
     loaded = load_recipe(find_recipe(request.recipe))
     if request == asked == Request(None, (), []) and loaded.folder != Path.cwd():
         logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)

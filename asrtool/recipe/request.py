@@ -12,7 +12,7 @@ from pathlib import Path
 from asrtool.config import Config
 from asrtool.config_value import format_override, parse_override
 from asrtool.errors import AsrtoolError
-from asrtool.recipe.recipe import Recipe, find_recipe, is_named
+from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
 
 RECORD = "config/run.json"  # of a work folder
 
@@ -39,44 +39,56 @@ class Request:
 
     def from_anywhere(self, recipe: Recipe, config: Config) -> Request:
         """The same in any current directory: `recipe` and `config` are what it stands for here."""
-        named = [recipe.folder / "conf" / f"{name}.toml" for name in self.configs]
-        configs = [
-            name if file.is_file() else str(Path(name).resolve())
-            for name, file in zip(self.configs, named, strict=True)
-        ]
         overrides = list(self.overrides)
         for number, (section, *key) in enumerate(parse_override(text)[0] for text in overrides):
             if section == "paths":
                 overrides[number] = format_override(f"paths.{key[0]}", config.paths[key[0]])
-        return Request(str(recipe.folder), configs, overrides)
+        return Request(str(recipe.folder), _whole_names(self.configs, recipe.folder), overrides)
 
 
 OPTIONS = ("--recipe", "--config", "--set")
 
 
-def continue_work(work: Path, asked: Request) -> Request:
+def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:
     """Return what a run in `work` is about: what it was made by, with the settings that are `asked` for on top.
 
-    Configurations that are asked for take the place of all that was set before. Raises AsrtoolError for another recipe.
+    Settings of the keys `unset` are dropped; other configurations drop all of them. Raises AsrtoolError for another
+    recipe, and for a key that was not set.
     """
     before = _read_record(work)
+    recorded = {_key(text): text for text in before.overrides} if before else {}
+    for key in unset:
+        if key not in recorded:
+            known = f"those that {work} was made with are {', '.join(recorded)}" if recorded else "leave out --unset"
+            raise AsrtoolError(f"--unset {key}: {work} was not made with --set {key}", known)
     if before is None:
         return asked
     folder = Path(str(before.recipe))
     if asked.recipe and (wanted := find_recipe(asked.recipe).name) != folder.name:
-        here = shlex.quote(str(work))
-        hint = f"choose another --work, or leave out --recipe: asrtool run --work {here}"
+        hint = f"choose another --work, or leave out --recipe: asrtool run --work {shlex.quote(str(work))}"
         raise AsrtoolError(f"{work}: made by recipe {folder.name}, and --recipe is {wanted}", hint)
     recipe = asked.recipe or (folder.name if is_named(folder) else str(folder))
-    if asked.configs:
-        if dropped := [text for text in before.overrides if text not in asked.overrides]:
-            logging.info("%s begins anew by --config, without %s", work, shlex.join(Request(None, [], dropped).words()))
+    if asked.configs and _whole_names(asked.configs, folder) != (
+        _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
+    ):
+        logging.info("%s had %s; with another --config none of these counts", work, shlex.join(before.words()[2:]))
         return replace(asked, recipe=recipe)
-    by_key = {text.partition("=")[0].strip(): text for text in (*before.overrides, *asked.overrides)}
-    merged = Request(recipe, before.configs, list(by_key.values()))
-    if merged.words() != replace(asked, recipe=recipe).words():
-        logging.info("%s continues with %s (--set adds to it, --config begins anew)", work, shlex.join(merged.words()))
+    kept = {key: text for key, text in recorded.items() if key not in unset}
+    overrides = list((kept | {_key(text): text for text in asked.overrides}).values())
+    merged = Request(recipe, asked.configs or before.configs, overrides)
+    if sorted(merged.words()) != sorted(replace(asked, recipe=recipe).words()):
+        logging.info("%s continues with %s (--set adds to it, --unset drops)", work, shlex.join(merged.words()))
     return merged
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _whole_names(configs: Sequence[str], recipe: Path) -> list[str]:
+    """Names of configurations of the recipe as they are, those of other files from the root."""
+    named = {name for name in configs if (recipe / "conf" / f"{name}.toml").is_file()}
+    return [name if name in named else str(Path(name).resolve()) for name in configs]
 
 
 def _read_record(work: Path) -> Request | None:

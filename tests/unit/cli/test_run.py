@@ -95,7 +95,8 @@ def settings_shown(work: Path, *words: str) -> tuple[list[str], str]:
     ("words", "epochs", "order"),
     [
         ([], 3, 3),
-        (["--recipe", "own"], 3, 3),
+        (["--recipe", "own", "--config", "own"], 3, 3),
+        (["--unset", "train.num_epochs"], 0, 3),
         (["--set", "lm.order=4"], 3, 4),
         (["--set", "lm.order=4", "--set", "train.num_epochs=9"], 9, 4),
     ],
@@ -109,10 +110,20 @@ def test_a_work_folder_continues_with_what_it_was_made_by(
         assert settings_shown(failed / "exp", *words)[0] == expected
 
 
-def test_a_configuration_begins_anew(failed: Path) -> None:
-    shown, log = settings_shown(failed / "exp", "--config", "own")
-    assert shown == ["own", "-", "0", "3"]
-    assert f"without --set paths.own_train={failed}/none --set train.num_epochs=3" in log
+def test_another_configuration_drops_the_settings(failed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[lm]\norder = 4\n")
+    shown, log = settings_shown(failed / "exp", "--config", "own", "--config", str(tmp_path / "mine.toml"))
+    assert shown == ["own", "-", "0", "4"]
+    assert f"had --set paths.own_train={failed}/none --set train.num_epochs=3; with another --config none" in log
+
+
+def test_only_what_was_set_can_be_dropped(failed: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        AsrtoolError, match=r"was not made with --set lm\.order; those .* are paths.own_train, train.num_"
+    ):
+        run("--list", "--work", str(failed / "exp"), "--unset", "lm.order")
+    with pytest.raises(AsrtoolError, match=r"was not made with --set lm\.order; leave out --unset$"):
+        run("--list", "--work", str(tmp_path), "--unset", "lm.order")
 
 
 def test_the_same_command_once_more_says_nothing(failed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
