@@ -71,7 +71,8 @@ def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Requ
     if asked.configs and _whole_names(asked.configs, folder) != (
         _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
     ):
-        logging.info("%s had %s; with another --config none of these counts", work, shlex.join(before.words()[2:]))
+        if dropped := [text for text in before.overrides if text not in asked.overrides]:
+            logging.info("%s: another --config drops %s", work, shlex.join(Request(None, [], dropped).words()))
         return replace(asked, recipe=recipe)
     kept = {key: text for key, text in recorded.items() if key not in unset}
     overrides = list((kept | {_key(text): text for text in asked.overrides}).values())

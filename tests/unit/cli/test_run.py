@@ -114,7 +114,7 @@ def test_another_configuration_drops_the_settings(failed: Path, tmp_path: Path) 
     (tmp_path / "mine.toml").write_text("[lm]\norder = 4\n")
     shown, log = settings_shown(failed / "exp", "--config", "own", "--config", str(tmp_path / "mine.toml"))
     assert shown == ["own", "-", "0", "4"]
-    assert f"had --set paths.own_train={failed}/none --set train.num_epochs=3; with another --config none" in log
+    assert f"another --config drops --set paths.own_train={failed}/none --set train.num_epochs=3" in log
 
 
 def test_only_what_was_set_can_be_dropped(failed: Path, tmp_path: Path) -> None:
