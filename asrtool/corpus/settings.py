@@ -187,6 +187,7 @@ class Features:
         between("features.bad_fraction", self.bad_fraction, 0, 1)
         if self.sampling_rate_hz:
             between("features.sampling_rate_hz", self.sampling_rate_hz, *RATES_HZ)
+        at_least(1, "features", self, "frame_length_ms")
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")

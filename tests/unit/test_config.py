@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ GREEDY = "decode.methods=greedy"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
 import dataclasses
+import re
 from asrtool.models.acoustic import Encoder
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +151,29 @@ def test_every_key_is_read_back_from_a_file_and_from_set(key: str, value: Any, c
     assert load_config([file], [chooses] if chooses else []) == from_set
     assert values_of(from_set)[key] == value
     assert load_config([written(tmp_path, format_toml(from_set), "again.toml")]) == from_set
+
+
+@pytest.mark.parametrize(
+    ("key", "chooses"), [(key, chooses) for key, value, chooses in CHANGES if type(value) in (int, float)]
+)
+def test_a_number_that_an_error_expects_is_accepted(key: str, chooses: str) -> None:
+    choice = [chooses] if chooses else []
+    for value in (-(10**12), 10**12):
+        waiting = [(*choice, f"{key}={value}")]
+        while waiting:
+            overrides = waiting.pop()
+            assert len(overrides) < 4, overrides
+            try:
+                load_config([], overrides)
+                continue
+            except AsrtoolError as error:
+                said = str(error)
+            found = re.search(
+                r"(?:^|: )(\S+) is .*expected (?:more than 0|(\S+)(?: to (\S+?)| or more| or less)?);", said
+            )
+            assert found, said
+            numbers = [number for number in found.groups()[1:] if number] or ["1"]
+            waiting += [(*overrides, f"{found[1]}={number}") for number in numbers]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
