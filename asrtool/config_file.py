@@ -81,8 +81,7 @@ def build(given: Given) -> Config:
     """
     for key in given.values:
         if key[0] not in SECTIONS:
-            hint = nearest_key(".".join(key), known_keys())
-            hint = nearest(key[0], SECTIONS, hint) if hint == ALL else hint
+            hint = nearest_key(".".join(key), known_keys()) or nearest(key[0], SECTIONS) or ALL
             raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", hint)
     try:
         sections = {name: build_section(name, given) for name in CLASSES}
@@ -157,7 +156,7 @@ def _paths(given: Given, data: Data) -> dict[str, Place]:
         if len(key) != 2 or key[1] not in known:
             raise AsrtoolError(
                 f"{given.origins[key]}: unknown key {'.'.join(key)}",
-                nearest_key(".".join(key), [f"paths.{name}" for name in known]),
+                nearest_key(".".join(key), [f"paths.{name}" for name in known]) or ALL,
             )
     return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
 
@@ -308,5 +307,5 @@ class _Section:
             keys = [name for name in known if name.startswith(f"{full}.")]
             what = f"{self._place(key)} is a table, expected one of its keys"
             return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
-        hint = nearest_key(full, known, OTHER_NAMES if self.classes is CLASSES else {})
+        hint = nearest_key(full, known, OTHER_NAMES if self.classes is CLASSES else {}) or ALL
         return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", hint)

@@ -108,7 +108,8 @@ def parse_override(override: str) -> tuple[tuple[str, ...], TextValue]:
     if not equals or len(parts) not in (2, 3) or not all(parts):
         raise AsrtoolError(
             f"--set {override}: expected section.key=value",
-            (equals and other_name(key)) or "for example --set train.num_epochs=3 or --set model.lstm.num_layers=4",
+            (other_name(key) if equals else "")
+            or "for example --set train.num_epochs=3 or --set model.lstm.num_layers=4",
         )
     return parts, TextValue(text.strip())
 
@@ -204,10 +205,10 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nearest(word: str, words: Iterable[str], otherwise: str = "choose one of these.") -> str:
-    """A hint that names the one of `words` most like `word`; `otherwise` if none is like it."""
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A hint that names the one of `words` most like `word`; '' if none is like it."""
     close = difflib.get_close_matches(word, list(words), n=1)
-    return f"did you mean {close[0]}?" if close else otherwise
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def nearest_key(key: str, known: Iterable[str], names: Mapping[str, str] = OTHER_NAMES) -> str:
@@ -217,14 +218,12 @@ def nearest_key(key: str, known: Iterable[str], names: Mapping[str, str] = OTHER
         by_last.setdefault(full.rpartition(".")[2], []).append(full)
     section, _, last = key.rpartition(".")
     if last not in by_last or not section:
-        if hint := other_name(key, names):
-            return hint
         theirs = " ".join(names.values()).split()
-        last = (difflib.get_close_matches(last, [*by_last, *theirs], n=1) or [""])[0]
-    if last and last not in by_last:
-        return other_name(f"{section}.{last}", names)
+        last = (difflib.get_close_matches(last.lower().replace("-", "_"), [*by_last, *theirs], n=1) or [""])[0]
+        if hint := other_name(f"{section}.{last}", names):
+            return hint
     close = difflib.get_close_matches(key, by_last.get(last, ()), n=1, cutoff=0)
-    return f"did you mean {close[0]}?" if close else ALL
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def other_name(key: str, names: Mapping[str, str] = OTHER_NAMES) -> str:
@@ -236,5 +235,6 @@ def other_name(key: str, names: Mapping[str, str] = OTHER_NAMES) -> str:
         ours = [name.replace("train.", "nnlm.") for name in ours]
     if not ours:
         return ""
-    explained = "" if ours[0].startswith("-") else f" asrtool config {ours[0]} explains it"
-    return f"did you mean {' or '.join(ours)}?{explained}"
+    if ours[0].startswith("-"):
+        return f"did you mean {ours[0]}?"
+    return f"did you mean {' or '.join(ours)}? asrtool config {ours[0]} explains it"

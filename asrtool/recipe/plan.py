@@ -31,7 +31,7 @@ def _position(stages: Sequence[Stage], wanted: str) -> int:
     numbers = number_stages(stages)
     if wanted in numbers:
         return numbers.index(wanted)
-    hint = nearest(wanted, names, f"known are 0 to {numbers[-1]} or {', '.join(names)}")
+    hint = nearest(wanted, names) or f"known are 0 to {numbers[-1]} or {', '.join(names)}"
     raise AsrtoolError(f"{wanted}: no such stage", hint)
 
 

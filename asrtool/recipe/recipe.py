@@ -163,7 +163,7 @@ def _config_file(recipe: Recipe, config: str) -> Path:
     names = [file.relative_to(recipe.folder / "conf").with_suffix("").as_posix() for file in recipe.configs()]
     raise AsrtoolError(
         f"{config}: no such configuration in {recipe.folder / 'conf'}",
-        nearest(config, names, f"known are {', '.join(names)}"),
+        nearest(config, names) or f"known are {', '.join(names)}",
     )
 
 

@@ -162,6 +162,7 @@ def test_advice_about_sampling_rates_can_be_followed(rate_hz: int) -> None:
         ('found = "1"\n found = "2"\n raise AsrtoolError(f"x{found}", "b")\n found = "3"', ["x2"], ["b"]),
         ('if path:\n  found = "1"\n else:\n  found = path\n raise AsrtoolError(found, "b")', ["1", "{path}"], ["b"]),
         ('what, hint = "1", "2"\n raise AsrtoolError(what, hint if path else "3")', ["1"], ["2", "3"]),
+        ('raise AsrtoolError("a", LATER or why(path))', ["a"], ["come back", "no path", "{path}: empty"]),
         ('raise AsrtoolError("a")', ["a"], []),
         ("raise AsrtoolError(f'{path} of {why.x}', path)", ["{path} of {x}"], ["{path}"]),
     ],
