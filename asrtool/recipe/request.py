@@ -63,10 +63,10 @@ def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Requ
             raise AsrtoolError(f"--unset {key}: {work} was not made with --set {key}", known)
     if before is None:
         return asked
-    folder = Path(str(before.recipe))
-    if asked.recipe and (wanted := find_recipe(asked.recipe).name) != folder.name:
+    folder = find_recipe(asked.recipe or before.recipe)
+    if folder.name != (made_by := Path(str(before.recipe)).name):
         hint = f"choose another --work, or leave out --recipe: asrtool run --work {shlex.quote(str(work))}"
-        raise AsrtoolError(f"{work}: made by recipe {folder.name}, and --recipe is {wanted}", hint)
+        raise AsrtoolError(f"{work}: made by recipe {made_by}, and --recipe is {folder.name}", hint)
     recipe = asked.recipe or (folder.name if is_named(folder) else str(folder))
     if asked.configs and _whole_names(asked.configs, folder) != (
         _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
@@ -93,13 +93,12 @@ def _whole_names(configs: Sequence[str], recipe: Path) -> list[str]:
 
 
 def _read_record(work: Path) -> Request | None:
-    """What `work` was made by, None if no run has written there. Raises AsrtoolError where its recipe is gone."""
+    """What `work` was made by, the recipe as its folder, or its name if that is gone; None if no run has written."""
     try:
         about = json.loads((work / RECORD).read_text(encoding="utf-8"))
         words = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool
         before, name = Request.of(words), str(about["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if before.recipe and (Path(before.recipe) / "recipe.py").is_file():
-        return before
-    return replace(before, recipe=str(find_recipe(name)))
+    is_there = before.recipe and (Path(before.recipe) / "recipe.py").is_file()
+    return before if is_there else replace(before, recipe=name)

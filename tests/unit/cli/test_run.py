@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,18 @@ def test_a_work_folder_of_an_older_asrtool_continues_too(tmp_path: Path, monkeyp
     record = {"command": command, "recipe": "own", "work": str(tmp_path / "exp")}
     (tmp_path / "exp" / "config" / "run.json").write_text(json.dumps(record))
     assert settings_shown(tmp_path / "exp")[0] == ["own", str(tmp_path / "a"), "3", "3"]
+
+
+def test_a_recipe_that_was_moved_is_found_by_its_name_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "recipes" / "own", tmp_path / "recipes" / "mine")
+    (tmp_path / "exp" / "config").mkdir(parents=True)
+    record = {"command": "asrtool run", "recipe": "mine", "options": ["--recipe", "/gone/mine", "--set", "lm.order=4"]}
+    (tmp_path / "exp" / "config" / "run.json").write_text(json.dumps(record))
+    assert settings_shown(tmp_path / "exp", "--recipe", str(tmp_path / "recipes" / "mine"))[0][3] == "4"
+    with pytest.raises(AsrtoolError, match=r"^mine: no recipe, .*name one with --recipe"):
+        run("--list", "--work", str(tmp_path / "exp"))
+    monkeypatch.chdir(tmp_path)
+    assert settings_shown(tmp_path / "exp")[0] == ["mine", "-", "0", "4"]
 
 
 def test_a_stage_that_failed_is_not_called_interrupted(failed: Path) -> None:
