@@ -15,6 +15,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
 
 RECORD = "config/run.json"  # of a work folder
+OPTIONS = ("--recipe", "--config", "--set")
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,6 @@ class Request:
             if section == "paths":
                 overrides[number] = format_override(f"paths.{key[0]}", config.paths[key[0]])
         return Request(str(recipe.folder), _whole_names(self.configs, recipe.folder), overrides)
-
-
-OPTIONS = ("--recipe", "--config", "--set")
 
 
 def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:

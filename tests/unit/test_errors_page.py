@@ -144,6 +144,15 @@ def test_advice_about_search_methods_can_be_followed(objective: str, unit: str, 
     raise AssertionError(settings)
 
 
+@pytest.mark.parametrize(("encoder", "frames"), [("lstm", 1), ("lstm", 100_000), ("conformer", 21), ("deepspeech2", 3)])
+def test_advice_about_pieces_of_frames_can_be_followed(encoder: str, frames: int) -> None:
+    settings = ["model.objective=frame-ce", f"model.encoder={encoder}"]
+    with pytest.raises(AsrtoolError, match="expected a multiple") as raised:
+        check_conflicts(load_config([], [*settings, f"model.frame-ce.piece_frames={frames}"]))
+    advised = raised.value.what.rpartition(" ")[2]
+    check_conflicts(load_config([], [*settings, f"model.frame-ce.piece_frames={advised}"]))
+
+
 @pytest.mark.parametrize("rate_hz", [2000, 8000, 44100, 384000])
 def test_advice_about_sampling_rates_can_be_followed(rate_hz: int) -> None:
     found = re.findall(r"features\.\w+=\w+", wrong_rate("a.wav", rate_hz, Features(sampling_rate_hz=16000)).hint)
