@@ -6,7 +6,6 @@ Loads no torch: of the components that come with the toolkit only the sources ar
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import io
 import textwrap
@@ -19,7 +18,7 @@ from typing import Any, cast
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, to_table
 from asrtool.config_file import CLASSES, Given, build_component, known_keys, known_paths
-from asrtool.config_value import format_key
+from asrtool.config_value import format_key, nearest, other_name
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, kinds_of
 
@@ -61,8 +60,7 @@ def describe(config: Config, given: Given, name: str = "") -> list[Table]:
     if not found:
         keys = [*known_keys(), *(f"paths.{path}" for path in known_paths(config.data))]
         known = dict.fromkeys([*(key.rpartition(".")[0] for key in keys), *keys])
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the sections are {', '.join(SECTIONS)}"
+        hint = other_name(name) or nearest(name, known) or f"the sections are {', '.join(SECTIONS)}"
         raise AsrtoolError(f"{name}: no such section or setting", hint)
     return found
 

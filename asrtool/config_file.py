@@ -10,12 +10,24 @@ from typing import Any
 
 from asrtool import registry
 from asrtool.config import SECTIONS, Config, Place, to_table
-from asrtool.config_value import TextValue, check_kind, convert, nearest, parse_override, read_toml
-from asrtool.corpus.settings import Data
+from asrtool.config_value import (
+    ALL,
+    OTHER_NAMES,
+    TextValue,
+    check_kind,
+    convert,
+    nearest,
+    nearest_key,
+    parse_override,
+    read_toml,
+)
+from asrtool.corpus.settings import Data, codecs_for
+from asrtool.decode.settings import suiting_methods
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, field_types, kinds_of, table_name
 
 OVERRIDE = "--set "  # what the origin of an override begins with
+SUITS = "suits "  # and that of a value that is chosen for a key that nothing sets
 CLASSES: dict[str, Any] = {name: kind for name, kind in typing.get_type_hints(Config).items() if name != "paths"}
 Key = tuple[str, ...]  # section and key, or section, table and key
 
@@ -63,15 +75,44 @@ def read_given(files: Iterable[Path | str], overrides: Iterable[str]) -> Given:
 
 
 def build(given: Given) -> Config:
-    """The settings that `given` stands for; raises AsrtoolError as load_config does."""
+    """The settings that `given` stands for; raises AsrtoolError as load_config does.
+
+    Where a default does not go with what is set, and one value does, `given` gets that value.
+    """
     for key in given.values:
         if key[0] not in SECTIONS:
-            raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", nearest(key[0], SECTIONS))
+            hint = nearest_key(".".join(key), known_keys()) or nearest(key[0], SECTIONS) or ALL
+            raise AsrtoolError(f"{given.origins[key]}: unknown section {key[0]!r}", hint)
     try:
         sections = {name: build_section(name, given) for name in CLASSES}
+        for name, value, because in _suiting(Config(**sections), given):
+            key = tuple(name.split("."))
+            if key not in given.values:
+                of = [each for each in because if tuple(each.split(".")) in given.values] or because
+                given.add(key, value, f"{SUITS}{' and '.join(of)}")
+                sections[key[0]] = build_section(key[0], given)
         return Config(paths=_paths(given, sections["data"]), **sections)
     except ValueError as error:
         raise AsrtoolError(str(error), "correct the value in the configuration file or in --set") from error
+
+
+def _suiting(config: Config, given: Given) -> Iterator[tuple[str, Any, list[str]]]:
+    """Key, value and what it suits, of keys whose default does not go with what is `given`, if one value does."""
+    methods = suiting_methods(config)
+    if methods and methods != list(to_table(config.decode)["methods"]):
+        keys = ["model.objective", "tokenizer.unit", "lm.large", "nnlm.enabled"]
+        yield "decode.methods", methods, keys
+    kept = f"keep_{config.average.by}"
+    if config.average.num > getattr(config.train, kept):
+        if ("train", kept) in given.values:
+            yield "average.num", getattr(config.train, kept), [f"train.{kept}"]
+        else:
+            yield f"train.{kept}", config.average.num, [f"average.{key}" for key in ("num", "by")]
+    if config.augment.active:
+        yield "features.keep_audio", True, ["augment"]
+    codecs = codecs_for(config.features.sampling_rate_hz)
+    if config.augment.codec_prob and codecs != config.augment.codecs:
+        yield "augment.codecs", list(codecs), ["features.sampling_rate_hz"]
 
 
 def load_section(name: str, table: Mapping[str, Any], origin: str) -> Any:
@@ -115,7 +156,7 @@ def _paths(given: Given, data: Data) -> dict[str, Place]:
         if len(key) != 2 or key[1] not in known:
             raise AsrtoolError(
                 f"{given.origins[key]}: unknown key {'.'.join(key)}",
-                nearest(".".join(key), [f"paths.{name}" for name in known]),
+                nearest_key(".".join(key), [f"paths.{name}" for name in known]) or ALL,
             )
     return {key[1]: _place(given.values[key], f"{given.origins[key]}: {'.'.join(key)}") for key in keys}
 
@@ -266,5 +307,5 @@ class _Section:
             keys = [name for name in known if name.startswith(f"{full}.")]
             what = f"{self._place(key)} is a table, expected one of its keys"
             return AsrtoolError(what, f"for example {keys[0]}" if keys else "it has none")
-        same_name = [name for name in known if name.rpartition(".")[2] == key[-1]]
-        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", nearest(full, same_name or known))
+        hint = nearest_key(full, known, OTHER_NAMES if self.classes is CLASSES else {}) or ALL
+        return AsrtoolError(f"{self.given.origins[key]}: unknown key {full}", hint)

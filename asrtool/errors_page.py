@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("asrtool", "asrtool/local")
 ERRORS = ("AsrtoolError", "OtherChannels")  # the class and its subclasses
 MOST = 4  # texts of one argument that are listed
-DEEPEST = 8  # names and calls that are followed from one argument
+DEEPEST = 12  # names and calls that are followed from one argument
 
 HEAD = """# Errors
 
@@ -135,6 +135,8 @@ def _texts(node: ast.AST, scope: Scope) -> list[str]:
         return _product([_shown(part, scope) for part in (node.left, node.right)])
     if isinstance(node, ast.IfExp):
         return _either([(node.body, scope), (node.orelse, scope)])
+    if isinstance(node, ast.BoolOp):
+        return [text for text in _either([(value, scope) for value in node.values]) if text]
     if isinstance(node, ast.Name):
         return _either(_values(node, scope))
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":

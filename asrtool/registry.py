@@ -177,7 +177,9 @@ def _entry(kind: str, name: str) -> tuple[str, str]:
     entries = {name: (name, "")} if ":" in name else _entries(kind)
     if name not in entries:
         what = f"unknown {kind} {name!r}, expected one of {', '.join(entries)}"
-        raise AsrtoolError(what, f"{nearest(name, entries)} One of your own is package.module:Name")
+        raise AsrtoolError(
+            what, f"{nearest(name, entries) or 'choose one of these.'} One of your own is package.module:Name"
+        )
     return entries[name]
 
 

@@ -12,12 +12,9 @@ import ipaddress
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asrtool import registry
-
-if TYPE_CHECKING:
-    from asrtool.config import Config
 
 DASK = "dask:"  # before the address of a scheduler
 # The folders that search methods read: what the commands of these names write, and `tune` and `decode` take.
@@ -122,12 +119,6 @@ def interface_or_subnet(name: str, value: str) -> None:
         except ValueError:
             expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
             raise ValueError(f"{name} is {value!r}, {expected}") from None
-
-
-def used_by_rescore(name: str, enabled: bool, config: Config) -> None:
-    """Raises ValueError where `name` is true and nothing would use what it turns on."""
-    if enabled and "rescore" not in [method.name for method in config.decode.methods]:
-        raise ValueError(f"{name} is true but decode.methods has no rescore, which uses it: add rescore")
 
 
 def releases_of(corpus: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from asrtool.corpus.cmvn import CMVN, write_everyone
 from asrtool.decode.forward import load_acoustic_model
 from asrtool.decode.method import bases_first, make_methods
 from asrtool.decode.resources import Resources
+from asrtool.decode.settings import suiting_methods
 from asrtool.errors import AsrtoolError
 from asrtool.models.safe_file import SUFFIX, write_safe
 from asrtool.models.torch_file import read_torch
@@ -53,7 +55,10 @@ def _with_methods(trained: Trained, names: Sequence[str]) -> Config:
     for name in names:
         if name not in known:
             what = f"{trained.origin}: was not decoded by method {name}, expected some of {', '.join(known)}"
-            raise AsrtoolError(what, f"run it with --set decode.methods={','.join([*known, name])}")
+            work, more = shlex.quote(str(trained.origin)), ",".join([*known, name])
+            first = f"choose one of these, or first: asrtool run --work {work} --set decode.methods={more}"
+            can_be = name in suiting_methods(trained.config) and not is_archive(trained.origin)
+            raise AsrtoolError(what, first if can_be else "choose one of these with --method")
     wanted = set(names or known)
     acoustic = load_acoustic_model(trained.model)
     made = make_methods(decode, Resources(acoustic, trained.folders, trained.config))

@@ -25,7 +25,7 @@ TUNED = "tune/tuning.tsv"
 SETTINGS = "config/report.toml"
 SUMS = f"features/train/{CMVN}"
 VECTORS = f"features/{EXTRACTOR}"
-EXPECTED = "name a bundle of `asrtool export`, or the --work of an `asrtool run` that has decoded"
+EXPECTED = "name the --work of an `asrtool run` that has decoded, or a bundle of `asrtool export`"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def open_trained(path: Path) -> Iterator[Trained]:
     if path.is_dir():
         yield _in_folder(path, path)
         return
-    if not is_archive(path) and path.exists():
+    if not path.exists():
+        raise AsrtoolError(f"{path}: no such file or folder", EXPECTED)
+    if not is_archive(path):
         raise AsrtoolError(f"{path}: neither a work folder nor a bundle", EXPECTED)
     archive = open_archive(path)
     with tempfile.TemporaryDirectory(prefix="asrtool-") as folder:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
+from asrtool.config_value import other_name
+
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
-SETTINGS = ("recipe", "configs", "files", "overrides", "strategy", "num_learners", "executor")
+SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor")
 OPTIONS = "Options"
 EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped
 
@@ -30,6 +33,16 @@ class Command(click.Command):
         if found := EXAMPLES.search(text):
             self.examples = [line.strip() for line in re.split(r"(?<!\\)\n", found["lines"]) if line.strip()]
             self.help = text[: found.start()].rstrip()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; a setting that is given without ``--set``, as other tools have it, is answered with it."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "overrides" in [parameter.name for parameter in self.params] and (hint := _set_hint(error, words)):
+                raise click.UsageError(f"{error.format_message().rstrip('.')}. {hint}", ctx) from error
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A section a group, then one of all other options."""
@@ -63,3 +76,15 @@ class Group(click.Group, Command):
     """A group of such commands."""
 
     command_class = Command
+
+
+def _set_hint(error: click.UsageError, words: Sequence[str]) -> str:
+    """Advice for a setting among the `words` that click refuses, '' if it refuses something else."""
+    refused = [word for word in words if re.fullmatch(r"[a-z]\w*(\.[\w-]+){1,2}=.*", word) and word in error.message]
+    if isinstance(error, click.NoSuchOption):
+        option = error.option_name.lstrip("-")
+        if "." not in option:
+            hint = other_name(option)
+            return f"{hint.capitalize()}; settings follow --set." if hint else ""
+        refused = [f"{option}=VALUE"]
+    return f"A setting follows --set: {' '.join(f'--set {shlex.quote(word)}' for word in refused)}" if refused else ""

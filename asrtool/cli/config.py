@@ -11,6 +11,7 @@ import click
 
 from asrtool.cli.command import Command
 from asrtool.cli.options import recipe_options
+from asrtool.config_file import OVERRIDE
 
 if TYPE_CHECKING:
     from asrtool.config_doc import Setting, Table
@@ -57,5 +58,5 @@ def _aligned(texts: Sequence[str]) -> list[str]:
 def _origin(setting: Setting) -> str:
     """A file by its shortest path, an override by its option alone."""
     if not Path(setting.origin).is_absolute():
-        return setting.origin.partition(" ")[0]
+        return OVERRIDE.strip() if setting.origin.startswith(OVERRIDE) else setting.origin
     return min(setting.origin, os.path.relpath(setting.origin), key=len)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import click
 from asrtool.cli.command import Command
 from asrtool.cli.options import allow_pipes_option, executor_option, recipe_options, short_settings
 from asrtool.errors import AsrtoolError
+
+OWN_DATA = "Your own data: asrtool run --recipe own --set paths.own_train=DIR --set paths.own_test=DIR --work exp"
 
 
 class WorkFolder(click.Path):
@@ -59,6 +61,7 @@ class WorkFolder(click.Path):
     type=WorkFolder(),
     help="Where all is written.  [default: exp/ of the recipe; for one that was installed with asrtool, ./exp/NAME]",
 )
+@click.option("--unset", metavar="KEY", multiple=True, help="Drop a --set that --work was made with.  [default: none]")
 def run(
     recipe: str | None,
     configs: tuple[str, ...],
@@ -73,10 +76,13 @@ def run(
     executor: str | None,
     allow_pipes: str | None,
     work: Path | None,
+    unset: tuple[str, ...],
 ) -> None:
     """Run the stages of a recipe that are not done.
 
-    A stage is done when its outputs are there and its command, settings, inputs and code are what they were.
+    A stage is done when its outputs are there and its command, settings, inputs and code are what they were. A
+    --work that a run has made continues with its recipe and settings: --set adds to them, --unset drops one, another
+    --config drops all.
 
     \b
     Examples:
@@ -85,29 +91,30 @@ def run(
         --set paths.own_train=data/train --set paths.own_test=data/test
       asrtool run --recipe own --check
       asrtool run --stage train --dry-run
+      asrtool run --work exp
     """
     from asrtool.cli.line import find_entry
     from asrtool.corpus.audio_files import audio_files_below
     from asrtool.recipe.check import check_recipe
     from asrtool.recipe.plan import choose_stages
     from asrtool.recipe.recipe import find_recipe, load_recipe, load_settings
+    from asrtool.recipe.request import Request, continue_work
     from asrtool.recipe.show import format_commands, format_outcome, format_states
     from asrtool.recipe.state import Run
 
-    loaded = load_recipe(find_recipe(recipe))
+    asked = Request(recipe, configs, [*overrides, *short_settings({"allow_pipes": allow_pipes})])
+    work = (work or load_recipe(find_recipe(recipe)).default_work).resolve()
+    request = continue_work(work, asked, unset)
+    loaded = load_recipe(find_recipe(request.recipe))
+    if request == asked == Request(None, (), []) and loaded.folder != Path.cwd():
+        logging.info("no recipe is named: %s. %s", loaded.name, OWN_DATA)
     checked = check_recipe(loaded, find_entry) if check else ""
-    settings = load_settings(
-        loaded, configs, [*overrides, *short_settings({"executor": executor, "allow_pipes": allow_pipes})]
-    )
+    settings = load_settings(loaded, request.configs, [*request.overrides, *short_settings({"executor": executor})])
     chosen = choose_stages(loaded.stages, stage, stop_stage)
     if check:
         click.echo(checked)
         return
-    options = [("--recipe", recipe), *(("--config", name) for name in configs), ("--work", work)]
-    options += [("--executor", executor)]
-    options += [("--set", text) for text in [*overrides, *short_settings({"allow_pipes": allow_pipes})]]
-    invocation = shlex.join(["asrtool", "run", *(str(word) for pair in options if pair[1] for word in pair)])
-    this_run = Run(loaded, settings, (work or loaded.default_work).resolve(), find_entry, audio_files_below, invocation)
+    this_run = Run(loaded, settings, work, find_entry, audio_files_below, request)
     if list_:
         click.echo(format_states(this_run, chosen))
     elif estimate:

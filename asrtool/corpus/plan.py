@@ -21,7 +21,7 @@ import numpy as np
 from asrtool.corpus.copies import refuse_copy
 from asrtool.corpus.made_of import AGAIN, DigestFiles, join_texts, sizes_and_times
 from asrtool.corpus.rate import say_resampled
-from asrtool.corpus.settings import Features
+from asrtool.corpus.settings import RATES_HZ, Features
 from asrtool.errors import AsrtoolError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class _Grouping:
 
 def wrong_rate(what: str, found_hz: int, features: Features) -> AsrtoolError:
     """The error for audio at another sampling rate than the features are made at."""
-    return AsrtoolError(
-        f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}",
-        f"convert the audio, set features.resample=true, or features.sampling_rate_hz={found_hz} if all have that rate",
-    )
+    convert = "convert the audio, or set features.resample=true"
+    set_rate = f"{convert}, or features.sampling_rate_hz={found_hz} if all have that rate"
+    hint = set_rate if RATES_HZ[0] <= found_hz <= RATES_HZ[1] else convert
+    return AsrtoolError(f"{what} has {found_hz} samples a second, expected {features.sampling_rate_hz}", hint)

@@ -21,6 +21,7 @@ CODEC_RATES_HZ = {
     "opus": (8000, 12000, 16000, 24000, 48000),
     "mp3": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
 }
+RATES_HZ = (4000, 192_000)  # lowest and highest that features are computed at
 SLOWEST, FASTEST = 0.5, 2.0  # speeds that copies may have
 TEXT_RULES = ("english", "unicode", "characters", "none")
 
@@ -185,7 +186,8 @@ class Features:
         one_of("features.storage", self.storage, ("lilcom", "shar", "flac"))
         between("features.bad_fraction", self.bad_fraction, 0, 1)
         if self.sampling_rate_hz:
-            between("features.sampling_rate_hz", self.sampling_rate_hz, 4000, 192000)
+            between("features.sampling_rate_hz", self.sampling_rate_hz, *RATES_HZ)
+        at_least(1, "features", self, "frame_length_ms")
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
@@ -229,6 +231,11 @@ class Remote:
 
     def __post_init__(self) -> None:
         between("remote.cache_gib", self.cache_gib, 0, 1e6)
+
+
+def codecs_for(rate_hz: int) -> tuple[str, ...]:
+    """The codecs that are defined for a sampling rate; all of them for 0, which is not known yet."""
+    return tuple(codec for codec in CODECS if not rate_hz or rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,)))
 
 
 @dataclass(frozen=True)
@@ -296,7 +303,7 @@ class Augment:
             return
         if self.band_prob and self.band_hz[1] >= rate_hz / 2:
             raise ValueError(f"augment.band_hz ends at {self.band_hz[1]:g}, expected less than {rate_hz / 2:g}")
-        fitting = [codec for codec in CODECS if rate_hz in CODEC_RATES_HZ.get(codec, (rate_hz,))]
+        fitting = codecs_for(rate_hz)
         others = [codec for codec in self.codecs if codec not in fitting]
         if self.codec_prob and others:
             what = f"augment.codecs has {', '.join(others)}, not defined for {rate_hz} samples a second"

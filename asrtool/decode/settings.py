@@ -37,20 +37,36 @@ class Decode:
         check_executor("decode.executor", self.executor)
 
     def check(self, config: Config) -> None:
-        """Each method can search what the objective of the model scores."""
-        check_searches(self, config.model.objective)
-        _check_switches(config)
+        """Each method suits objective and tokens, and nothing is made that no method uses."""
+        check_searches(self, config.model.objective, config.tokenizer.unit, suiting_methods(config))
+        used = {switch for method in self.methods for switch in _switches(method)}
+        for method in _known():
+            for switch in _switches(method):
+                if _is_on(switch, config) and switch not in used:
+                    found = f"{switch} is true but decode.methods has no {method.name}, which uses it"
+                    fault = _fault(method, config.model.objective, config.tokenizer.unit)
+                    raise ValueError(
+                        f"{found} and {fault}: set it to false" if fault else f"{found}: add {method.name}"
+                    )
 
 
-def check_searches(decode: Decode, objective: Choice) -> None:
-    """Raises ValueError for a method that cannot search the scores of `objective`."""
+def check_searches(decode: Decode, objective: Choice, unit: str = "bpe", suiting: Sequence[str] = ()) -> None:
+    """Raises ValueError for a method that does not suit `objective` or tokens of `unit`, naming `suiting` ones."""
+    suiting = suiting or [other.name for other in _known() if not _fault(other, objective, unit)]
     for method in decode.methods:
-        vouched = objective.name in getattr(method.settings, "objectives", ())
-        if not vouched and method.name not in _searches(objective):
-            raise ValueError(
-                f"decode.methods names {method.name}, which cannot search the scores of model.objective ="
-                f" {objective.name}"
-            )
+        if fault := _fault(method, objective, unit):
+            advice = f"use --set decode.methods={','.join(suiting)}"
+            if not suiting:
+                fault += f", and no other method suits tokenizer.unit = {unit}"
+                advice = "use --set tokenizer.unit=bpe" if unit != "bpe" else "name one of your own"
+            raise ValueError(f"decode.methods names {method.name}, which {fault}: {advice}")
+
+
+def suiting_methods(config: Config) -> list[str]:
+    """The methods for the objective and the tokens of `config`; those that a switch is for if that is on."""
+    suiting = [each for each in _known() if not _fault(each, config.model.objective, config.tokenizer.unit)]
+    wanted = [(each, [_is_on(switch, config) for switch in _switches(each)]) for each in suiting]
+    return [method.name for method, switches in wanted if any(switches) or not switches]
 
 
 def settings_of(decode: Decode, method: str) -> Any:
@@ -58,23 +74,30 @@ def settings_of(decode: Decode, method: str) -> Any:
     return next((chosen.settings for chosen in decode.methods if chosen.name == method), None)
 
 
-def _searches(objective: Choice) -> Sequence[str]:
-    """The methods that `objective` says its scores are for."""
-    named: Sequence[str] | None = getattr(objective.settings, "searches", None)
-    return getattr(objective.load(), "searches", ()) if named is None else named
+def _known() -> list[Choice]:
+    """The search methods that come with asrtool."""
+    return [Choice.of("search", name) for name in registry.names("search")]
 
 
-def _check_switches(config: Config) -> None:
-    """What only some search methods use is not made where none of them is chosen."""
-    for name in registry.names("search"):
-        for switch in getattr(registry.settings_class("search", name), "uses", ()):
-            section, _, key = switch.partition(".")
-            if getattr(getattr(config, section), key) and not _is_used(switch, config.decode):
-                raise ValueError(f"{switch} is true but decode.methods has no {name}, which uses it: add {name}")
+def _fault(method: Choice, objective: Choice, unit: str) -> str:
+    """Why `method` does not suit `objective` and tokens of `unit`; '' if it does."""
+    searches: Sequence[str] | None = getattr(objective.settings, "searches", None)
+    searches = getattr(objective.load(), "searches", ()) if searches is None else searches
+    if objective.name not in getattr(method.settings, "objectives", ()) and method.name not in searches:
+        return f"cannot search the scores of model.objective = {objective.name}"
+    if unit == "phone" and getattr(method.settings, "needs_words", False):
+        return "needs tokens that show where a word begins, as those of tokenizer.unit = phone do not"
+    return ""
 
 
-def _is_used(switch: str, decode: Decode) -> bool:
-    return any(switch in getattr(method.settings, "uses", ()) for method in decode.methods)
+def _switches(method: Choice) -> Sequence[str]:
+    """The settings that turn on what is made for `method` alone."""
+    return getattr(method.settings, "uses", ())
+
+
+def _is_on(switch: str, config: Config) -> bool:
+    section, _, key = switch.partition(".")
+    return bool(getattr(getattr(config, section), key))
 
 
 @dataclass(frozen=True)
@@ -82,10 +105,7 @@ class Greedy:
     """The most probable token of each row; no language model."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "greedy")
+    needs_words: ClassVar[bool] = True  # tokens have to show where a word begins
 
 
 @dataclass(frozen=True)
@@ -93,6 +113,7 @@ class Beam:
     """Prefix beam search with a word n-gram. `asrtool tune` tries all values of each list on dev."""
 
     needs: ClassVar[tuple[str, ...]] = ("lang", "lm")  # stages whose outputs it reads
+    needs_words: ClassVar[bool] = True
     objectives: ClassVar[tuple[str, ...]] = ("ctc", "k2-ctc")  # it sums over CTC paths
 
     lm_weights: tuple[float, ...] = (0.3, 0.5, 0.8, 1.1)  # weights of the language model
@@ -103,18 +124,10 @@ class Beam:
         _check_weights("decode.beam", self.lm_weights, self.word_penalties)
         _in_range("decode.beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
 
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "beam")
-
 
 @dataclass(frozen=True)
 class TransducerGreedy(Greedy):
     """The most probable token of a transducer, until it is the blank; no language model."""
-
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "transducer-greedy")
 
 
 @dataclass(frozen=True)
@@ -130,18 +143,10 @@ class TransducerBeam(Beam):
         _check_weights("decode.transducer-beam", self.lm_weights, self.word_penalties)
         _in_range("decode.transducer-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
 
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "transducer-beam")
-
 
 @dataclass(frozen=True)
 class AttentionGreedy(Greedy):
     """The most probable token of a decoder with attention, until it is the end; no language model."""
-
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "attention-greedy")
 
 
 @dataclass(frozen=True)
@@ -158,10 +163,6 @@ class AttentionBeam(Beam):
         _check_weights("decode.attention-beam", self.lm_weights, self.word_penalties)
         _in_range("decode.attention-beam.beam_sizes", self.beam_sizes, BEAM_SIZES)
         _in_range("decode.attention-beam.ctc_weights", self.ctc_weights, CTC_WEIGHTS)
-
-    def check(self, config: Config) -> None:
-        """Tokens must show where a word begins."""
-        _check_words(config, "attention-beam")
 
 
 @dataclass(frozen=True)
@@ -221,11 +222,3 @@ def _in_range(name: str, values: Sequence[float], limits: tuple[float, float]) -
         raise ValueError(f"{name} is empty, expected one number to use or several to try")
     for value in values:
         between(name, value, *limits)
-
-
-def _check_words(config: Config, method: str) -> None:
-    if config.tokenizer.unit == "phone":
-        raise ValueError(
-            f"decode.methods names {method} but tokenizer.unit is phone; phones do not show where a word begins,"
-            " only the graph does: use --set decode.methods=graph"
-        )

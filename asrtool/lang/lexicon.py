@@ -39,7 +39,7 @@ def build_lang(sentences: Path, tokenizer: Path, out: Path, max_words: int, furt
     lexicon = [(word, tokenization) for word, found in tokenizations.items() for tokenization in found]
     if not lexicon:
         raise AsrtoolError(f"{sentences}: {tokenizer} tokenizes none of its words", "train the tokenizer on this text")
-    _write(lexicon, tokens.pieces, out)
+    _write(lexicon, tokens.pieces, tokenizer, out)
     num_words = len(tokenizations) - len(untokenized)
     logging.info("%s: %d words, %d pronunciations, %d tokens", out, num_words, len(lexicon), tokens.num_tokens)
 
@@ -52,9 +52,12 @@ def _tokenize(word: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
         return []
 
 
-def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], out: Path) -> None:
+def _write(lexicon: Sequence[Pronunciation], pieces: Sequence[str], tokenizer: Path, out: Path) -> None:
     _, highest = disambiguate(lexicon)
     disambig = [f"#{number}" for number in range(highest + 1)]
+    if both := sorted(set(pieces) & set(disambig)):
+        what = f"{tokenizer}: has the token {both[0]}, which is a disambiguation symbol of graphs"
+        raise AsrtoolError(what, "run `asrtool tokenizer` again, which makes none of these")
     with write_folder(out, "lexicon.txt") as temporary:
         lines = (f"{word} {' '.join(tokenization)}\n" for word, tokenization in lexicon)
         (temporary / "lexicon.txt").write_text("".join(lines), encoding="utf-8")

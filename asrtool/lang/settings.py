@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from asrtool import registry
-from asrtool.settings import at_least, between, one_of, releases_of, used_by_rescore
+from asrtool.settings import at_least, between, one_of, releases_of
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -25,8 +25,7 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         one_of("tokenizer.unit", self.unit, ("bpe", "phone"))
-        if self.vocab_size:
-            between("tokenizer.vocab_size", self.vocab_size, 30, 32000)
+        between("tokenizer.vocab_size", self.vocab_size, 0, 32000)  # what the text needs is not known here
         if self.byte_fallback and self.unit != "bpe":
             raise ValueError(f"tokenizer.byte_fallback is true but tokenizer.unit is {self.unit}, expected bpe")
 
@@ -68,11 +67,7 @@ class Lm:
         between("lm.memory_gib", self.memory_gib, 0.01, 1024)
 
     def check(self, config: Config) -> None:
-        """Only rescoring uses the large model, and the text of a training corpus is there but for what is held out.
-
-        No text is there twice.
-        """
-        used_by_rescore("lm.large", self.large, config)
+        """No text is there twice; that of a training corpus is there but for what is held out."""
         known = registry.names("corpus")
         for number, name in enumerate(self.extra_text):
             for before in self.extra_text[:number]:

@@ -28,6 +28,7 @@ NO_TOKEN = "<blk>"
 UNK = "<unk>"
 ALPHABET = "abcdefghijklmnopqrstuvwxyz'-"  # of normalised text
 TAGS = ("[noise]", "[laughter]", "[vocalized-noise]")
+HASH = "#"  # a token of its own, since #1, #2, ... are the disambiguation symbols of a graph
 WORD_MARK = "\u2581"  # what SentencePiece writes for the space before a word
 BPE_FILE = "tokenizer.model"
 PHONE_FILE = "pronunciations.txt"
@@ -151,7 +152,7 @@ def train_tokenizer(sentences: Path, out: Path, vocab_size: int, byte_fallback: 
     pieces = BpeTokenizer(model).pieces
     if len(pieces) < vocab_size:
         found = f"its words make {len(pieces)} at most, each of them a piece then"
-        raise _wrong_size(vocab_size, sentences, found, suiting, f"{reason}: ")
+        raise _wrong_size(vocab_size, sentences, found, min(suiting, len(pieces)), f"{reason}: ")
     if not vocab_size:
         logging.info("tokenizer.vocab_size is 0: %d tokens, as %s", len(pieces), reason)
     with write_folder(out, BPE_FILE, PHONE_FILE) as temporary:
@@ -230,7 +231,7 @@ def _train(lines: Sequence[str], vocab_size: int, coverage: float) -> bytes:
         unk_surface=UNK,
         bos_id=-1,
         eos_id=-1,
-        user_defined_symbols=list(TAGS),
+        user_defined_symbols=[*TAGS, *HASH] if any(HASH in line for line in lines) else list(TAGS),
         required_chars=_alphabet(lines),
         character_coverage=coverage,
         byte_fallback=coverage < 1,

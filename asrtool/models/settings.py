@@ -217,7 +217,7 @@ class FrameCe(Hybrid):
         if self.piece_frames % frames:
             what = f"model.frame-ce.piece_frames is {self.piece_frames} but a row of model.encoder {encoder.name} has"
             raise ValueError(
-                f"{what} {frames} frames, expected a multiple, as {-(-self.piece_frames // frames) * frames}"
+                f"{what} {frames} frames, expected a multiple, as {max(frames, self.piece_frames // frames * frames)}"
             )
 
 

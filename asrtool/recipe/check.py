@@ -31,7 +31,9 @@ def check_recipe(recipe: Recipe, find_entry: FindEntry) -> str:
     if broken:
         broken.insert(0, f"{recipe.folder}: {len(broken)} broken link{'s' if len(broken) > 1 else ''}")
         raise AsrtoolError("\n  ".join(broken), "correct recipe.py or conf")
-    return f"{recipe.folder}: {len(recipe.stages)} stages, {len(recipe.configs())} configurations, all links hold"
+    counts = ((len(recipe.stages), "stage"), (len(recipe.configs()), "configuration"))
+    counted = ", ".join(f"{number} {what}{'s' if number > 1 else ''}" for number, what in counts)
+    return f"{recipe.folder}: {counted}, all links hold"
 
 
 def _broken_configs(recipe: Recipe) -> Iterator[str]:

@@ -37,5 +37,5 @@ def drop(stages: Sequence[Stage], *names: str) -> Stages:
 def _position(stages: Sequence[Stage], name: str) -> int:
     names = [stage.name for stage in stages]
     if name not in names:
-        raise AsrtoolError(f"{name}: no such stage", nearest(name, names))
+        raise AsrtoolError(f"{name}: no such stage", nearest(name, names) or f"the stages are {', '.join(names)}")
     return names.index(name)

@@ -7,10 +7,12 @@ import datetime
 import importlib.metadata
 import json
 import logging
+import os
 import platform
 import shlex
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from asrtool.config import format_toml
@@ -18,6 +20,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import MARK, STAGES, locked, move_aside, write_text, writing
 from asrtool.recipe.plan import maker_of, reads_from
 from asrtool.recipe.process import run_logged
+from asrtool.recipe.request import RECORD
 from asrtool.recipe.stage import Stage, is_lettered, number_stages
 from asrtool.recipe.state import (
     DONE,
@@ -26,6 +29,7 @@ from asrtool.recipe.state import (
     Run,
     changed_code,
     fingerprint,
+    mark_failed,
     mark_finished,
     mark_started,
     read_marker,
@@ -58,9 +62,13 @@ def _write_settings(run: Run) -> None:
     """The settings of every stage, and what the report says about the run."""
     if not (run.work / STAGES).exists():
         (run.work / MARK).touch()
-    about = {"command": run.invocation, "recipe": run.recipe.name, "work": str(run.work)}
+    options = run.request.from_anywhere(run.recipe, run.config).words()
+    place = os.path.relpath(run.work) if run.work.is_relative_to(Path.cwd()) else str(run.work)
+    work = [] if run.work == run.recipe.default_work else ["--work", place]
+    command = shlex.join(["asrtool", "run", *run.request.words(), *work])
+    about = {"command": command, "recipe": run.recipe.name, "work": str(run.work), "options": options}
     texts = {run.config_file(stage): format_toml(run.config, stage.settings) for stage in run.recipe.stages}
-    texts[run.work / "config" / "run.json"] = json.dumps(about, indent=1)
+    texts[run.work / RECORD] = json.dumps(about, indent=1)
     with writing(*texts):
         for path, text in texts.items():
             write_text(path, text)
@@ -89,8 +97,12 @@ def _run_if_needed(run: Run, number: str, stage: Stage, force: bool) -> bool:
     if force and stage.resumes:
         _start_afresh(run, stage)
     start = time.monotonic()
-    _run_lines(run, number, stage)
-    _check_outputs(run, title, stage)
+    try:
+        _run_lines(run, number, stage)
+        _check_outputs(run, title, stage)
+    except AsrtoolError:
+        mark_failed(run.work, stage)
+        raise
     seconds = time.monotonic() - start
     mark_finished(run, stage, _with_code_of(run, title, stage, before, made_of), seconds)
     logging.info("%s: finished in %.1f s", title, seconds)
@@ -135,7 +147,7 @@ def _check_needs(run: Run, stage: Stage) -> None:
             what = f"stage {stage.name} needs {run.work / need}, which stage {maker.name} makes and has not yet"
         else:
             continue
-        raise AsrtoolError(what, f"run: {run.invocation} --stage {maker.name}")
+        raise AsrtoolError(what, f"run: {_again(run, maker)}")
 
 
 def _run_lines(run: Run, number: str, stage: Stage) -> None:
@@ -156,9 +168,14 @@ def _run_lines(run: Run, number: str, stage: Stage) -> None:
                 _note(log, f"end: {_now()}, {'stopped' if exit_code is None else f'exit code {exit_code}'}")
             if exit_code != 0:
                 raise AsrtoolError(
-                    f"stage {number} {stage.name} failed with exit code {exit_code}, see {path}",
-                    f"fix the cause, then resume with: {run.invocation} --stage {stage.name}",
+                    f"stage {number} {stage.name} failed with exit code {exit_code}, see above, or {path}",
+                    f"fix the cause, then: {_again(run, stage)} (--set KEY=VALUE changes a setting)",
                 )
+
+
+def _again(run: Run, stage: Stage) -> str:
+    """The command line that goes on from `stage`: the work folder knows the rest."""
+    return f"asrtool run --work {shlex.quote(str(run.work))} --stage {stage.name}"
 
 
 def _note(log: BinaryIO, text: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
+from asrtool.config_value import nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage, lies_in, number_stages
 from asrtool.recipe.state import DONE, OFF, Run, State, stage_state
@@ -31,8 +31,7 @@ def _position(stages: Sequence[Stage], wanted: str) -> int:
     numbers = number_stages(stages)
     if wanted in numbers:
         return numbers.index(wanted)
-    close = difflib.get_close_matches(wanted, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known are 0 to {numbers[-1]} or {', '.join(names)}"
+    hint = nearest(wanted, names) or f"known are 0 to {numbers[-1]} or {', '.join(names)}"
     raise AsrtoolError(f"{wanted}: no such stage", hint)
 
 

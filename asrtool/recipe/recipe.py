@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import traceback
 from collections.abc import Iterable, Sequence
@@ -18,8 +19,8 @@ from types import ModuleType
 
 import asrtool
 from asrtool.config import Config, Place, check_conflicts
-from asrtool.config_file import OVERRIDE, Given, build, read_given
-from asrtool.config_value import nearest
+from asrtool.config_file import OVERRIDE, SUITS, Given, build, read_given
+from asrtool.config_value import format_value, nearest
 from asrtool.errors import AsrtoolError
 from asrtool.recipe.stage import Stage
 from asrtool.url import as_url
@@ -73,6 +74,11 @@ def find_recipe(given: str | None) -> Path:
     raise AsrtoolError(f"{wanted}: no recipe, expected a folder with recipe.py", hint)
 
 
+def is_named(folder: Path) -> bool:
+    """Whether the name of the recipe in `folder` alone leads to it."""
+    return next((found for found in _recipe_folders() if found.name == folder.name), folder).resolve() == folder
+
+
 def _recipe_folders() -> list[Path]:
     """What lies in recipes/ of the current directory and of those above, nearest first, then what came with asrtool."""
     here = Path.cwd()
@@ -123,9 +129,15 @@ def load_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[st
     Each of `configs` names a file of the recipe's conf folder or is a path; none means the recipe's own choice. Paths
     in a file may be relative to that file, paths in --set to the current directory; the result holds absolute ones. A
     path that a configuration sets to nothing is not configured, whatever the site has.
+    What is chosen for keys that nothing sets is logged.
     Raises AsrtoolError for an unknown configuration, what load_config refuses, and settings that do not go together.
     """
-    return build_settings(read_settings(recipe, configs, overrides))
+    given = read_settings(recipe, configs, overrides)
+    config = build_settings(given)
+    for key, origin in given.origins.items():
+        if origin.startswith(SUITS):
+            logging.info("%s = %s: it is not set, and this %s", ".".join(key), format_value(given.values[key]), origin)
+    return config
 
 
 def read_settings(recipe: Recipe, configs: Sequence[str], overrides: Iterable[str]) -> Given:
@@ -149,7 +161,10 @@ def _config_file(recipe: Recipe, config: str) -> Path:
     if Path(config).is_file():
         return Path(config).resolve()
     names = [file.relative_to(recipe.folder / "conf").with_suffix("").as_posix() for file in recipe.configs()]
-    raise AsrtoolError(f"{config}: no such configuration in {recipe.folder / 'conf'}", nearest(config, names))
+    raise AsrtoolError(
+        f"{config}: no such configuration in {recipe.folder / 'conf'}",
+        nearest(config, names) or f"known are {', '.join(names)}",
+    )
 
 
 def _absolute(place: Place, origin: str) -> Place:

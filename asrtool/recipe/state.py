@@ -23,6 +23,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.files import STAGES, size_and_time, times_digest, write_text
 from asrtool.recipe.contents import contents_of
 from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.request import Request
 from asrtool.recipe.source import ROOT, Entry, chosen_modules, code_digests
 from asrtool.recipe.stage import Stage, lies_in
 from asrtool.settings import changed_key
@@ -40,7 +41,7 @@ class Run:
     work: Path
     find_entry: Callable[[Sequence[str]], Entry]  # words of a command line -> its code; AsrtoolError if it is none
     find_audio: Callable[[Path], Iterable[str]]  # a folder of manifests -> audio files; AsrtoolError for a corrupt one
-    invocation: str  # the command line of this run without its choice of stages, for hints and for the report
+    request: Request  # what this run is about
 
     def lines(self, stage: Stage) -> list[str]:
         """The command lines of `stage`, placeholders as they are."""
@@ -126,7 +127,7 @@ def stage_state(run: Run, stage: Stage) -> State:
     if marker is None:
         return State("to do")
     if not marker["finished"]:
-        return State("to do", "was interrupted")
+        return State("to do", "failed" if marker.get("failed") else "was interrupted")
     if "times" not in marker:
         return State("stale", "finished by an older asrtool, which kept no digests of contents")
     why = _what_changed(run, stage, marker)
@@ -242,12 +243,22 @@ def read_marker(work: Path, stage: str) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     expected = {"finished", *(field.name for field in fields(Fingerprint)), "makes"}
-    return marker if marker == STARTED or expected <= marker.keys() else None
+    return marker if expected <= marker.keys() or marker.get("finished") is False else None
 
 
 def mark_started(work: Path, stage: Stage, before: Mapping[str, Any] | None) -> None:
     """From now on the files of `stage` are not to be trusted, until it is marked finished; `before` is its marker."""
-    write_text(_marker_file(work, stage.name), json.dumps({**(before or {}), **STARTED}))
+    write_text(
+        _marker_file(work, stage.name),
+        json.dumps({key: value for key, value in {**(before or {}), **STARTED}.items() if key != "failed"}),
+    )
+
+
+def mark_failed(work: Path, stage: Stage) -> None:
+    """Record that `stage`, marked as started, ended with an error."""
+    write_text(
+        _marker_file(work, stage.name), json.dumps({**(read_marker(work, stage.name) or STARTED), "failed": True})
+    )
 
 
 def times_of_outputs(work: Path, stage: Stage) -> dict[str, str]:

@@ -66,7 +66,9 @@ def find(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     what = f"no scenario and no file {name!r}; the scenarios are {', '.join(known)}"
-    raise AsrtoolError(what, f"{nearest(name, known)} A file of your own: docs/guide/simulate.md")
+    raise AsrtoolError(
+        what, f"{nearest(name, known) or 'choose one of these.'} A file of your own: docs/guide/simulate.md"
+    )
 
 
 def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> Scenario:
@@ -75,7 +77,7 @@ def load_scenario(files: Iterable[Path] = (), overrides: Iterable[str] = ()) -> 
     for key in given.values:
         if key[0] not in CLASSES:
             what = f"{given.origins[key]}: unknown section {key[0]!r} of a scenario"
-            raise AsrtoolError(what, nearest(key[0], CLASSES))
+            raise AsrtoolError(what, nearest(key[0], CLASSES) or f"the sections are {', '.join(CLASSES)}")
     try:
         return Scenario(**{name: build_section(name, given, CLASSES) for name in CLASSES})
     except ValueError as error:

@@ -109,7 +109,7 @@ def measure(work: Path, config: Config, num_batches: int, num_learners: int, by_
     most = MOST_BYTES // (3 * weights_P.nbytes)  # in float32, and then in float64
     if num_batches > most:
         what = f"--batches {num_batches}: gradients of {len(weights_P):,} weights take more than {MOST_BYTES >> 30} GiB"
-        raise AsrtoolError(what, f"choose {most} at most")
+        raise AsrtoolError(what, f"choose {most} at most" if most >= 4 else "name a WORK with a smaller model")
     batches = read_batches(components, num_batches, num_learners, by_shards)
     groups = min(num_learners, len(batches) // 2)
     losses = Losses(components.model, batches)

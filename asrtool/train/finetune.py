@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from asrtool import registry
-from asrtool.config_value import flatten
+from asrtool.config_value import flatten, format_override
 from asrtool.errors import AsrtoolError
 from asrtool.models.acoustic import AcousticModel, load_model, tree_of
 
@@ -94,7 +95,7 @@ def _check_features(path: Path | str, found: Mapping[str, Any], info: Mapping[st
     if others:
         wanted = ", ".join(f"{key} = {theirs[key]}" for key in others)
         what = f"{path}: trained on features with {wanted}, these have {', '.join(str(ours[key]) for key in others)}"
-        settings = " ".join(f"--set {key}={theirs[key]}" for key in others)
+        settings = " ".join(f"--set {shlex.quote(format_override(key, theirs[key]))}" for key in others)
         raise AsrtoolError(what, f"compute the features again with {settings}")
     if found.get("speaker_vectors") != info.get("speaker_vectors"):
         what = f"{path}: trained on speaker vectors of another extractor than these"

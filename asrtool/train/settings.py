@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from asrtool.settings import Choice, at_least, between, choice, one_of, positive, used_by_rescore
+from asrtool.settings import Choice, at_least, between, choice, one_of, positive
 
 if TYPE_CHECKING:
     from asrtool.config import Config
@@ -159,8 +159,7 @@ class InverseSqrt:
     warmup_fraction: float = 0.15  # of all samples; more than 0
 
     def __post_init__(self) -> None:
-        between("inverse-sqrt.warmup_fraction", self.warmup_fraction, 0, 0.9)
-        positive("inverse-sqrt", self, "warmup_fraction")
+        between("inverse-sqrt.warmup_fraction", self.warmup_fraction, 1e-6, 0.9)
 
 
 @dataclass(frozen=True)
@@ -228,9 +227,5 @@ class Nnlm(Optimisation):
     keep_best: int = 1  # checkpoints kept for their loss on dev; the best one becomes the model
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         at_least(1, "nnlm", self, "num_epochs", "repeats", "batch_words", "keep_best")
-
-    def check(self, config: Config) -> None:
-        """Only rescoring uses it."""
-        used_by_rescore("nnlm.enabled", self.enabled, config)
+        super().__post_init__()

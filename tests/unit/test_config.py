@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +25,16 @@ from asrtool.config import (
     to_table,
 )
 from asrtool.config_file import CLASSES, known_keys, known_paths, load_config, load_section
-from asrtool.config_value import flatten, format_value
+from asrtool.config_value import OTHER_NAMES, flatten, format_value
+from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.settings import Choice, changed_key, field_types, kinds_of
 
+GREEDY = "decode.methods=greedy"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # no lone surrogates: TOML is UTF-8
 OWN = """
 import dataclasses
+import re
 from asrtool.models.acoustic import Encoder
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +151,29 @@ def test_every_key_is_read_back_from_a_file_and_from_set(key: str, value: Any, c
     assert load_config([file], [chooses] if chooses else []) == from_set
     assert values_of(from_set)[key] == value
     assert load_config([written(tmp_path, format_toml(from_set), "again.toml")]) == from_set
+
+
+@pytest.mark.parametrize(
+    ("key", "chooses"), [(key, chooses) for key, value, chooses in CHANGES if type(value) in (int, float)]
+)
+def test_a_number_that_an_error_expects_is_accepted(key: str, chooses: str) -> None:
+    choice = [chooses] if chooses else []
+    for value in (-(10**12), 10**12):
+        waiting = [(*choice, f"{key}={value}")]
+        while waiting:
+            overrides = waiting.pop()
+            assert len(overrides) < 4, overrides
+            try:
+                load_config([], overrides)
+                continue
+            except AsrtoolError as error:
+                said = str(error)
+            found = re.search(
+                r"(?:^|: )(\S+) is .*expected (?:more than 0|(\S+)(?: to (\S+?)| or more| or less)?);", said
+            )
+            assert found, said
+            numbers = [number for number in found.groups()[1:] if number] or ["1"]
+            waiting += [(*overrides, f"{found[1]}={number}") for number in numbers]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -328,9 +355,19 @@ def test_components_are_named_in_a_list(text: str) -> None:
         ("train.num_epoch=3", "--set train.num_epoch=3: unknown key train.num_epoch; did you mean train.num_epochs?"),
         ("lm.num_epochs=3", "--set lm.num_epochs=3: unknown key lm.num_epochs; did you mean nnlm.num_epochs?"),
         ("train.strategy=bmuf", "unknown key train.strategy; did you mean distributed.strategy?"),
-        ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train?"),
+        ("trian.num_epochs=3", "--set trian.num_epochs=3: unknown section 'trian'; did you mean train.num_epochs?"),
         ("paths.an5=/x", "--set paths.an5=/x: unknown key paths.an5; did you mean paths.an4?"),
-        ("num_epochs=3", "--set num_epochs=3: expected section.key=value; for example --set train.num_epochs=3"),
+        ("trian.zzz=3", "--set trian.zzz=3: unknown section 'trian'; did you mean train?"),
+        ("num_epochs=3", "--set num_epochs=3: expected section.key=value; did you mean train.num_epochs?"),
+        ("train.learning_rate=1", "unknown key train.learning_rate; did you mean train.peak_lr? asrtool config train."),
+        ("nnlm.lr=1", "unknown key nnlm.lr; did you mean nnlm.peak_lr? asrtool config nnlm.peak_lr explains it"),
+        ("train.learning_rte=1", "unknown key train.learning_rte; did you mean train.peak_lr?"),
+        ("trainer.max-epochs=1", "unknown section 'trainer'; did you mean train.num_epochs?"),
+        ("model.train_ds.batch_size=8", "unknown key model.train_ds.batch_size; did you mean train.batch_s?"),
+        ("paths.train_dir=x", "unknown key paths.train_dir; did you mean paths.own_train?"),
+        ("exp_dir=x", "expected section.key=value; did you mean --work?"),
+        ("train.zzz=3", "unknown key train.zzz; asrtool config lists all settings"),
+        ("zzz.qqq=3", "unknown section 'zzz'; asrtool config lists all settings"),
         ("train.num_epochs", "--set train.num_epochs: expected section.key=value; for example"),
         ("a.b.c.d=1", "--set a.b.c.d=1: expected section.key=value"),
         ("train.num_epochs=3.5", "train.num_epochs is '3.5', expected a whole number"),
@@ -377,6 +414,17 @@ def test_a_mistake_in_set_is_reported_with_the_key(override: str, expected: str)
     assert expected in message(override)
 
 
+def test_names_of_other_toolkits_lead_to_keys_that_are_there() -> None:
+    paths = [f"paths.{key}" for key in known_paths(Data())]
+    assert set(OTHER_NAMES) <= {*known_keys(), *paths, "--work"}
+    keys = {key.rpartition(".")[2] for key in known_keys()}
+    for ours, theirs in OTHER_NAMES.items():
+        for name in theirs.split():
+            assert ours in message(f"{name}=1")
+            if name not in keys:
+                assert ours in message(f"train.{name}=1")
+
+
 def test_settings_that_several_components_have_are_reported_with_the_table() -> None:
     said = message("distributed.strategy=adpsgd-fixed", "distributed.adpsgd-fixed.message_type=x")
     assert said.startswith("distributed.adpsgd-fixed: message_type is 'x', expected one of fp32, bf16")
@@ -403,6 +451,7 @@ def test_a_name_in_the_settings_of_a_component_is_checked() -> None:
         ("[model.lstm.deep]\nx = 1\n", "unknown key model.lstm.deep"),
         ("[model.lstm.num_layers]\nx = 1\n", "model.lstm.num_layers is {'x': 1}, expected a whole number"),
         ("train = 3\n", "train is a value, expected a table"),
+        ("batch_size = 3\n", "unknown section 'batch_size'; did you mean train.batch_s?"),
         ("[train\n", "not TOML: "),
     ],
 )
@@ -437,22 +486,57 @@ def test_a_file_that_is_no_utf8_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "keys"),
     [
-        (["average.num=6"], ("average.num is 6", "train.keep_last is 5")),
-        (["average.by=best", "average.num=3"], ("average.num is 3", "train.keep_best is 2")),
+        (["average.num=6", "train.keep_last=5"], ("average.num is 6", "train.keep_last is 5")),
+        (["average.by=best", "average.num=3", "train.keep_best=2"], ("average.num is 3", "train.keep_best is 2")),
         (
             ["features.fbank.num_mel_bins=8", "specaugment.max_freq_bins=9"],
             ("max_freq_bins is 9", "frame has 8 values"),
         ),
         (["decode.methods=rescore"], ("decode.methods has rescore without graph",)),
-        (["lm.large=true"], ("lm.large is true", "decode.methods has no rescore")),
-        (["nnlm.enabled=true"], ("nnlm.enabled is true", "decode.methods has no rescore")),
-        (["tokenizer.unit=phone"], ("decode.methods names greedy", "tokenizer.unit is phone")),
+        (["lm.large=true", GREEDY], ("lm.large is true", "decode.methods has no rescore", "add rescore")),
+        (["nnlm.enabled=true", "model.objective=transducer"], ("nnlm.enabled is true", "set it to false")),
+        (["tokenizer.unit=phone", GREEDY], ("names greedy", "tokenizer.unit = phone", "decode.methods=graph")),
+        (["tokenizer.unit=phone", "model.objective=attention"], ("use --set tokenizer.unit=bpe",)),
+        (["model.objective=transducer", GREEDY], ("use --set decode.methods=transducer-greedy,transducer-beam",)),
+        (["augment.band_prob=1", "features.keep_audio=false"], ("features.keep_audio is false",)),
     ],
 )
 def test_a_conflict_names_both_keys(overrides: list[str], keys: tuple[str, ...]) -> None:
     with pytest.raises(AsrtoolError) as caught:
         check_conflicts(load_config([], overrides))
     assert all(key in str(caught.value) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "chosen"),
+    [
+        (["model.objective=transducer"], {"decode.methods": ["transducer-greedy", "transducer-beam"]}),
+        (["model.objective=attention"], {"decode.methods": ["attention-greedy", "attention-beam"]}),
+        (["model.objective=frame-ce"], {"decode.methods": ["graph"]}),
+        (["model.objective=lf-mmi"], {"decode.methods": ["graph"]}),
+        (["model.objective=ctc"], {"decode.methods": ["greedy", "beam", "graph"]}),
+        (["tokenizer.unit=phone"], {"decode.methods": ["graph"]}),
+        (["nnlm.enabled=true"], {"decode.methods": ["greedy", "beam", "graph", "rescore"]}),
+        (["model.objective=frame-ce", "lm.large=true"], {"decode.methods": ["graph", "rescore"]}),
+        (["average.num=9"], {"average.num": 9, "train.keep_last": 9}),
+        (["average.by=best"], {"average.num": 3, "train.keep_best": 3}),
+        (["train.keep_last=2"], {"average.num": 2, "train.keep_last": 2}),
+        (["augment.band_prob=1"], {"features.keep_audio": True}),
+        (
+            ["augment.codec_prob=1", "features.sampling_rate_hz=16000"],
+            {"features.keep_audio": True, "augment.codecs": ["opus", "mp3", "vorbis"]},
+        ),
+    ],
+)
+def test_what_nothing_sets_suits_what_is_set(overrides: list[str], chosen: dict[str, Any]) -> None:
+    config = load_config([], overrides)
+    check_conflicts(config)
+    assert {key: values_of(config)[key] for key in chosen} == chosen
+
+
+@pytest.mark.parametrize("objective", registry.names("objective"))
+def test_every_objective_can_be_chosen_alone(objective: str) -> None:
+    check_conflicts(load_config([], [f"model.objective={objective}"]))
 
 
 def test_every_key_is_a_number_a_text_a_switch_a_component_or_a_list_of_these() -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
-from asrtool import errors_page
-from asrtool.config_file import load_config
+from asrtool import errors_page, registry
+from asrtool.cli.main import COMMANDS, cli
+from asrtool.config import SECTIONS, check_conflicts
+from asrtool.config_file import known_keys, known_paths, load_config
+from asrtool.corpus.plan import wrong_rate
+from asrtool.corpus.settings import Data, Features
 from asrtool.errors import AsrtoolError
-from asrtool.errors_page import Fault, find_faults, format_page
+from asrtool.errors_page import Fault, faults_in, find_faults, format_page
+from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
 from asrtool.registry import load
 
+FILES = (".json", ".tsv", ".pt", ".arpa", ".fst", ".toml", ".safetensors")
+OF_OTHERS = ("--nworkers", "--nthreads", "--rdzv-endpoint")  # options of dask and torchrun
 PAGE = errors_page.ROOT / "docs" / "guide" / "errors.md"
 HEAD = """
 from asrtool.toy_advice import AGAIN, why
@@ -50,6 +59,108 @@ def test_every_error_has_advice(faults: list[Fault]) -> None:
         assert all(texts), f"{fault.module}:{fault.line}: the advice is not found in the sources, write it in place"
 
 
+@pytest.fixture(scope="module")
+def texts(faults: list[Fault]) -> dict[str, str]:
+    """Each text that an error or a setting can say -> where it stands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors_page, "ERRORS", ("ValueError",))
+        rooms = sorted(path.parent.name for path in errors_page.ROOT.glob("asrtool/*/settings.py"))
+        of_settings = [fault for room in rooms for fault in faults_in(f"asrtool.{room}.settings")]
+    return {
+        " ".join(text.split()): f"{fault.module}:{fault.line}"
+        for fault in (*faults, *of_settings)
+        for text in (*fault.what, *fault.advice)
+    }
+
+
+def options_of(command: click.Command) -> set[str]:
+    """The options of a command and of those below it."""
+    found = {option for parameter in command.params for option in parameter.opts}
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        found |= options_of(below)
+    return found
+
+
+def test_every_command_and_option_that_an_error_names_is_there(texts: dict[str, str]) -> None:
+    context = click.Context(cli)
+    known = {name: options_of(cli.get_command(context, name)) | {"--debug", "--help"} for name in COMMANDS}
+    wrong = []
+    for text, where in texts.items():
+        for name, rest in re.findall(r"asrtool (\{?[a-z]+\b\}?)([^`,;()]*)", text):
+            if name not in known and name not in ("has", "only", "wrote", "package", "{name}", "{made_by}"):
+                wrong.append(f"{where}: no command {name}")
+            for option in re.findall(r" (--[a-z-]+)", rest):
+                if name in known and option not in known[name]:
+                    wrong.append(f"{where}: {name} has no {option}")
+        for option in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", text):
+            if option not in {*OF_OTHERS, *itertools.chain.from_iterable(known.values())}:
+                wrong.append(f"{where}: no command has {option}")
+    assert not wrong
+
+
+def test_every_setting_that_an_error_names_is_there_and_takes_the_value(texts: dict[str, str]) -> None:
+    keys = {*known_keys(), *(f"paths.{key}" for key in known_paths(Data()))}
+    keys |= {key.rpartition(".")[0] for key in keys}
+    setting = re.compile(
+        rf"(?<![\w./])((?:{'|'.join(SECTIONS)})\.[a-z0-9_.-]*[a-z0-9_])(?![\w{{])(?: ?= ?([^\s,;:)]+))?"
+    )
+    wrong, values = [], 0
+    for text, where in texts.items():
+        for key, value in setting.findall(text):
+            table, _, last = key.rpartition(".")
+            of_a_base = table in keys and any(other.endswith(f".{last}") for other in keys)  # several have this text
+            if key not in keys and not of_a_base and not key.endswith(FILES):
+                wrong.append(f"{where}: {key}")
+            elif value and not re.search(r"[{}A-Z]", value):
+                load_config([], [f"{key}={value}"])
+                values += 1
+    assert not wrong
+    assert values > 10
+
+
+def test_every_stage_and_page_that_an_error_names_is_there(texts: dict[str, str]) -> None:
+    stages = {stage.name for stage in (CORPUS, PREPARE, *COMMON)}
+    for text, where in texts.items():
+        for name in re.findall(r"\brun (?:the )?(?:stages? ([a-z]+)|([a-z]+) stage\b)", text):
+            assert "".join(name) in (*stages, "that", "from", "up"), f"{where}: {text}"
+        for page in re.findall(r"docs/[\w./-]+\.md", text):
+            assert (errors_page.ROOT / page).is_file(), f"{where}: {page}"
+
+
+@pytest.mark.parametrize("method", registry.names("search"))
+@pytest.mark.parametrize("unit", ["bpe", "phone"])
+@pytest.mark.parametrize("objective", registry.names("objective"))
+def test_advice_about_search_methods_can_be_followed(objective: str, unit: str, method: str) -> None:
+    settings = [f"model.objective={objective}", f"tokenizer.unit={unit}", f"decode.methods={method}"]
+    for _ in range(3):
+        try:
+            check_conflicts(load_config([], settings))
+            return
+        except AsrtoolError as error:
+            said = str(error)
+        advised = re.search(r"use --set (\S+);|add (\w+);", said)
+        assert advised, said
+        settings.append(advised[1] or f"decode.methods={settings[-1].partition('=')[2]},{advised[2]}")
+    raise AssertionError(settings)
+
+
+@pytest.mark.parametrize(("encoder", "frames"), [("lstm", 1), ("lstm", 100_000), ("conformer", 21), ("deepspeech2", 3)])
+def test_advice_about_pieces_of_frames_can_be_followed(encoder: str, frames: int) -> None:
+    settings = ["model.objective=frame-ce", f"model.encoder={encoder}"]
+    with pytest.raises(AsrtoolError, match="expected a multiple") as raised:
+        check_conflicts(load_config([], [*settings, f"model.frame-ce.piece_frames={frames}"]))
+    advised = raised.value.what.rpartition(" ")[2]
+    check_conflicts(load_config([], [*settings, f"model.frame-ce.piece_frames={advised}"]))
+
+
+@pytest.mark.parametrize("rate_hz", [2000, 8000, 44100, 384000])
+def test_advice_about_sampling_rates_can_be_followed(rate_hz: int) -> None:
+    found = re.findall(r"features\.\w+=\w+", wrong_rate("a.wav", rate_hz, Features(sampling_rate_hz=16000)).hint)
+    assert found[0] == "features.resample=true"
+    for setting in found:
+        load_config([], [setting])
+
+
 @pytest.mark.parametrize(
     ("body", "what", "advice"),
     [
@@ -60,6 +171,7 @@ def test_every_error_has_advice(faults: list[Fault]) -> None:
         ('found = "1"\n found = "2"\n raise AsrtoolError(f"x{found}", "b")\n found = "3"', ["x2"], ["b"]),
         ('if path:\n  found = "1"\n else:\n  found = path\n raise AsrtoolError(found, "b")', ["1", "{path}"], ["b"]),
         ('what, hint = "1", "2"\n raise AsrtoolError(what, hint if path else "3")', ["1"], ["2", "3"]),
+        ('raise AsrtoolError("a", LATER or why(path))', ["a"], ["come back", "no path", "{path}: empty"]),
         ('raise AsrtoolError("a")', ["a"], []),
         ("raise AsrtoolError(f'{path} of {why.x}', path)", ["{path} of {x}"], ["{path}"]),
     ],

@@ -174,14 +174,21 @@ def test_a_work_folder_that_is_not_finished_is_named(missing: str, work: Path, t
 
 
 def test_what_is_neither_folder_nor_bundle_is_one_line(work: Path, tmp_path: Path) -> None:
-    for path, found in ((work / "average" / "model.pt", "neither"), (tmp_path / "missing", "cannot be read")):
+    for path, found in (
+        (work / "average" / "model.pt", "neither"),
+        (tmp_path / "missing", "no such file or folder; name"),
+    ):
         with pytest.raises(AsrtoolError, match=found), open_trained(path):
             pass
 
 
 def test_a_method_that_was_not_tuned_is_refused(work: Path, tmp_path: Path) -> None:
-    with pytest.raises(AsrtoolError, match="was not decoded by method graph, expected some of greedy"):
-        export_bundle(work, tmp_path / "x.asrtool", ["graph"])
+    for method, advice in (
+        ("graph", f"run --work {work} --set decode.methods=greedy,graph"),
+        ("other", "these with --"),
+    ):
+        with pytest.raises(AsrtoolError, match=f"was not decoded by method {method}, expected .* greedy; .*{advice}"):
+            export_bundle(work, tmp_path / "x.asrtool", [method])
     assert not (tmp_path / "x.asrtool").exists()
 
 

@@ -121,6 +121,9 @@ def test_a_key_or_a_table_alone_is_shown() -> None:
         ("train.adam", "train.adamw"),
         ("paths.an5", "paths.an4"),
         ("model.sgd", "model"),
+        ("train.lr", "train.peak_lr"),
+        ("batch_size", "train.batch_s"),
+        ("train.num_epochs=5", "train.num_epochs"),
     ],
 )
 def test_an_unknown_key_gets_the_nearest(name: str, nearest: str) -> None:

@@ -22,6 +22,7 @@ from asrtool.local.corpora.fisher import Corpus as Fisher
 from asrtool.local.corpora.swbd import Corpus as Swbd
 from asrtool.local.hours import epoch_hours
 from asrtool.recipe.recipe import load_recipe
+from asrtool.recipe.request import Request
 from asrtool.recipe.state import Run
 from asrtool.train.chain import last_settings
 
@@ -243,7 +244,7 @@ def test_each_stage_of_each_system_has_numbers_or_is_said_not_to_count(
     for system in ("", *SYSTEMS, "deepspeech2"):
         names = [base, *(["attention"] if system == "attention_paper" else []), *filter(None, [system])]
         config = load_config([recipe.folder / "conf" / f"{name}.toml" for name in names])
-        run = Run(recipe, config, tmp_path / "none", lambda *_: None, audio_files_below, "")  # type: ignore[arg-type]
+        run = Run(recipe, config, tmp_path / "none", lambda *_: None, audio_files_below, Request(None, [], []))  # type: ignore[arg-type]
         measured.clear()
         amount = amount_of(config, run.work)
         lines = format_estimate(run, amount).splitlines()

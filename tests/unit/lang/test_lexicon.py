@@ -129,3 +129,21 @@ def test_a_malformed_symbol_table_is_an_error_with_its_line(tmp_path: Path, cont
     (tmp_path / "symbols").write_text(content)
     with pytest.raises(AsrtoolError, match=message):
         read_symbols(tmp_path / "symbols", "lang")
+
+
+@pytest.mark.parametrize("vocab_size", [0, 19])
+def test_no_token_is_a_disambiguation_symbol(vocab_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, words = tmp_path / "text.txt", ["c", "c#1", "#1", "d#12", "now"]
+    text.write_text(f"{' '.join(words)}\n" * 40)
+
+    def make() -> Tokenizer:
+        train_tokenizer(text, tmp_path / "tokenizer", vocab_size)
+        build_lang(text, tmp_path / "tokenizer", tmp_path / "lang", 0)
+        return Tokenizer.load(tmp_path / "tokenizer")
+
+    tokenizer = make()
+    assert [tokenizer.decode(tokenizer.encode(word)) for word in words] == words
+    assert "#1" in (tmp_path / "lang" / "tokens.txt").read_text()
+    monkeypatch.setattr("asrtool.lang.tokenizer.HASH", "")  # as an earlier asrtool trained it
+    with pytest.raises(AsrtoolError, match=r"has the token #1, .*run `asrtool tokenizer` again"):
+        make()

@@ -13,8 +13,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asrtool.config_file import load_config
 from asrtool.errors import AsrtoolError
-from asrtool.lang.tokenizer import BpeTokenizer, Tokenizer, train_tokenizer
+from asrtool.lang.tokenizer import BpeTokenizer, Tokenizer, make_tokenizer, train_tokenizer
 
 SENTENCES = [
     "yeah i know it's a nice day [laughter]",
@@ -115,6 +116,25 @@ def test_a_size_too_large_for_the_text_is_an_error_that_names_the_largest_and_ad
         assert Tokenizer.load(tmp_path / "out").num_tokens == size
     with pytest.raises(AsrtoolError):
         train_tokenizer(sentences, tmp_path / "out", largest + 1)
+
+
+@pytest.mark.parametrize("byte_fallback", ["false", "true"])
+@pytest.mark.parametrize("size", [1, 30, 900])
+@pytest.mark.parametrize(
+    "text", ["\u0434\u0430 \u043d\u0435\u0442", "a", "1 #", "\u4f60 \u597d", "one two three " * 200]
+)
+def test_the_size_that_an_error_advises_is_one_that_settings_and_text_take(
+    text: str, size: int, byte_fallback: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text(f"{text}\n", encoding="utf-8")
+
+    def make(advised: str) -> None:
+        settings = [f"tokenizer.byte_fallback={byte_fallback}", advised]
+        make_tokenizer(tmp_path / "text", tmp_path / "out", load_config([], settings).tokenizer)
+
+    with pytest.raises(AsrtoolError, match=rf"vocab_size is {size}, but ") as raised:
+        make(f"tokenizer.vocab_size={size}")
+    make(raised.value.hint.rpartition("--set ")[2])
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from asrtool.local.same_audio import check_same_audio
 from asrtool.local.same_text import report_same_text
 from asrtool.recipe import engine
 from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.request import Request
 from asrtool.recipe.stages import PREPARE
 from asrtool.recipe.state import Run, stage_state
 
@@ -225,7 +226,12 @@ def test_the_stage_uses_the_executor_and_its_processes_which_make_nothing_stale(
     stage = dataclasses.replace(PREPARE, needs=(), run=PREPARE.run[-1:], makes=("manifests/same_audio.tsv",))
     overrides = ["data.same_audio=report", "features.num_jobs=3", "features.executor=dask:a:1"]
     run = Run(
-        Recipe(work, "", (stage,)), load_config(overrides=overrides), work, find_entry, audio_files_below, "asrtool run"
+        Recipe(work, "", (stage,)),
+        load_config(overrides=overrides),
+        work,
+        find_entry,
+        audio_files_below,
+        Request(None, [], []),
     )
     engine.run_stages(run, range(1))
     assert [(features.num_jobs, features.executor) for features in seen] == [(3, "dask:a:1")]

@@ -42,7 +42,7 @@ def broken(folder: Path, *stages: Stage, default_config: str = "mini") -> list[s
 
 def test_a_sound_recipe_holds(folder: Path) -> None:
     assert check_recipe(Recipe(folder, "mini", (FIRST, SECOND)), find_entry) == (
-        f"{folder}: 2 stages, 1 configurations, all links hold"
+        f"{folder}: 2 stages, 1 configuration, all links hold"
     )
 
 
@@ -68,7 +68,7 @@ def test_an_unknown_configuration_key(folder: Path) -> None:
 
 
 def test_settings_that_do_not_go_together(folder: Path) -> None:
-    (folder / "conf" / "large.toml").write_text("[average]\nnum = 9\n")
+    (folder / "conf" / "large.toml").write_text("[average]\nnum = 9\n[train]\nkeep_last = 5\n")
     (line,) = broken(folder, FIRST)
     assert line.startswith(f"{folder}/conf/large.toml: average.num is 9 but train.keep_last is 5; ")
 

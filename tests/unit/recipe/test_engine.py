@@ -158,7 +158,7 @@ def test_a_need_that_no_run_made_names_the_stage_and_the_command(toy_run: Run) -
         run_stages(toy_run, range(2, 3))
     assert str(caught.value) == (
         f"stage third needs {toy_run.work}/b, which stage second makes and has not yet;"
-        " run: asrtool run --recipe toy --stage second"
+        f" run: asrtool run --work {toy_run.work} --stage second"
     )
 
 
@@ -168,7 +168,7 @@ def test_files_of_a_stage_that_broke_off_are_not_taken_for_finished(tmp_path: Pa
     with pytest.raises(AsrtoolError, match="exit code 3"):
         run_stages(run, range(2))
     assert (run.work / "b").exists()
-    assert states(run, range(2)) == ["to do was interrupted", "to do"]
+    assert states(run, range(2)) == ["to do failed", "to do"]
     with pytest.raises(AsrtoolError, match=r"stage second, which makes it, did not finish; run: .* --stage second"):
         run_stages(run, range(1, 2))
 
@@ -187,8 +187,8 @@ def test_a_failing_stage_names_its_log_and_the_command_to_resume(tmp_path: Path,
         run_stages(run, range(1))
     log = run.work / "logs" / "00-bad.log"
     assert str(caught.value) == (
-        f"stage 0 bad failed with exit code 3, see {log};"
-        " fix the cause, then resume with: asrtool run --recipe toy --stage bad"
+        f"stage 0 bad failed with exit code 3, see above, or {log}; fix the cause, then:"
+        f" asrtool run --work {run.work} --stage bad (--set KEY=VALUE changes a setting)"
     )
     assert "no such thing\n" in log.read_text()
     assert "exit code 3\n" in log.read_text()
@@ -199,7 +199,7 @@ def test_a_stage_that_makes_nothing_is_reported(tmp_path: Path, toy_root: Path) 
     run = toy.make_run(tmp_path, [lying])
     with pytest.raises(AsrtoolError, match=r"ended without an error but .*promised.txt is missing"):
         run_stages(run, range(1))
-    assert states(run, range(1)) == ["to do was interrupted"]
+    assert states(run, range(1)) == ["to do failed"]
 
 
 def test_the_log_holds_command_versions_start_end_and_exit_code(toy_run: Run) -> None:
@@ -244,7 +244,7 @@ def test_a_misspelled_command_is_reported_before_any_stage_runs(toy_run: Run) ->
 def test_the_run_leaves_its_command_for_the_report(toy_run: Run) -> None:
     run_stages(toy_run, ALL)
     about = json.loads((toy_run.work / "config" / "run.json").read_text())
-    assert about["command"] == "asrtool run --recipe toy"
+    assert about["command"] == f"asrtool run --recipe toy --work {toy_run.work}"
 
 
 def test_paths_with_spaces_reach_the_commands_whole(tmp_path: Path, toy_root: Path) -> None:

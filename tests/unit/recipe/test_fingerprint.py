@@ -285,7 +285,7 @@ def test_a_run_that_is_interrupted_in_between_does_not_hide_it(root: Path, tmp_p
     failing = dataclasses.replace(KEEPING, run=(Line("asrtool fail {work}/train/model.txt {config}"),))
     with pytest.raises(Exception, match="failed with exit code 3"):
         run_stages(make_run(tmp_path, stage=failing), range(1))
-    assert state(run) == "to do was interrupted"
+    assert state(run) == "to do failed"
     run_stages(run, range(1))
     assert state(run) == "stale code changed: asrtool/words.py"
 

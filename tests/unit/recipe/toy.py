@@ -12,6 +12,7 @@ from asrtool.config import Config
 from asrtool.corpus.audio_files import audio_files_below
 from asrtool.recipe import engine, process, source
 from asrtool.recipe.recipe import Recipe
+from asrtool.recipe.request import Request
 from asrtool.recipe.source import Entry
 from asrtool.recipe.stage import Line, Stage
 from asrtool.recipe.state import Run
@@ -88,7 +89,7 @@ def write_sources(root: Path) -> None:
 
 def make_run(folder: Path, stages: Sequence[Stage] = STAGES, config: Config | None = None) -> Run:
     recipe = Recipe(folder / "toy", "mini", tuple(stages))
-    return Run(recipe, config or Config(), folder / "exp", find_entry, audio_files_below, "asrtool run --recipe toy")
+    return Run(recipe, config or Config(), folder / "exp", find_entry, audio_files_below, Request("toy", [], []))
 
 
 if __name__ == "__main__":

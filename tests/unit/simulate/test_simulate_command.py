@@ -238,7 +238,7 @@ def test_what_a_training_took_is_what_is_predicted_for_the_same_learners(tmp_pat
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--scenario", "swb"], "did you mean swb2000-v100?"),
+        (["--scenario", "swb200"], "did you mean swb2000-v100?"),
         (["--plot", "hours.txt"], "expected a name that ends with .svg"),
         (["--from", "/nowhere"], "name OUT of asrtool train"),
     ],

@@ -117,5 +117,5 @@ def test_an_own_schedule_gives_numbers_of_any_type_down_to_0() -> None:
 
 
 def test_inverse_sqrt_without_warm_up_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"warmup_fraction is 0\.0, expected more than 0"):
+    with pytest.raises(ValueError, match=r"warmup_fraction is 0\.0, expected 1e-06 to 0\.9"):
         settings_of("inverse-sqrt", warmup_fraction=0.0)

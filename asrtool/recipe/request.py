@@ -1,0 +1,102 @@
+"""What a command line asks `asrtool run` for, and what the work folder was made by."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from asrtool.config import Config
+from asrtool.config_value import format_override, parse_override
+from asrtool.errors import AsrtoolError
+from asrtool.recipe.recipe import Recipe, find_recipe, is_named, load_recipe
+
+RECORD = "config/run.json"  # of a work folder
+OPTIONS = ("--recipe", "--config", "--set")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A recipe, configurations and settings, as options of `asrtool run` give them."""
+
+    recipe: str | None
+    configs: Sequence[str]
+    overrides: Sequence[str]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Request:
+        """Read what `words` makes; other options are left out."""
+        pairs = list(zip(words[::2], words[1::2], strict=False))
+        recipe, configs, overrides = ([text for name, text in pairs if name == option] for option in OPTIONS)
+        return cls(recipe[-1] if recipe else None, configs, overrides)
+
+    def words(self) -> list[str]:
+        """The options and their values."""
+        values = ([self.recipe] if self.recipe else [], self.configs, self.overrides)
+        return [word for name, texts in zip(OPTIONS, values, strict=True) for text in texts for word in (name, text)]
+
+    def from_anywhere(self, recipe: Recipe, config: Config) -> Request:
+        """The same in any current directory: `recipe` and `config` are what it stands for here."""
+        overrides = list(self.overrides)
+        for number, (section, *key) in enumerate(parse_override(text)[0] for text in overrides):
+            if section == "paths":
+                overrides[number] = format_override(f"paths.{key[0]}", config.paths[key[0]])
+        return Request(str(recipe.folder), _whole_names(self.configs, recipe.folder), overrides)
+
+
+def continue_work(work: Path, asked: Request, unset: Sequence[str] = ()) -> Request:
+    """Return what a run in `work` is about: what it was made by, with the settings that are `asked` for on top.
+
+    Settings of the keys `unset` are dropped; other configurations drop all of them. Raises AsrtoolError for another
+    recipe, and for a key that was not set.
+    """
+    before = _read_record(work)
+    recorded = {_key(text): text for text in before.overrides} if before else {}
+    for key in unset:
+        if key not in recorded:
+            known = f"those that {work} was made with are {', '.join(recorded)}" if recorded else "leave out --unset"
+            raise AsrtoolError(f"--unset {key}: {work} was not made with --set {key}", known)
+    if before is None:
+        return asked
+    folder = find_recipe(asked.recipe or before.recipe)
+    if folder.name != (made_by := Path(str(before.recipe)).name):
+        hint = f"choose another --work, or leave out --recipe: asrtool run --work {shlex.quote(str(work))}"
+        raise AsrtoolError(f"{work}: made by recipe {made_by}, and --recipe is {folder.name}", hint)
+    recipe = asked.recipe or (folder.name if is_named(folder) else str(folder))
+    if asked.configs and _whole_names(asked.configs, folder) != (
+        _whole_names(before.configs, folder) or [load_recipe(folder).default_config]
+    ):
+        if dropped := [text for text in before.overrides if text not in asked.overrides]:
+            logging.info("%s: another --config drops %s", work, shlex.join(Request(None, [], dropped).words()))
+        return replace(asked, recipe=recipe)
+    kept = {key: text for key, text in recorded.items() if key not in unset}
+    overrides = list((kept | {_key(text): text for text in asked.overrides}).values())
+    merged = Request(recipe, asked.configs or before.configs, overrides)
+    if sorted(merged.words()) != sorted(replace(asked, recipe=recipe).words()):
+        logging.info("%s continues with %s (--set adds to it, --unset drops)", work, shlex.join(merged.words()))
+    return merged
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _whole_names(configs: Sequence[str], recipe: Path) -> list[str]:
+    """Names of configurations of the recipe as they are, those of other files from the root."""
+    named = {name for name in configs if (recipe / "conf" / f"{name}.toml").is_file()}
+    return [name if name in named else str(Path(name).resolve()) for name in configs]
+
+
+def _read_record(work: Path) -> Request | None:
+    """What `work` was made by, the recipe as its folder, or its name if that is gone; None if no run has written."""
+    try:
+        about = json.loads((work / RECORD).read_text(encoding="utf-8"))
+        words = about["options"] if "options" in about else shlex.split(about["command"])[2:]  # of an older asrtool
+        before, name = Request.of(words), str(about["recipe"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_there = before.recipe and (Path(before.recipe) / "recipe.py").is_file()
+    return before if is_there else replace(before, recipe=name)
