@@ -24,7 +24,7 @@ from asrtool.distributed.strategy import StepCost
 from asrtool.distributed.swap import GpuSwap, HostSwap
 from asrtool.distributed.topology import EDGE_WEIGHT, Partner
 from asrtool.distributed.view import Recorded, View
-from asrtool.distributed.world import MESSAGES, World, own_address
+from asrtool.distributed.world import MESSAGES, World
 
 
 class Gossip(MixingRule):
@@ -63,10 +63,12 @@ class Gossip(MixingRule):
         stream = transfer.side_stream(self.weights_P)
         self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
         if self.world.size > 1:
-            known = self._find_all() if self.world.joins else None
-            hosts = [address.host for address in known.values()] if known else None
-            self.exchanger = Exchanger(self.view, self.weight, own_address(self.world, hosts))
-            self.exchanger.addresses = known or dict(enumerate(self.world.gather(self.exchanger.address)))
+            self.exchanger = Exchanger(self.view, self.weight, self.world.address)
+            self.exchanger.addresses = (
+                {learner: self._find(learner) for learner in self.world.live}
+                if self.world.joins
+                else dict(enumerate(self.world.gather(self.exchanger.address)))
+            )
             self.exchanger.is_live = lambda learner: learner in self.world.live
             self.exchanger.rank = self.world.rank
             self.exchanger.note = lambda what, learner: self.note(what, self.world.rank_of(learner))
@@ -77,9 +79,6 @@ class Gossip(MixingRule):
             if stream
             else HostSwap(self.view, self.exchanger, self.note)
         )
-
-    def _find_all(self) -> dict[int, Address]:
-        return {learner: self._find(learner) for learner in self.world.live}
 
     def _find(self, learner: int) -> Address:
         """Where a learner answers, which it has said before it was among those that train."""

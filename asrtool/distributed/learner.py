@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 from asrtool.distributed.environment import LOST
@@ -18,30 +19,30 @@ from asrtool.parent import end_with
 
 # In messages of gloo, the store and exchanges when the other end is gone.
 GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
-
-RENDEZVOUS_HINT = "check that MASTER_ADDR and MASTER_PORT name a free port of the machine of learner 0"
+NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @contextlib.contextmanager
-def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> Iterator[World]:
-    """Inside, this process is one of the learners that the environment names. Where it loses another, it exits.
+def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, interface: str = "") -> Iterator[World]:
+    """Inside, this process is one of the learners that the environment names. If it loses another, it exits.
 
-    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world.
-    Raises AsrtoolError where the rendezvous fails.
+    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world;
+    before they are connected they exit as well. They reach each other on `interface` if that is named. Raises
+    AsrtoolError if the rendezvous fails.
     """
     end_with(os.getppid())
     with _rendezvous():
-        world = join_learners()
-    if survival and world.size > 1:
-        world.members = Members(world.size, world.rank)
-        if world.joins:
-            world.members.look(world.store)
+        world = join_learners(interface, timeout_s)
     if world.rank and not world.joins:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
     try:
         with Heartbeat(world, timeout_s, survival):
             with _rendezvous():
                 init_collectives(world)
+            if survival and world.size > 1:
+                world.members = Members(world.size, world.rank)
+                if world.joins:
+                    world.members.look(world.store)
             yield world
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
@@ -67,7 +68,12 @@ def _rendezvous() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise AsrtoolError(f"rendezvous failed: {str(error).splitlines()[0]}", RENDEZVOUS_HINT) from error
+        networks = ", ".join(f"{name}={os.environ[name]}" for name in NETWORKS if name in os.environ)
+        raise AsrtoolError(
+            f"learner {os.environ['RANK']} on {socket.gethostname()} was not connected: {str(error).splitlines()[0]}",
+            "check MASTER_ADDR and MASTER_PORT, which name a free port of the host of learner 0, and the networks that "
+            f"the environment chooses: {networks or 'none'}",
+        ) from error
     finally:
         signal.signal(signal.SIGTERM, handler)
 
