@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x20000, 0x4000000, 0x40000000  # of linux/sched.h
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000  # of linux/mount.h
+NUMBERS = itertools.count()  # of the namespaces of this process
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def two_hosts(folder: Path, addresses: Sequence[str], names: Sequence[Mapping[st
     for number, known in enumerate(names, 1):
         path = folder / f"hosts.{number}"
         path.write_text("".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **known}.items()))
-        hosts.append(Host(f"h{number}", f"asrtool-{os.getpid()}-{number}", str(path)))
+        hosts.append(Host(f"h{number}", f"asrtool-{os.getpid()}-{next(NUMBERS)}", str(path)))
     try:
         for host in hosts:
             _ip("netns", "add", host.namespace)
