@@ -48,9 +48,6 @@ class Place:
     port: int = 0  # that the others try
     fault: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.address} of {self.host}"
-
 
 def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
     """Connect to MASTER_ADDR; the address of this host on that way, and whether it leads to another host.
@@ -154,21 +151,21 @@ def known_addresses(store: Store, size: int) -> list[str]:
     return [json.loads(store.get(key))["address"] for key in keys] if store.check(keys) else []
 
 
-def try_places(places: Sequence[Place], own: Place, timeout_s: float) -> tuple[str, str, str] | None:
-    """Connect to one of `places` on each other host; for the first that fails, its place, the way there and why."""
+def try_places(places: Sequence[Place], own: Place, timeout_s: float) -> tuple[str, str] | None:
+    """Connect to one of `places` on each other host; the first that fails, with the interface, and why."""
     for place in {place.address: place for place in places if place.address != own.address}.values():
         try:
             source = (own.address, 0)
             socket.create_connection((place.address, place.port), timeout_s, source_address=source).close()
         except OSError as error:
-            return str(place), interface_of(own.address), str(error)
+            return f"{place.address} of {place.host}", f"{error} (by {interface_of(own.address)})"
     return None
 
 
-def unreached(rank: int, own: Place, other: str, interface: str, why: str) -> AsrtoolError:
+def unreached(rank: int, own: Place, other: str, why: str) -> AsrtoolError:
     """That learner `rank` does not reach the one at `other`."""
     return AsrtoolError(
-        f"learner {rank} on {own.host} cannot reach a learner at {other} from {own.address} ({interface}): {why}",
+        f"learner {rank} on {own.host} cannot reach a learner at {other} from {own.address}: {why}",
         "set distributed.interface to the network, by name or subnet, on which all hosts reach each other, and let "
         "them pass all ports",
     )

@@ -5,6 +5,7 @@ Learners of one machine find the message in shared memory, and send one another 
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import threading
@@ -256,18 +257,20 @@ class Exchanger:
         self.num_bytes += weights_P.nbytes
 
 
-def fetch(address: Address, out_P: Tensor, wait: Callable[[], bool]) -> int | None:
+def fetch(address: Address, out_P: Tensor, wait: Callable[[int], bool]) -> int | None:
     """Copy the weights of the learner at `address` to `out_P`; the steps of that learner.
 
-    None where it has not answered while `wait`, asked every LOOK_MS, was true.
+    None if it has not answered while `wait`, asked every LOOK_MS with a number from 1 on, was true.
     """
     with new_context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         is_here = address.machine and address.machine == this_machine()
         socket.connect(address.local if is_here else address.remote)
         socket.send(LOOK)
-        while not socket.poll(LOOK_MS):
-            if not wait():
+        for num_looks in itertools.count(1):
+            if socket.poll(LOOK_MS):
+                break
+            if not wait(num_looks):
                 return None
         (num_steps,) = NUM_STEPS.unpack(socket.recv())
         out_P.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))

@@ -37,6 +37,7 @@ from asrtool.distributed.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
 
 BEAT_S = 2.0
+FAULT = "fault"  # the key of what ends all learners
 NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
 
 
@@ -99,10 +100,10 @@ class Heartbeat:
                 self._look_after(silence, members, self.survival)
             elif silence.of(self.next) >= self._num_silent_max:
                 who = f"learner {self.next} on {silence.host(self.next)}"
-                store.set("lost", f"{who} has given no sign of life for {self._silent_s:g} s")
+                report_fault(store, f"{who} has given no sign of life for {self._silent_s:g} s")
             self._num_beats += 1
-            if store.check(["lost"]):
-                self._give_up(store.get("lost").decode())
+            if store.check([FAULT]):
+                self._give_up(store.get(FAULT).decode())
 
     def _find_next(self, store: Store, members: Members) -> None:
         members.look(store)
@@ -135,6 +136,12 @@ class Heartbeat:
         with contextlib.suppress(Exception):
             logging.error("learner %d exits: %s", self.rank, why)
         os._exit(LOST)
+
+
+def report_fault(store: Store, why: str) -> None:
+    """Have all learners exit by their next beat, and say why."""
+    with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
+        store.set(FAULT, why)
 
 
 class _Silence:

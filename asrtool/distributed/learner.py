@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 
 from asrtool.distributed.environment import LOST
-from asrtool.distributed.heartbeat import Heartbeat
+from asrtool.distributed.heartbeat import Heartbeat, report_fault
 from asrtool.distributed.members import Members, Survival, TakenForLost
 from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
@@ -35,10 +35,12 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
         world = join_learners(interface, timeout_s)
     if world.rank and not world.joins:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
+    is_connected = False
     try:
         with Heartbeat(world, timeout_s, survival):
             with _rendezvous():
                 init_collectives(world)
+            is_connected = True
             if survival and world.size > 1:
                 world.members = Members(world.size, world.rank)
                 if world.joins:
@@ -48,6 +50,8 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
+        if not is_connected and world.store:
+            report_fault(world.store, str(error))
         if not _means_loss(error):
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -71,8 +75,8 @@ def _rendezvous() -> Iterator[None]:
         networks = ", ".join(f"{name}={os.environ[name]}" for name in NETWORKS if name in os.environ)
         raise AsrtoolError(
             f"learner {os.environ['RANK']} on {socket.gethostname()} was not connected: {str(error).splitlines()[0]}",
-            "check MASTER_ADDR and MASTER_PORT, which name a free port of the host of learner 0, and the networks that "
-            f"the environment chooses: {networks or 'none'}",
+            f"check the network that torch uses ({networks or 'that of the host name'}), and that MASTER_ADDR and "
+            "MASTER_PORT name a free port of the host of learner 0",
         ) from error
     finally:
         signal.signal(signal.SIGTERM, handler)

@@ -145,8 +145,8 @@ def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to
     )
     assert codes == [1, 1]
     for log in logs:
-        assert "error: learner 0 on h1 cannot reach a learner at 10.80.0.2 of h2 from 10.80.0.1 (eth1): " in log
-        assert "set distributed.interface to the network" in log
+        assert "error: learner 0 on h1 cannot reach a learner at 10.80.0.2 of h2 from 10.80.0.1: " in log
+        assert "(by eth1); set distributed.interface" in log
     assert not trainings.has_trained()
 
 
@@ -165,8 +165,8 @@ def test_the_interface_of_the_environment_is_kept_and_named_if_it_leads_nowhere(
 ) -> None:
     chosen = {"GLOO_SOCKET_IFNAME": "eth1"}
     codes, logs = trainings.run(astray, strategy, "--set", "distributed.timeout_s=16", environments=(chosen, chosen))
-    assert codes == [1, 1]
-    assert any("GLOO_SOCKET_IFNAME=eth1" in log for log in logs), logs
+    assert codes == [1, 1]  # of torchrun
+    assert all("GLOO_SOCKET_IFNAME=eth1" in log for log in logs), logs
     assert not trainings.has_trained()
 
 
