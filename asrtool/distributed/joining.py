@@ -98,7 +98,7 @@ def _read_place(out: Path) -> dict[str, Any]:
     if place["address"].startswith(LOOPBACK) and place["machine"] != socket.gethostname():
         raise AsrtoolError(
             f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
-            f"join it on {place['machine']}, or start such trainings by torchrun with --rdzv-endpoint",
+            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
         )
     return place
 
