@@ -62,38 +62,30 @@ def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
                 return (LOOPBACK, False) if _is_loopback(own) else (own, own != other)
         except OSError as error:
             if time.monotonic() > until:
-                raise _unreached(name, port, error) from None
+                raise _not_reached(name, port, error) from None
             time.sleep(POLL_S)
 
 
-def _unreached(name: str, port: int, error: OSError) -> AsrtoolError:
-    who = f"learner {os.environ['RANK']} on {socket.gethostname()}"
-    try:
+def _not_reached(name: str, port: int, error: OSError) -> AsrtoolError:
+    way = "(MASTER_ADDR), of which no address is known"
+    with contextlib.suppress(OSError):
         address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        return AsrtoolError(
-            f"{who} cannot find the rendezvous: no address is known for {name} (MASTER_ADDR): {error}",
-            "start torchrun on each host with --local-addr ADDRESS_OF_THAT_HOST, or name all hosts in /etc/hosts",
-        )
+        own = address_towards(address)
+        way = f"({address}) from {own} ({interface_of(own)})" if own else f"({address}), to which no network leads"
     return AsrtoolError(
-        f"{who} cannot reach the rendezvous at {name}:{port} ({address}) from {_way_to(address)}: {error}",
+        f"learner {os.environ['RANK']} on {socket.gethostname()} cannot reach the rendezvous at {name}:{port} {way}: "
+        f"{error}",
         "start torchrun on each host with --local-addr ADDRESS_OF_THAT_HOST, one that the others reach, and let them "
         "pass all ports",
     )
 
 
-def _way_to(address: str) -> str:
-    own = address_towards(address)
-    return f"{own} ({interface_of(own)})"
-
-
 def address_towards(address: str) -> str:
-    """The address of this host from which packets for `address` leave; the loopback address if there is no way."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe, contextlib.suppress(OSError):
+    """The address of this host from which packets for `address` leave; empty if no network leads there."""
+    with socket.socket(_family(address), socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])
-    return LOOPBACK
+    return ""
 
 
 def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], Sequence[str]] = tuple) -> str:
@@ -107,7 +99,7 @@ def own_address(interface: str, reached: tuple[str, bool], others: Callable[[], 
     if leads_away:
         return address
     elsewhere = [other for other in others() if other and other != address and not _is_loopback(other)]
-    return address_towards(elsewhere[0]) if elsewhere else address
+    return (elsewhere and address_towards(elsewhere[0])) or address
 
 
 def find_places(
@@ -127,8 +119,8 @@ def find_places(
         own = Place(socket.gethostname(), "", fault=error.what)
     with contextlib.ExitStack() as stack:
         if own.address:
-            family = socket.AF_INET6 if ":" in own.address else socket.AF_INET
-            server = stack.enter_context(socket.create_server((own.address, 0), family=family, backlog=BACKLOG))
+            listening = socket.create_server((own.address, 0), family=_family(own.address), backlog=BACKLOG)
+            server = stack.enter_context(listening)
             own = dataclasses.replace(own, port=server.getsockname()[1])
         store.set(f"place/{rank}", json.dumps(vars(own)))
         places = [Place(**json.loads(found)) for found in _read_all(store, "place", size, timeout_s)]
@@ -153,7 +145,10 @@ def known_addresses(store: Store, size: int) -> list[str]:
 
 def try_places(places: Sequence[Place], own: Place, timeout_s: float) -> tuple[str, str] | None:
     """Connect to one of `places` on each other host; the first that fails, with the interface, and why."""
-    for place in {place.address: place for place in places if place.address != own.address}.values():
+    here = own.host, own.address
+    for place in {(place.host, place.address): place for place in places}.values():
+        if (place.host, place.address) == here:
+            continue
         try:
             source = (own.address, 0)
             socket.create_connection((place.address, place.port), timeout_s, source_address=source).close()
@@ -245,6 +240,10 @@ def new_context() -> zmq.Context[Any]:
 def url_of(address: str) -> str:
     """As ZeroMQ takes it, without a port."""
     return f"tcp://[{address}]" if ":" in address else f"tcp://{address}"
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _is_loopback(address: str) -> bool:

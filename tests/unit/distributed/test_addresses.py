@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+
 import pytest
 from learner_threads import at_once
 from torch.distributed import HashStore
 
 from asrtool.distributed import addresses
 from asrtool.distributed.addresses import (
+    Place,
     address_on,
     address_towards,
     find_places,
@@ -15,6 +19,7 @@ from asrtool.distributed.addresses import (
     own_address,
     own_addresses,
     reach_rendezvous,
+    try_places,
     url_of,
 )
 from asrtool.errors import AsrtoolError
@@ -88,6 +93,26 @@ def test_learners_of_a_store_on_their_host_have_its_loopback_address_and_connect
     assert [[place.address for place in found] for found in places] == [["127.0.0.1"] * 3] * 3
 
 
+def test_two_hosts_that_name_their_loopback_addresses_do_not_reach_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by distributed.interface=lo: each would reach itself."""
+    store, names = HashStore(), threading.local()
+    monkeypatch.setattr(addresses.socket, "gethostname", lambda: names.own)
+    monkeypatch.setattr(addresses, "try_places", lambda places, own, _: try_places(moved(places, own), own, 1.0))
+
+    def moved(places: list[Place], own: Place) -> list[Place]:
+        """At ports of this host where nobody listens."""
+        return [dataclasses.replace(place, port=1 if place.host != own.host else place.port) for place in places]
+
+    def fault(rank: int) -> str:
+        names.own = f"h{rank + 1}"
+        with pytest.raises(AsrtoolError) as error:
+            find_places(store, rank, 2, "lo", ("127.0.0.1", False), 60.0)
+        return str(error.value)
+
+    for line in at_once(fault, range(2)):
+        assert line.startswith("learner 0 on h1 cannot reach a learner at 127.0.0.1 of h2 from 127.0.0.1: ")
+
+
 def test_learners_of_which_one_falls_silent_say_which() -> None:
     with pytest.raises(
         AsrtoolError, match=r"all learners met at the rendezvous, then rank 1 of 2 was silent for 0\.1 s"
@@ -99,7 +124,10 @@ def test_learners_of_which_one_falls_silent_say_which() -> None:
     ("name", "expected"),
     [
         ("127.0.0.1", "learner 3 on {} cannot reach the rendezvous at 127.0.0.1:1 (127.0.0.1) from 127.0.0.1 (lo): "),
-        ("no-such-host.invalid", "learner 3 on {} cannot find the rendezvous: no address is known for no-such-host"),
+        (
+            "no-such-host.invalid",
+            "learner 3 on {} cannot reach the rendezvous at no-such-host.invalid:1 (MASTER_ADDR), of",
+        ),
     ],
 )
 def test_a_rendezvous_that_is_not_reached_is_named_with_the_way_there(
