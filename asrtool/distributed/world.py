@@ -186,6 +186,7 @@ def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
     has_store = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
     reached = None if has_store else addresses.reach_rendezvous(patience_s)
     store, rank, size = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
+    store.set_timeout(COLLECTIVE_TIMEOUT)
     reached = reached or addresses.reach_rendezvous(patience_s)
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if local_size == size:  # the launcher watches them

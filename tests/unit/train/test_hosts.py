@@ -7,28 +7,30 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import hosts as hosts_module
 import pytest
-from hosts import Host, two_hosts
+from hosts import Host, two_hosts, why_not
 from learners import MANY_BATCHES, batches_trained, planned
 from warm_torchrun import WarmTorchrun
 
 from asrtool import registry
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(why := hosts_module.why_not()), reason=why),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hosts_here")]
 ENDED_S = 150  # bounds a hang, however slow the machine
 PATIENT = ("--set", "distributed.timeout_s=100")  # a learner that a busy machine keeps waiting is not lost
 IPV4 = ("10.79.0.1/24", "10.79.0.2/24")
 DEBIAN = ({"h1": "127.0.1.1", "h2": "10.79.0.2"}, {"h2": "127.0.1.1", "h1": "10.79.0.1"})
 EACH = [name for name in registry.names("strategy") if name not in ("single", "hogwild")]
-BOTH_KINDS = ("allreduce", "adpsgd-random")
 
 
 @pytest.fixture(scope="module")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
+def hosts_here() -> None:
+    """Skips the tests if there can be none."""
+    if why := why_not():
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def debian(hosts_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
     """Hosts whose own name is that of a loopback address, as Debian and Ubuntu have it."""
     with two_hosts(tmp_path_factory.mktemp("debian"), IPV4, DEBIAN) as hosts:
         yield hosts
@@ -115,7 +117,7 @@ def test_hosts_that_have_ipv6_alone_train(
 
 
 @pytest.fixture(scope="module")
-def astray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
+def astray(hosts_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
     """Hosts whose own name is that of an interface that leads nowhere."""
     names = ({"h1": "10.80.0.1", "h2": "10.79.0.2"}, {"h2": "10.80.0.2", "h1": "10.79.0.1"})
     with two_hosts(tmp_path_factory.mktemp("astray"), IPV4, names) as hosts:
@@ -136,12 +138,11 @@ def test_an_interface_that_leads_nowhere_is_not_used(
     trainings.check(astray, strategy, *PATIENT, *options)
 
 
-@pytest.mark.parametrize("strategy", BOTH_KINDS)
 def test_learners_that_do_not_reach_each_other_end_by_the_line_that_says_what_to_set(
-    strategy: str, astray: list[Host], trainings: Trainings
+    astray: list[Host], trainings: Trainings
 ) -> None:
     codes, logs = trainings.run(
-        astray, strategy, "--set", "distributed.interface=eth1", "--set", "distributed.timeout_s=16"
+        astray, "adpsgd-random", "--set", "distributed.interface=eth1", "--set", "distributed.timeout_s=16"
     )
     assert codes == [1, 1]
     for log in logs:
@@ -159,12 +160,13 @@ def test_an_interface_that_one_host_lacks_ends_both_by_the_line_that_names_it(
     assert all(f"error: learner 1 on h2: {expected}" in log for log in logs), logs
 
 
-@pytest.mark.parametrize("strategy", BOTH_KINDS)
 def test_the_interface_of_the_environment_is_kept_and_named_if_it_leads_nowhere(
-    strategy: str, astray: list[Host], trainings: Trainings
+    astray: list[Host], trainings: Trainings
 ) -> None:
     chosen = {"GLOO_SOCKET_IFNAME": "eth1"}
-    codes, logs = trainings.run(astray, strategy, "--set", "distributed.timeout_s=16", environments=(chosen, chosen))
+    codes, logs = trainings.run(
+        astray, "adpsgd-random", "--set", "distributed.timeout_s=16", environments=(chosen, chosen)
+    )
     assert codes == [1, 1]  # of torchrun
     assert all("GLOO_SOCKET_IFNAME=eth1" in log for log in logs), logs
     assert not trainings.has_trained()
@@ -185,12 +187,11 @@ def test_hosts_without_names_train_with_two_options_of_torchrun(nameless: list[H
     trainings.check(nameless, "adpsgd-random", *PATIENT, agent=agent, endpoint="10.79.0.1")
 
 
-@pytest.mark.parametrize("strategy", BOTH_KINDS)
 def test_if_one_host_does_not_find_the_rendezvous_both_end_within_the_timeout(
-    strategy: str, nameless: list[Host], trainings: Trainings
+    nameless: list[Host], trainings: Trainings
 ) -> None:
     codes, logs = trainings.run(
-        nameless, strategy, "--set", "distributed.timeout_s=6", agent=(IS_HOST, ()), endpoint="10.79.0.1"
+        nameless, "adpsgd-random", "--set", "distributed.timeout_s=6", agent=(IS_HOST, ()), endpoint="10.79.0.1"
     )
     assert codes == [1, 1]
     assert "rendezvous timed out after 6 s: rank 1 of 2 missing" in logs[0]
