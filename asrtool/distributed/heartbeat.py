@@ -57,11 +57,6 @@ class Heartbeat:
         runs = [self._run, self._watch] if world.local_size < world.size else [self._run]
         self._threads = [threading.Thread(target=run, name="heartbeat", daemon=True) for run in runs]
 
-    @property
-    def members(self) -> Members | None:
-        """Those of the world, which has some once all are connected."""
-        return self.world.members
-
     def __enter__(self) -> Heartbeat:
         for thread in self._threads:
             thread.start()
@@ -93,7 +88,7 @@ class Heartbeat:
         silence = _Silence(store)
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
-            members = self.members
+            members = self.world.members  # there are some once all are connected
             if members:
                 self._find_next(store, members)
             if members and self.survival and not members.closed:
