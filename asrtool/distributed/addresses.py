@@ -67,14 +67,14 @@ def reach_rendezvous(timeout_s: float) -> tuple[str, bool]:
 
 
 def _not_reached(name: str, port: int, error: OSError) -> AsrtoolError:
+    rank, host = os.environ["RANK"], socket.gethostname()
     way = "(MASTER_ADDR), of which no address is known"
     with contextlib.suppress(OSError):
         address = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
         own = address_towards(address)
         way = f"({address}) from {own} ({interface_of(own)})" if own else f"({address}), to which no network leads"
     return AsrtoolError(
-        f"learner {os.environ['RANK']} on {socket.gethostname()} cannot reach the rendezvous at {name}:{port} {way}: "
-        f"{error}",
+        f"learner {rank} on {host} cannot reach the rendezvous at {name}:{port} {way}: {error}",
         "start torchrun on each host with --local-addr ADDRESS_OF_THAT_HOST, one that the others reach, and let them "
         "pass all ports",
     )

@@ -72,9 +72,10 @@ def _rendezvous() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        rank, host = os.environ.get("RANK"), socket.gethostname()
         networks = ", ".join(f"{name}={os.environ[name]}" for name in NETWORKS if name in os.environ)
         raise AsrtoolError(
-            f"learner {os.environ['RANK']} on {socket.gethostname()} was not connected: {str(error).splitlines()[0]}",
+            f"learner {rank} on {host} was not connected: {str(error).splitlines()[0]}",
             f"check the network that torch uses ({networks or 'that of the host name'}), and that MASTER_ADDR and "
             "MASTER_PORT name a free port of the host of learner 0",
         ) from error
