@@ -115,7 +115,7 @@ def interface_or_subnet(name: str, value: str) -> None:
     """A name without a slash may be that of an interface of some machine."""
     if "/" in value:
         try:
-            ipaddress.IPv4Network(value, strict=False)
+            ipaddress.ip_network(value, strict=False)
         except ValueError:
             expected = "expected the name of an interface, or a subnet such as 10.1.0.0/16"
             raise ValueError(f"{name} is {value!r}, {expected}") from None

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from hosts import Host
 from warm import run_here, warm_context
 
 from asrtool.parent import name_process
@@ -28,12 +29,13 @@ POLL_S = 0.005
 class WarmTorchrun:
     """What tests and `benchmarks/restarts.py` use of `subprocess.Popen`, for the words of a torchrun of `asrtool`.
 
-    It works in the folder of the log, by which its learners are found.
+    It works in the folder of the log, by which its learners are found, and on `host`.
     """
 
-    def __init__(self, words: Sequence[str], stdout: TextIO, stderr: TextIO) -> None:
+    def __init__(self, words: Sequence[str], stdout: TextIO, stderr: TextIO, host: Host | None = None) -> None:
         assert stdout is stderr
-        self._process = warm_context().Process(target=_run_torchrun, args=(words[1:], stdout.name, dict(os.environ)))
+        args = (words[1:], stdout.name, dict(os.environ), host)
+        self._process = warm_context().Process(target=_run_torchrun, args=args)
         self._process.start()
         assert self._process.pid
         self.pid = self._process.pid
@@ -61,7 +63,7 @@ class WarmTorchrun:
         self._process.join()
 
 
-def _run_torchrun(words: Sequence[str], log: str, environment: Mapping[str, str]) -> None:
+def _run_torchrun(words: Sequence[str], log: str, environment: Mapping[str, str], host: Host | None) -> None:
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
 
@@ -69,6 +71,8 @@ def _run_torchrun(words: Sequence[str], log: str, environment: Mapping[str, str]
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
     os.chdir(Path(log).parent)
+    if host:
+        host.enter()
     os.environ.clear()
     os.environ.update(environment)
     starter = Starter()  # before torchrun has threads, which a fork does not copy

@@ -16,29 +16,32 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from asrtool.errors import AsrtoolError
 
 POLL_S = 0.05
-BEGAN = "began"  # the texts of all learners but the first, by rank
+BEGAN = "began"  # the texts of all learners but the first, by rank; empty for one that has not come in time
+NUM_COME = "num_come"  # learners that have come, in all attempts
 
 
 def join_attempt(store: Store, rank: int, size: int, timeout_s: float) -> str:
     """Wait until all `size` learners are there; the token of their attempt, the same for all.
 
     All their keys belong below it (`store_of`), where the names of their hosts are already (`host_key`). Raises
-    AsrtoolError where some are missing after `timeout_s`.
+    AsrtoolError if some are missing and nobody has come for `timeout_s`.
     """
-    polls = _polls(timeout_s)
+    store.add(NUM_COME, 1)
+    polls = _polls(timeout_s, lambda: store.add(NUM_COME, 0))
     missing = _lead(store, size, polls) if rank == 0 else _follow(store, rank, size, polls)
     if isinstance(missing, str):
         return missing
     raise AsrtoolError(
         f"rendezvous timed out after {timeout_s:g} s: rank {', '.join(map(str, missing))} of {size} missing",
-        "see the logs of these ranks and their machines, then run the same command again",
+        "see the logs of these ranks and their hosts, which say what they could not reach, then run the same command "
+        "again",
     )
 
 
@@ -62,9 +65,11 @@ def _lead(store: Store, size: int, polls: Iterator[None]) -> str | list[int]:
     for _ in polls:
         missing = [rank for rank in missing if not attempt.check([_answer(rank)])]
         if not missing:
-            attempt.set(BEGAN, json.dumps([_read(attempt, _answer(rank)) for rank in range(1, size)]))
-            return token
-    return missing
+            break
+    attempt.set(
+        BEGAN, json.dumps(["" if rank in missing else _read(attempt, _answer(rank)) for rank in range(1, size)])
+    )
+    return missing or token
 
 
 def _follow(store: Store, rank: int, size: int, polls: Iterator[None]) -> str | list[int]:
@@ -77,8 +82,8 @@ def _follow(store: Store, rank: int, size: int, polls: Iterator[None]) -> str | 
             attempt = store_of(token, store)
             attempt.set(host_key(rank), socket.gethostname())
             attempt.set(_answer(rank), own)
-        if token and attempt.check([BEGAN]) and json.loads(_read(attempt, BEGAN))[rank - 1] == own:
-            return token
+        if token and attempt.check([BEGAN]) and (texts := json.loads(_read(attempt, BEGAN)))[rank - 1] == own:
+            return [other for other, text in enumerate(texts, 1) if not text] or token
     # If all others have answered it, the token is of a learner 0 that is gone.
     return [other for other in range(1, size) if token and not attempt.check([_answer(other)])] or [0]
 
@@ -97,8 +102,10 @@ def _read(store: Store, key: str) -> str:
     return str(store.get(key).decode()) if store.check([key]) else ""
 
 
-def _polls(timeout_s: float) -> Iterator[None]:
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
+def _polls(timeout_s: float, num_come: Callable[[], int]) -> Iterator[None]:
+    """Until `num_come` has not grown for `timeout_s`."""
+    known, until = -1, 0.0
+    while (num := num_come()) > known or time.monotonic() < until:
+        known, until = num, until if num == known else time.monotonic() + timeout_s
         yield
         time.sleep(POLL_S)

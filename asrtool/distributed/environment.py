@@ -20,8 +20,23 @@ def joined_attempt() -> str:
     return os.environ.get(JOINED, "")
 
 
-def check_environment() -> None:
-    """AsrtoolError where a variable is missing or out of range."""
+def is_met() -> bool:
+    """Whether the agents of torchrun have met on all hosts before they started learners, at their first attempt."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
+
+
+def check_environment(num_learners: int) -> None:
+    """AsrtoolError if a variable of a learner is missing or out of range, or if `num_learners` is another number."""
+    rank, *sizes = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if num_learners and rank and sizes[0] and str(num_learners) not in sizes:
+        raise AsrtoolError(
+            f"distributed.num_learners (--num-learners) is {num_learners}, but RANK={rank} and WORLD_SIZE={sizes[0]} "
+            f"in the environment make this process learner {rank} of {sizes[0]}",
+            "unset RANK and WORLD_SIZE, which torchrun and some containers set, to start learners here, or set "
+            "distributed.num_learners=0 to train as that learner",
+        )
+    if not is_learner():
+        return
     size = _number("WORLD_SIZE", 1, 2**31)
     _number("RANK", 0, size)
     _number("MASTER_PORT", 1, 2**16)

@@ -5,6 +5,7 @@ Learners of one machine find the message in shared memory, and send one another 
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import threading
@@ -16,6 +17,7 @@ import torch
 import zmq
 from torch import Tensor
 
+from asrtool.distributed.addresses import new_context, url_of
 from asrtool.distributed.event_log import Note, no_note
 from asrtool.distributed.flat import as_bytes
 from asrtool.distributed.message import Message, is_there, map_message
@@ -37,11 +39,6 @@ class Address:
     machine: str  # on which `local` can be reached, nothing where that cannot be known
     local: str  # by a Unix socket
     remote: str
-
-    @property
-    def host(self) -> str:
-        """Of `remote`."""
-        return self.remote.removeprefix("tcp://").rpartition(":")[0]
 
 
 def this_machine() -> str:
@@ -74,10 +71,11 @@ class Exchanger:
         self.idle = threading.Event()
         self.idle.set()
         self.error: Exception | None = None
-        self.context = zmq.Context()
+        self.context = new_context()
         self.answers = self.context.socket(zmq.ROUTER)
-        port = self.answers.bind_to_random_port(f"tcp://{host}")
-        self.address = Address(this_machine(), f"ipc://@asrtool-{os.getpid()}-{port}", f"tcp://{host}:{port}")
+        url = url_of(host)
+        port = self.answers.bind_to_random_port(url)
+        self.address = Address(this_machine(), f"ipc://@asrtool-{os.getpid()}-{port}", f"{url}:{port}")
         if self.address.machine:
             self.answers.bind(self.address.local)
         self.addresses: dict[int, Address] = {}
@@ -259,18 +257,20 @@ class Exchanger:
         self.num_bytes += weights_P.nbytes
 
 
-def fetch(address: Address, out_P: Tensor, wait: Callable[[], bool]) -> int | None:
+def fetch(address: Address, out_P: Tensor, wait: Callable[[int], bool]) -> int | None:
     """Copy the weights of the learner at `address` to `out_P`; the steps of that learner.
 
-    None where it has not answered while `wait`, asked every LOOK_MS, was true.
+    None if it has not answered while `wait`, asked every LOOK_MS with a number from 1 on, was true.
     """
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+    with new_context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         is_here = address.machine and address.machine == this_machine()
         socket.connect(address.local if is_here else address.remote)
         socket.send(LOOK)
-        while not socket.poll(LOOK_MS):
-            if not wait():
+        for num_looks in itertools.count(1):
+            if socket.poll(LOOK_MS):
+                break
+            if not wait(num_looks):
                 return None
         (num_steps,) = NUM_STEPS.unpack(socket.recv())
         out_P.copy_(torch.frombuffer(socket.recv(copy=False).buffer, dtype=torch.float32))

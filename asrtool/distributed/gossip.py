@@ -10,21 +10,24 @@ import contextlib
 import functools
 import json
 import random
+import socket
 from typing import Any
 
 from torch import Tensor
 
 from asrtool.distributed import transfer
+from asrtool.distributed.addresses import Place, unreached
 from asrtool.distributed.clock import clock_of
 from asrtool.distributed.event_log import Note, no_note
-from asrtool.distributed.exchange import Address, Exchanger, fetch
+from asrtool.distributed.exchange import LOOK_MS, Address, Exchanger, fetch
 from asrtool.distributed.members import Ended
 from asrtool.distributed.replica import MixingRule
 from asrtool.distributed.strategy import StepCost
 from asrtool.distributed.swap import GpuSwap, HostSwap
+from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.distributed.topology import EDGE_WEIGHT, Partner
 from asrtool.distributed.view import Recorded, View
-from asrtool.distributed.world import MESSAGES, World, own_address
+from asrtool.distributed.world import MESSAGES, World
 
 
 class Gossip(MixingRule):
@@ -63,10 +66,12 @@ class Gossip(MixingRule):
         stream = transfer.side_stream(self.weights_P)
         self.view = View(self.weights_P.to("cpu", copy=bool(stream)), self.message_type)
         if self.world.size > 1:
-            known = self._find_all() if self.world.joins else None
-            hosts = [address.host for address in known.values()] if known else None
-            self.exchanger = Exchanger(self.view, self.weight, own_address(self.world, hosts))
-            self.exchanger.addresses = known or dict(enumerate(self.world.gather(self.exchanger.address)))
+            self.exchanger = Exchanger(self.view, self.weight, self.world.address)
+            self.exchanger.addresses = (
+                {learner: self._find(learner) for learner in self.world.live}
+                if self.world.joins
+                else dict(enumerate(self.world.gather(self.exchanger.address)))
+            )
             self.exchanger.is_live = lambda learner: learner in self.world.live
             self.exchanger.rank = self.world.rank
             self.exchanger.note = lambda what, learner: self.note(what, self.world.rank_of(learner))
@@ -78,9 +83,6 @@ class Gossip(MixingRule):
             else HostSwap(self.view, self.exchanger, self.note)
         )
 
-    def _find_all(self) -> dict[int, Address]:
-        return {learner: self._find(learner) for learner in self.world.live}
-
     def _find(self, learner: int) -> Address:
         """Where a learner answers, which it has said before it was among those that train."""
         return Address(**json.loads(self.world.store.get(_key(learner))))
@@ -89,17 +91,23 @@ class Gossip(MixingRule):
         """A copy of what another has, drawn at random; another one where that is lost."""
         assert self.exchanger
         for learner, address in random.sample(sorted(self.exchanger.addresses.items()), len(self.exchanger.addresses)):
-            num_steps = fetch(address, self.weights_P, functools.partial(self._is_there, learner))
+            num_steps = fetch(address, self.weights_P, functools.partial(self._is_there, learner, address))
             if num_steps is not None:
                 self.num_steps = num_steps
                 return learner
         raise Ended
 
-    def _is_there(self, learner: int) -> bool:
+    def _is_there(self, learner: int, address: Address, num_looks: int) -> bool:
+        """Whether it still trains; AsrtoolError if it has not answered so often as one that is reached would have."""
         members = self.world.members
         assert members
         members.look(self.world.store)
-        return learner in members.live and not members.closed
+        if learner not in members.live or members.closed:
+            return False
+        if num_looks * LOOK_MS > 1000 * TIMEOUT_S:
+            own = Place(socket.gethostname(), self.world.address)
+            raise unreached(self.world.rank, own, address.remote, f"no answer for {TIMEOUT_S:g} s")
+        return True
 
     def join(self, cut: int) -> None:
         self.view.begin_from(self.weights_P.cpu(), cut)

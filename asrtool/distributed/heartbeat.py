@@ -6,11 +6,12 @@ learners exit. (A learner that dies on this machine is noticed sooner, by the pr
 counted, not seconds: after all were suspended and resumed (Ctrl-Z, a cluster that suspends jobs), more time has passed
 for each than it has seen the other stand still.
 
-Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, also
-where a supervisor has left word that it was killed (asrtool.distributed.supervisor). It first leaves such word itself
-and waits a moment, in which a supervisor kills a learner that only seemed dead; one that has none exits when it finds
-itself lost. A learner that averages its gradients with others takes these with it: of all of its node there is to be
-word, and all are to stand still, before the node is lost, in one change.
+Where the others train without one that is lost, the thread adds its loss to the changes of the members instead, with
+those of its host that stand still as well, also where a supervisor has left word that it was killed
+(asrtool.distributed.supervisor). It first leaves such word itself and waits a moment, in which a supervisor kills a
+learner that only seemed dead; one that has none exits when it finds itself lost. A learner that averages its gradients
+with others takes these with it: of all of its node there is to be word, and all are to stand still, before the node is
+lost, in one change.
 
 The store itself may be on a machine that is lost without a closed connection, and a request to it then never returns.
 So where there are several machines a second thread watches the first. (On one machine, who suspends the launcher and
@@ -20,6 +21,7 @@ resumes it loses nothing.)
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -35,6 +37,7 @@ from asrtool.distributed.supervisor import report_lost, report_node, why_lost
 from asrtool.distributed.world import World
 
 BEAT_S = 2.0
+FAULT = "fault"  # the key of what ends all learners
 NUM_KILLED = 2  # silent beats after which a learner of which there is word that it is lost has been killed
 
 
@@ -44,8 +47,7 @@ class Heartbeat:
     def __init__(self, world: World, timeout_s: float, survival: Survival | None = None) -> None:
         """`survival`: of the training where `world` has members."""
         self.rank = world.rank
-        self.attempt = world.attempt
-        self.members = world.members
+        self.world = world
         self.survival = survival
         self.next = (world.rank + 1) % world.size
         self._num_silent_max = max(1, round(timeout_s / BEAT_S))
@@ -69,7 +71,7 @@ class Heartbeat:
         # A client of its own: that of the computing thread is blocked while it waits for a key.
         try:
             store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-            self._beat(store_of(self.attempt, store))
+            self._beat(store_of(self.world.attempt, store))
         except RuntimeError as error:
             if not self._end.wait(BEAT_S):  # at the end the others may be gone a moment earlier
                 self._give_up(f"{_store_name()} is gone ({_first_line(error)})")
@@ -86,16 +88,17 @@ class Heartbeat:
         silence = _Silence(store)
         while not self._end.wait(BEAT_S):
             store.add(f"beat{self.rank}", 1)
-            if self.members:
-                self._find_next(store, self.members)
-            num_silent = silence.of(self.next)
+            members = self.world.members  # there are some once all are connected
+            if members:
+                self._find_next(store, members)
+            if members and self.survival and not members.closed:
+                self._look_after(silence, members, self.survival)
+            elif silence.of(self.next) >= self._num_silent_max:
+                who = f"learner {self.next} on {silence.host(self.next)}"
+                report_fault(store, f"{who} has given no sign of life for {self._silent_s:g} s")
             self._num_beats += 1
-            if self.members and self.survival and not self.members.closed:
-                self._look_after_next(silence, self.members, self.survival, num_silent)
-            elif num_silent >= self._num_silent_max:
-                store.set("lost", self._describe_next(store))
-            if store.check(["lost"]):
-                self._give_up(store.get("lost").decode())
+            if store.check([FAULT]):
+                self._give_up(store.get(FAULT).decode())
 
     def _find_next(self, store: Store, members: Members) -> None:
         members.look(store)
@@ -106,27 +109,34 @@ class Heartbeat:
         joins = self.rank not in live  # so far it looks after nobody
         self.next = self.rank if joins else live[(live.index(self.rank) + 1) % len(live)]
 
-    def _look_after_next(self, silence: _Silence, members: Members, survival: Survival, num_silent: int) -> None:
-        """With the next learner its node is lost, once all of that stand still."""
+    def _look_after(self, silence: _Silence, members: Members, survival: Survival) -> None:
+        """The next learner, and others of its host, are lost with their nodes, once all of a node stand still."""
         if self.next == self.rank:
             return
-        out, node = survival.out, node_of(self.next, survival.node_size)
-        num_killed = min([num_silent, *(silence.of(rank) for rank in node if rank != self.next)])
-        if num_silent >= NUM_KILLED and why_lost(out, self.next):
-            report_node(out, self.next, node)
-            if num_killed >= NUM_KILLED:
-                members.lose(silence.store, *(survival.examine(out, rank, why_lost(out, rank)) for rank in node))
-        elif num_silent >= self._num_silent_max:
-            report_lost(out, self.next, f"has given no sign of life for {self._silent_s:g} s")
-
-    def _describe_next(self, store: Store) -> str:
-        host = store.get(host_key(self.next)).decode()
-        return f"learner {self.next} on {host} has given no sign of life for {self._silent_s:g} s"
+        out, node_size, host = survival.out, survival.node_size, silence.host(self.next)
+        near = [rank for rank in members.live if rank == self.next or silence.host(rank) == host]
+        nodes = {rank: node_of(rank, node_size) for rank in near}
+        silent = {rank: silence.of(rank) for rank in sorted({*itertools.chain(*nodes.values())})}
+        lost: set[int] = set()
+        for rank, node in nodes.items():
+            if silent[rank] >= NUM_KILLED and why_lost(out, rank):
+                report_node(out, rank, node)
+                lost |= {*node} if min(silent[other] for other in node) >= NUM_KILLED else set()
+            elif silent[rank] >= self._num_silent_max:
+                report_lost(out, rank, f"has given no sign of life for {self._silent_s:g} s")
+        if lost:
+            members.lose(silence.store, *(survival.examine(out, rank, why_lost(out, rank)) for rank in sorted(lost)))
 
     def _give_up(self, why: str) -> None:
         with contextlib.suppress(Exception):
             logging.error("learner %d exits: %s", self.rank, why)
         os._exit(LOST)
+
+
+def report_fault(store: Store, why: str) -> None:
+    """Have all learners exit by their next beat, and say why."""
+    with contextlib.suppress(RuntimeError):  # the store is gone, and they exit for that
+        store.set(FAULT, why)
 
 
 class _Silence:
@@ -135,6 +145,7 @@ class _Silence:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._seen: dict[int, tuple[int, int]] = {}
+        self._hosts: dict[int, str] = {}
 
     def of(self, rank: int) -> int:
         """That of learner `rank`; asked once a beat."""
@@ -142,6 +153,12 @@ class _Silence:
         before, num_silent = self._seen.get(rank, (0, 0))
         self._seen[rank] = count, 0 if count > before else num_silent + 1
         return self._seen[rank][1]
+
+    def host(self, rank: int) -> str:
+        """The name of the host of learner `rank`; another for each that has not left it."""
+        if rank not in self._hosts and self.store.check([host_key(rank)]):
+            self._hosts[rank] = self.store.get(host_key(rank)).decode()
+        return self._hosts.get(rank, f"host of {rank}")
 
 
 def _store_name() -> str:

@@ -42,7 +42,7 @@ def let_join(out: Path, world: World, begin: Mapping[str, Any]) -> None:
     """From here on learners can join those of `world`; `begin` is what `read_begin` returns to them."""
     world.store.set(BEGIN, json.dumps({**begin, "time": time.time()}))
     place = {
-        "address": os.environ["MASTER_ADDR"],
+        "address": world.address if world.rank == 0 else os.environ["MASTER_ADDR"],
         "port": int(os.environ["MASTER_PORT"]),
         "attempt": world.attempt,
         "num_learners": world.size,
@@ -98,7 +98,7 @@ def _read_place(out: Path) -> dict[str, Any]:
     if place["address"].startswith(LOOPBACK) and place["machine"] != socket.gethostname():
         raise AsrtoolError(
             f"{out}: the training there has its store at {place['address']} of {place['machine']} alone",
-            f"join it on {place['machine']}, or start such trainings by torchrun with --rdzv-endpoint",
+            f"join it on {place['machine']}, or start such trainings on distributed.interface, a network of both",
         )
     return place
 

@@ -6,10 +6,11 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 from asrtool.distributed.environment import LOST
-from asrtool.distributed.heartbeat import Heartbeat
+from asrtool.distributed.heartbeat import Heartbeat, report_fault
 from asrtool.distributed.members import Members, Survival, TakenForLost
 from asrtool.distributed.timeout import TIMEOUT_S
 from asrtool.distributed.world import World, init_collectives, join_learners, leave_world
@@ -18,35 +19,39 @@ from asrtool.parent import end_with
 
 # In messages of gloo, the store and exchanges when the other end is gone.
 GONE = ("connection", "gloo", "socket", "broken pipe", "recvvalue", "sendbytes", "has not answered")
-
-RENDEZVOUS_HINT = "check that MASTER_ADDR and MASTER_PORT name a free port of the machine of learner 0"
+NETWORKS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @contextlib.contextmanager
-def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None) -> Iterator[World]:
-    """Inside, this process is one of the learners that the environment names. Where it loses another, it exits.
+def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, interface: str = "") -> Iterator[World]:
+    """Inside, this process is one of the learners that the environment names. If it loses another, it exits.
 
-    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world.
-    Raises AsrtoolError where the rendezvous fails.
+    One that gives no sign of life for `timeout_s` is lost. With `survival` the others stay, as members of the world;
+    before they are connected they exit as well. They reach each other on `interface` if that is named. Raises
+    AsrtoolError if the rendezvous fails.
     """
     end_with(os.getppid())
     with _rendezvous():
-        world = join_learners()
-    if survival and world.size > 1:
-        world.members = Members(world.size, world.rank)
-        if world.joins:
-            world.members.look(world.store)
+        world = join_learners(interface, timeout_s)
     if world.rank and not world.joins:
         logging.getLogger().setLevel(logging.WARNING)  # learner 0 logs the progress
+    is_connected = False
     try:
         with Heartbeat(world, timeout_s, survival):
             with _rendezvous():
                 init_collectives(world)
+            is_connected = True
+            if survival and world.size > 1:
+                world.members = Members(world.size, world.rank)
+                if world.joins:
+                    world.members.look(world.store)
             yield world
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
+        if not is_connected and world.store:
+            report_fault(world.store, str(error))
         if not _means_loss(error):
             # Others exit when this one leaves, and the launcher then stops all; this one exits by its own error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -67,7 +72,13 @@ def _rendezvous() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise AsrtoolError(f"rendezvous failed: {str(error).splitlines()[0]}", RENDEZVOUS_HINT) from error
+        rank, host = os.environ.get("RANK"), socket.gethostname()
+        networks = ", ".join(f"{name}={os.environ[name]}" for name in NETWORKS if name in os.environ)
+        raise AsrtoolError(
+            f"learner {rank} on {host} was not connected: {str(error).splitlines()[0]}",
+            f"check the network that torch uses ({networks or 'that of the host name'}), and that MASTER_ADDR and "
+            "MASTER_PORT name a free port of the host of learner 0",
+        ) from error
     finally:
         signal.signal(signal.SIGTERM, handler)
 

@@ -138,7 +138,8 @@ class Members:
         else:
             self._take_losses([Loss(**{**lost, "left": _left(lost["left"])}) for lost in change["lost"]])
 
-    def _take_losses(self, losses: Sequence[Loss]) -> None:
+    def _take_losses(self, found: Sequence[Loss]) -> None:
+        losses = [loss for loss in found if loss.rank not in self.losses]  # two learners may report the same one
         self.losses |= {loss.rank: loss for loss in losses}
         self.again += itertools.chain(*(loss.left for loss in losses))
         self.live = tuple(rank for rank in self.live if rank not in self.losses)

@@ -17,12 +17,13 @@ import torch
 import zmq
 from torch import Tensor
 
+from asrtool.distributed.addresses import new_context
 from asrtool.distributed.buffers import OwnStatistics
 from asrtool.distributed.flat import FlatWeights, views_of
 from asrtool.distributed.server import PULL, Client, Server, Slice, split_evenly
 from asrtool.distributed.strategy import ConsensusMetrics, Strategy, StrategyContext
 from asrtool.distributed.update import Update, trained_parameters
-from asrtool.distributed.world import MESSAGES, own_address
+from asrtool.distributed.world import MESSAGES
 from asrtool.errors import AsrtoolError
 
 
@@ -55,11 +56,10 @@ class Served(Strategy):
         self.num_answered = 0  # bytes that the server beside this learner had sent by the last step
 
     def start(self) -> None:
-        self.context = zmq.Context()
-        host, address = own_address(self.world), ""
+        self.context, address = new_context(), ""
         if self.server:
             part_P = self.flat.weights_P.split(self.lengths)[self.world.rank]
-            address = self.server.start(self.context, host, part_P)
+            address = self.server.start(self.context, self.world.address, part_P)
         self.client = Client(self.context, self.world.rank, self.world.gather(address)[: len(self.lengths)])
 
     def _fetch_gradients(self) -> None:

@@ -19,6 +19,7 @@ import torch
 import zmq
 from torch import Tensor, nn
 
+from asrtool.distributed.addresses import url_of
 from asrtool.distributed.flat import as_bytes, views_of
 from asrtool.distributed.timeout import TIMEOUT_S, wait_with_timeout
 from asrtool.distributed.update import NamedParameters
@@ -101,12 +102,12 @@ class Server(ABC):
         """Begin with `weights_P`, and answer from now on at the address that is returned."""
         self.slice.weights_P.copy_(weights_P)
         self.socket = context.socket(zmq.ROUTER)
-        port = self.socket.bind_to_random_port(f"tcp://{host}")
+        port = self.socket.bind_to_random_port(url_of(host))
         self.stop, self.stopped = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
         self.stopped.bind("inproc://stop")
         self.stop.connect("inproc://stop")
         self.thread.start()
-        return f"tcp://{host}:{port}"
+        return f"{url_of(host)}:{port}"
 
     def close(self) -> None:
         """Stop answering."""

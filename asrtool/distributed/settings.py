@@ -23,7 +23,7 @@ class Distributed:
     lr_scale: float = 1.0  # learning rate as a multiple of that of the schedule
     global_batch_s: float = 0.0  # seconds of speech in a step of all learners, for train.batch_s of each; 0 is none
     reference_batch_s: float = 0.0  # global batch that train.peak_lr is for; the rate grows with the batch; 0 is none
-    interface: str = ""  # network on which learners exchange weights, by name or subnet; empty is that of MASTER_ADDR
+    interface: str = ""  # network of all learners, by name or subnet; empty is the one on the way to the rendezvous
     timeout_s: float = 20.0  # seconds without a sign of life after which a learner is taken for lost
 
     @property

@@ -6,7 +6,6 @@ those of torch.distributed: gloo for tensors on the host, NCCL for those on a GP
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import socket
@@ -26,11 +25,12 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from asrtool.distributed import addresses
 from asrtool.distributed.attempt import host_key, join_attempt, store_of
-from asrtool.distributed.environment import is_learner, joined_attempt
-from asrtool.distributed.interface import address_on
+from asrtool.distributed.environment import is_learner, is_met, joined_attempt
 from asrtool.distributed.members import Members, TakenForLost
 from asrtool.distributed.objects import gather_objects
+from asrtool.distributed.timeout import TIMEOUT_S
 
 Value = TypeVar("Value")
 # A learner may be a hundred times slower than another that waits for it. A dead one is detected by its heartbeat.
@@ -39,7 +39,6 @@ COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # longer.
 RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
 JOIN_TIMEOUT = timedelta(seconds=20)  # for a connection to a store that answered a moment ago
-LOOPBACK = "127."
 MESSAGES = {"fp32": torch.float32, "bf16": torch.bfloat16}  # types that a `message_type` of the settings names
 
 
@@ -53,7 +52,7 @@ class World:
     store: Any = None  # torch.distributed.Store of this attempt, None when alone
     group: Any = None  # torch.distributed.ProcessGroup
     attempt: str = ""  # token, before each key of the store
-    interface: str = ""  # on which weights are exchanged, where a person has chosen one
+    address: str = addresses.LOOPBACK  # of this learner, at which all its sockets listen
     members: Members | None = None  # where the others train without a learner that is lost
     joins: bool = False  # whether this learner joins others that train, of which `size` began
     ranks: Sequence[int] = ()  # of the learners of a collective, in order, once they are others than 0 to size - 1
@@ -166,7 +165,7 @@ class World:
                     local_size,
                     self.store,
                     group,
-                    interface=self.interface,
+                    address=self.address,
                     whole=self,
                     in_whole=ranks,
                 )
@@ -174,28 +173,48 @@ class World:
         return mine
 
 
-def join_learners() -> World:
-    """Wait until all learners have joined; AsrtoolError where some have not. Alone where the environment names none."""
+def join_learners(interface: str = "", timeout_s: float = TIMEOUT_S) -> World:
+    """Wait until all learners have joined and reach each other. Alone where the environment names none.
+
+    AsrtoolError if another has not come, for `timeout_s` where torchrun has seen all hosts start, or is not reached.
+    """
     if not is_learner():
         return World()
     if attempt := joined_attempt():
-        return _join_running(attempt)
-    store, rank, size = next(iter(rendezvous("env://")))
+        return _join_running(attempt, interface, timeout_s)
+    patience_s = timeout_s if is_met() else RENDEZVOUS_TIMEOUT.total_seconds()
+    has_store = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    reached = None if has_store else addresses.reach_rendezvous(patience_s)
+    store, rank, size = next(iter(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT)))
+    store.set_timeout(COLLECTIVE_TIMEOUT)
+    reached = reached or addresses.reach_rendezvous(patience_s)
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    timeout = RENDEZVOUS_TIMEOUT if local_size < size else COLLECTIVE_TIMEOUT  # the launcher watches those of a machine
-    attempt = join_attempt(store, rank, size, timeout.total_seconds())
-    return World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
+    if local_size == size:  # the launcher watches them
+        patience_s = COLLECTIVE_TIMEOUT.total_seconds()
+    attempt = join_attempt(store, rank, size, patience_s)
+    world = World(rank, size, local_size, store_of(attempt, store), attempt=attempt)
+    if local_size == size:
+        world.address = addresses.own_address(interface, reached)
+    else:
+        places = addresses.find_places(world.store, rank, size, interface, reached, timeout_s)
+        world.address = places[rank].address
+        if interface:
+            os.environ["MASTER_ADDR"] = places[0].address  # for heartbeats and those that join
+    addresses.use_for_groups(world.address, several_hosts=local_size < size)
+    return world
 
 
-def _join_running(attempt: str) -> World:
+def _join_running(attempt: str, interface: str, timeout_s: float) -> World:
     """That of a learner that joins those of `attempt`; it is in no collective before the end."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    whole = TCPStore(address, port, is_master=False, timeout=JOIN_TIMEOUT)
+    reached = addresses.reach_rendezvous(timeout_s)
+    whole = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=JOIN_TIMEOUT)
     whole.set_timeout(COLLECTIVE_TIMEOUT)
     rank, size, local_size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     store = store_of(attempt, whole)
     store.set(host_key(rank), socket.gethostname())
-    return World(rank, size, local_size, store, attempt=attempt, joins=True)
+    address = addresses.own_address(interface, reached, lambda: addresses.known_addresses(store, size))
+    addresses.use_for_groups(address, several_hosts=True)
+    return World(rank, size, local_size, store, attempt=attempt, address=address, joins=True)
 
 
 def init_collectives(world: World) -> None:
@@ -239,30 +258,6 @@ def leave_world() -> None:
         gc.collect()  # a strategy may hold a group in a cycle, as DistributedDataParallel does
         collectives.destroy_process_group()
         gc.collect()
-
-
-def own_address(world: World, known: Sequence[str] | None = None) -> str:
-    """The address of this machine as the learners of `world` see it; all of them call this, or those of others `known`.
-
-    AsrtoolError where it is to be that on an interface, and this machine has none there.
-    """
-    if world.interface:
-        return address_on(world.interface)
-    address = address_towards(os.environ.get("MASTER_ADDR", "localhost"))
-    found = world.gather(address) if known is None else known
-    others = [other for other in found if not other.startswith(LOOPBACK)]
-    # To itself the machine of learner 0 may be 127.0.1.1, as Debian has it.
-    return address_towards(others[0]) if others and address.startswith(LOOPBACK) else address
-
-
-def address_towards(host: str) -> str:
-    """That of this machine on the way to `host`, as an IPv4 address."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect((host, 9))  # sends nothing; chooses the interface
-        except OSError:
-            return f"{LOOPBACK}0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def all_reduce_bytes(values: Tensor, world: World, message_type: torch.dtype = torch.float32) -> int:

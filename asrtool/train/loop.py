@@ -113,7 +113,6 @@ class Training:
         self.profiles = job.profiles
         self.out = job.out
         self.world = world
-        world.interface = job.distributed.interface
         self.info = components.info
         self.train_set, self.dev_set = components.train_set, components.dev_set
         self.augment = components.augment

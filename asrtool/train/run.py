@@ -81,8 +81,7 @@ def start(job: Job) -> None:
 
     Raises AsrtoolError as `train` does, and here when a learner ends before its time.
     """
-    if is_learner():
-        check_environment()
+    check_environment(job.distributed.num_learners)
     num_learners = int(os.environ["WORLD_SIZE"]) if is_learner() else count_learners(job.distributed, job.num_stages)
     for rank in job.injection.slow:
         if rank >= num_learners:
@@ -180,7 +179,7 @@ def _train_as_learner(job: Job) -> None:
     if distributed.survives:
         survival = Survival(job.out, examine_lost, _node_size(distributed))
         forget_lost(job.out, int(os.environ["RANK"]))
-    with learner(distributed.timeout_s, survival) as world, contextlib.ExitStack() as stack:
+    with learner(distributed.timeout_s, survival, distributed.interface) as world, contextlib.ExitStack() as stack:
         if world.joins or not _open(job, world, stack):
             if world.members:
                 stack.enter_context(training_there(job.out, world.rank))

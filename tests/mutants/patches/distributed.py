@@ -133,7 +133,7 @@ PATCHES = (
     Patch(
         "silent-learner-ends-its-watcher",
         HEARTBEAT,
-        'report_lost(out, self.next, f"has given',
+        'report_lost(out, rank, f"has given',
         'self._give_up(f"has given',
         (TEST_SILENT,),
     ),
@@ -251,9 +251,23 @@ PATCHES = (
     Patch(
         "node-lost-while-one-of-it-trains",
         HEARTBEAT,
-        "if num_killed >= NUM_KILLED:",
-        "if num_silent >= NUM_KILLED:",
+        "if min(silent[other] for other in node) >= NUM_KILLED",
+        "if silent[rank] >= NUM_KILLED",
         ("tests/unit/distributed/test_heartbeat.py",),
+    ),
+    Patch(
+        "host-lost-one-learner-a-timeout",
+        HEARTBEAT,
+        "if rank == self.next or silence.host(rank) == host]",
+        "if rank == self.next]",
+        ("tests/unit/distributed/test_heartbeat.py",),
+    ),
+    Patch(
+        "address-of-the-name-of-this-host",
+        "asrtool/distributed/addresses.py",
+        "for other in others() if other",
+        "for other in () if other",
+        ("tests/unit/distributed/test_addresses.py",),
     ),
     Patch(
         "sub-groups-as-before-a-loss",

@@ -86,7 +86,7 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
     joined: defaultdict[str, list[int]] = defaultdict(list)  # token -> ranks that took it, each life of them
     broken = set()
     unpatched, polls = attempt._polls, threading.local()
-    monkeypatch.setattr(attempt, "_polls", lambda timeout_s: polls.next)
+    monkeypatch.setattr(attempt, "_polls", lambda *_: polls.next)
 
     def trains(token: str, rank: int) -> bool:
         """Whether all of the attempt are there; False where one does not come, or has given up."""
@@ -107,7 +107,9 @@ def test_learners_killed_at_any_moment_and_started_again_end_in_one_attempt(
     def lives(rank: int) -> str:
         for life in itertools.count():
             own_kills = kills[rank]
-            polls.next = polls_before_it_is_killed(own_kills[life]) if life < len(own_kills) else unpatched(TIMEOUT_S)
+            polls.next = (
+                polls_before_it_is_killed(own_kills[life]) if life < len(own_kills) else unpatched(TIMEOUT_S, int)
+            )
             try:
                 token = join_attempt(store, rank, SIZE, TIMEOUT_S)
             except Killed:
@@ -128,7 +130,7 @@ def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_
     leader: list[str] = []
     thread = Thread(target=lambda: leader.append(join_attempt(store, 0, 2, TIMEOUT_S)))
     before = attempt._polls
-    monkeypatch.setattr(attempt, "_polls", lambda timeout_s: polls_before_it_is_killed(1))
+    monkeypatch.setattr(attempt, "_polls", lambda *_: polls_before_it_is_killed(1))
     store.set("attempt of 2", "token")
     with pytest.raises(Killed):
         join_attempt(store, 1, 2, TIMEOUT_S)
@@ -144,7 +146,7 @@ def test_a_learner_killed_after_its_answer_is_not_confused_with_the_one_started_
 
 def test_the_rendezvous_times_out_and_names_the_missing_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where learners were killed on other machines before they joined."""
-    monkeypatch.setattr(attempt, "_polls", lambda timeout_s: iter(20 * [None]))
+    monkeypatch.setattr(attempt, "_polls", lambda *_: iter(20 * [None]))
     server = Server()
     message = r"rendezvous timed out after 0\.5 s: rank {} of 3 missing; see"
     with pytest.raises(AsrtoolError, match=message.format(0)):
@@ -153,6 +155,20 @@ def test_the_rendezvous_times_out_and_names_the_missing_ranks(monkeypatch: pytes
         server.join(0, 0.5)
     with pytest.raises(AsrtoolError, match=message.format(2)):  # the token of a learner 0 that has timed out meanwhile
         server.join(1, 0.5)
+
+
+def test_when_one_does_not_come_all_that_have_end_by_the_same_line() -> None:
+    """The time counts from the last one that came: no learner of a host that did start waits on."""
+    server = Server()
+
+    def fault(rank: int) -> str:
+        with pytest.raises(AsrtoolError) as error:
+            server.join(rank, 1.0 if rank == 0 else TIMEOUT_S)
+        return str(error.value)
+
+    first, second = at_once(fault, range(2))
+    assert first.startswith("rendezvous timed out after 1 s: rank 2 of 3 missing")
+    assert second.startswith(f"rendezvous timed out after {TIMEOUT_S} s: rank 2 of 3 missing")
 
 
 def test_learners_of_before_a_change_of_membership_are_not_waited_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -12,6 +12,7 @@ import pytest
 from torch.distributed import HashStore
 
 from asrtool.distributed import heartbeat, timeout
+from asrtool.distributed.attempt import host_key
 from asrtool.distributed.heartbeat import Heartbeat
 from asrtool.distributed.members import Loss, Members, Survival
 from asrtool.distributed.supervisor import report_lost, why_lost
@@ -125,14 +126,22 @@ class Fading(HashStore):
 
 
 def survive(
-    monkeypatch: pytest.MonkeyPatch, out: Path, last: dict[int, int], own_rank: int = 0, node_size: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    out: Path,
+    last: dict[int, int],
+    own_rank: int = 0,
+    node_size: int = 1,
+    hosts: Mapping[int, str] | None = None,
 ) -> tuple[Members, list[str]]:
     """The members that learner `own_rank` of four sees after 60 beats, and why it gave up, if it did."""
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.001)
     world, why = World(own_rank, 4, members=Members(4)), []
     own = Heartbeat(world, 0.01, Survival(out, lambda out, rank, reason: Loss(rank, reason, 0), node_size))
     monkeypatch.setattr(own, "_give_up", why.append)
-    own._beat(Fading(own, last, 60))
+    store = Fading(own, last, 60)
+    for rank, host in (hosts or {}).items():
+        store.set(host_key(rank), host)
+    own._beat(store)
     assert world.members
     return world.members, why
 
@@ -142,6 +151,15 @@ def test_survivors_close_the_ring_around_all_that_are_silent(monkeypatch: pytest
     members, why = survive(monkeypatch, tmp_path, {1: 3, 2: 3})
     assert members.live == (0, 3)
     assert members.losses[1].why == members.losses[2].why == "has given no sign of life for 0.01 s"
+    assert why == []
+
+
+def test_all_silent_learners_of_a_host_are_lost_in_one_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not one after each timeout. Learner 0 is on their host as well, and learner 3 on another that stands still."""
+    hosts = {0: "h1", 1: "h1", 2: "h1", 3: "h2"}
+    members, why = survive(monkeypatch, tmp_path, {1: 3, 2: 3}, hosts=hosts)
+    assert members.live == (0, 3)
+    assert members._num_read == 1
     assert why == []
 
 
