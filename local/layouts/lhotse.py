@@ -203,7 +203,13 @@ def _fault(recording: Recording, folder: Path) -> str:
             ("url", address) if address else ("file", os.path.abspath(locate(folder, source.source)))
         )
         try:
-            num_samples = look_at_address(address)[0] if address else look_at(Path(source.source)).num_samples
+            if address:
+                num_samples = look_at_address(address)[0]
+            else:
+                sound = look_at(Path(source.source))
+                num_samples = sound.num_samples
+                if sound.num_parts > 1:
+                    return f"{source.source}: {sound.num_parts} audio files joined in one, lhotse reads the first alone"
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
         except OSError as error:
