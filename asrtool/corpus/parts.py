@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import mmap
 import struct
 from collections.abc import Iterator
@@ -150,7 +151,7 @@ def _flac(data: Bytes) -> list[Part]:
     place = -1
     while (place := data.find(b"fLaC\x00\x00\x00\x22", place + 1)) >= 0:
         begins.append(place)
-    parts = [Part(begin, end) for begin, end in zip(begins, [*begins[1:], len(data)], strict=True)]
+    parts = [Part(begin, end) for begin, end in itertools.pairwise([*begins, len(data)])]
     for part in parts:
         declared = int.from_bytes(data[part.begin + 21 : part.begin + 26], "big") & (2**36 - 1)
         if declared and not _has_sample(data[part.begin : part.end], declared - 1, soundfile):
@@ -262,8 +263,9 @@ def _counted(part: Part, found: int, declared: int) -> Part:
 
 def _syncs(data: Bytes, place: int) -> Iterator[int]:
     """Begins of frames that another one, a tag or the end of the file follows, and of tags."""
+    tag = data.find(b"ID3", place)  # once: each search may go to the end
     while place < len(data):
-        tag, sync = data.find(b"ID3", place), data.find(b"\xff", place)
+        sync = data.find(b"\xff", place)
         if tag >= 0 and (sync < 0 or tag < sync):
             yield tag
         if sync < 0:
@@ -277,7 +279,11 @@ def _syncs(data: Bytes, place: int) -> Iterator[int]:
 def _declared(data: Bytes, place: int, xing: int) -> int | None:
     """Frames that the heading in a frame declares, 0 where it does not say; None where there is no heading."""
     if data[xing : xing + 4] in (b"Xing", b"Info"):
-        return int.from_bytes(data[xing + 8 : xing + 12], "big") if data[xing + 7] & 1 else 0
+        return (
+            int.from_bytes(data[xing + 8 : xing + 12], "big")
+            if data[xing + 7 : xing + 8] > b"\0" and data[xing + 7] & 1
+            else 0
+        )
     if data[place + 36 : place + 40] == b"VBRI":
         return int.from_bytes(data[place + 50 : place + 54], "big")
     return None

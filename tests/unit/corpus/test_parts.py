@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 from lhotse import Recording
+from lhotse.augmentation import Volume
 
 from asrtool.corpus.parts import parts_in
 from asrtool.corpus.settings import Data
@@ -109,3 +111,31 @@ def test_parts_of_other_rates_or_channels_are_refused(
     path.write_bytes(audio(1, kind) + audio(1, kind, rate_hz, channels))
     with pytest.raises(AsrtoolError, match=r"its 2 joined parts differ: 16000 Hz with 1 channels"):
         heard(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids="-".join)
+def test_any_bytes_have_parts(kind: tuple[str, str]) -> None:
+    whole = audio(0.1, kind)
+    draw = random.Random(0)
+    for size in (*range(0, 64, 3), *(draw.randrange(len(whole)) for _ in range(10))):
+        for content in (whole[:size], whole[:4] + draw.randbytes(size), whole + whole[:size]):
+            assert all(0 <= part.begin <= part.end <= len(content) for part in parts_in(content))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind[1] != "OPUS"], ids="-".join)
+def test_an_empty_second_part_adds_nothing(kind: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes((whole := audio(1, kind)) + audio(0, kind))
+    assert np.allclose(heard(path), decoded(whole), atol=1e-6)
+
+
+def test_a_transform_that_cannot_be_applied_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.wav").write_bytes(audio(1, FORMATS[4]))
+    recording = Recording.from_file(folder / "a.wav").perturb_volume(0.5)
+    assert _fault(recording, folder) == ""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("needs torchaudio")
+
+    monkeypatch.setattr(Volume, "__call__", fail)
+    assert _fault(recording, folder) == "its transform Volume is not supported: needs torchaudio"
