@@ -32,7 +32,6 @@ class Part:
     begin: int
     end: int
     fault: str = ""  # what is missing; empty where it is whole
-    last_page: int = 0  # of Ogg
 
 
 def parts_of(path: Path) -> list[Part]:
@@ -74,8 +73,6 @@ def open_parts(source: Path | bytes, parts: list[Part]) -> Iterator[Any]:
         with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
             file.seek(part.begin)
             data = file.read(part.end - part.begin)
-        if part.fault and data[:4] == b"OggS":
-            data = _ended(data, part.last_page - part.begin)
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             yield sound
 
@@ -184,27 +181,13 @@ def _ogg(data: Bytes) -> Iterator[Part]:
             part = Part(place, place)
         heading, flags = bool(head[5] & 2), head[5]
         if part:
-            part.last_page, part.end = place, place + size
+            part.end = place + size  # of whole pages, without which libsndfile reads nothing
             part.fault = "" if flags & 4 else "the last page of its stream is not there"
         place += size
     if part:
         if place >= 0:
             part.fault = "its last page is not whole"
         yield part
-
-
-def _ended(data: bytes, page: int) -> bytes:
-    """An Ogg stream whose last whole page is marked as its last, without which libsndfile reads nothing of it."""
-    last = bytearray(data[page:])
-    last[5] |= 4
-    last[22:26] = bytes(4)
-    crc = 0
-    for byte in last:
-        crc ^= byte << 24
-        for _ in range(8):
-            crc = (crc << 1) ^ (0x104C11DB7 if crc & 0x80000000 else 0)
-    last[22:26] = struct.pack("<I", crc)
-    return data[:page] + bytes(last)
 
 
 def _after_tag(data: Bytes, place: int) -> int:
