@@ -1,4 +1,4 @@
-"""What is compressed with shorten, which nothing reads from the middle: decoded once, to FLAC."""
+"""Files that lhotse does not read, or in part only, decoded once to FLAC: with shorten, or joined of several."""
 
 from __future__ import annotations
 
@@ -38,23 +38,21 @@ class Shortened:
 
 
 def decode_shortened(sounds: Mapping[str, Sound], folder: Path, drops: list[Drop]) -> dict[str, Sound]:
-    """`sounds` with FLAC in `folder` in place of what is compressed with shorten; what cannot be decoded is in `drops`.
+    """`sounds` with FLAC in `folder` in place of files with shorten or several parts; `drops` has those that fail.
 
     What was decoded to `folder` already, as the name of the file says, is not decoded again; a process that is killed
     costs its file, which another one decodes. Raises AsrtoolError when there is too little room.
     """
     headers = {id_: read_header(sound.path) for id_, sound in sounds.items() if sound.path.suffix.lower() == ".sph"}
-    files = [
-        Shortened(id_, sounds[id_].path, _target(folder, id_, sounds[id_].path))
-        for id_, h in headers.items()
-        if h.is_shortened
-    ]
+    ids = [id_ for id_, h in headers.items() if h.is_shortened]
+    ids += [id_ for id_, sound in sounds.items() if sound.num_parts > 1]
+    files = [Shortened(id_, sounds[id_].path, _target(folder, id_, sounds[id_].path)) for id_ in ids]
     todo = [file for file in files if not file.target.is_file()]
     failed = set()
     if todo:
-        _check_room(folder, sum(headers[file.name].num_samples * headers[file.name].num_channels for file in todo))
+        _check_room(folder, sum(sounds[file.name].num_samples * sounds[file.name].num_channels for file in todo))
         with process_map(__name__, min(num_cores(), len(todo))) as map_:
-            faults = progress(map_(decode, todo), "decode shorten", len(todo), "file")
+            faults = progress(map_(decode, todo), "decode audio", len(todo), "file")
             for file, fault in zip(todo, faults, strict=True):
                 if fault:
                     failed.add(file.name)
@@ -96,12 +94,12 @@ def _check_room(folder: Path, num_samples: int) -> None:
     place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     free = shutil.disk_usage(place).free
     logging.info(
-        "%s: audio compressed with shorten is decoded once, by %s: about %.2g hours of CPU and %.3g GB of disk, %.3g GB"
-        " are free", folder, _program(), cpu_hours, needed / GB, free / GB,
+        "%s: audio with shorten or of joined files is decoded once, by %s: about %.2g hours of CPU and %.3g GB of disk,"
+        " %.3g GB are free", folder, _program(), cpu_hours, needed / GB, free / GB,
     )  # fmt: skip
     if needed > free:
         raise AsrtoolError(
-            f"{folder}: audio compressed with shorten needs about {needed / GB:.3g} GB of disk when it is decoded,"
-            f" {free / GB:.3g} GB are free",
+            f"{folder}: audio with shorten or of joined files needs about {needed / GB:.3g} GB of disk when it is"
+            f" decoded, {free / GB:.3g} GB are free",
             "free some space, or choose another place with --work",
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.manifest import Drop
-from asrtool.corpus.riff import missing_bytes
+from asrtool.corpus.parts import kind_of, parts_of, why_not_whole
 from asrtool.corpus.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
@@ -37,6 +37,8 @@ class Sound:
     path: Path
     num_samples: int  # of one channel
     sampling_rate_hz: int
+    num_channels: int = 1
+    num_parts: int = 1  # audio files that are joined in it
 
     @property
     def duration_s(self) -> float:
@@ -70,7 +72,7 @@ def usable_audio(
 ) -> dict[str, Sound]:
     """Those of `files` (recording id -> path) of so many channels and that rate, or any; the others go to `drops`.
 
-    What is compressed with shorten is decoded once, to FLAC under `out`/audio.
+    What is compressed with shorten, or joined of several files, is decoded once, to FLAC under `out`/audio.
     """
     good = {}
     not_mono = []
@@ -95,18 +97,12 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
     if is_sphere(path):
         check_sphere(path, sampling_rate_hz, num_channels)
         return look_at(path)
-    import soundfile
-
     sound = look_at(path)
-    if missing := missing_bytes(path):
-        raise AsrtoolError(
-            f"{path}: truncated, {missing} of the bytes that its header declares are not there", "replace the file"
-        )
     if sampling_rate_hz not in (None, sound.sampling_rate_hz):
         raise AsrtoolError(
             f"{path}: sampling rate is {sound.sampling_rate_hz} Hz, expected {sampling_rate_hz} Hz", "resample the file"
         )
-    found_channels = soundfile.info(path).channels
+    found_channels = sound.num_channels
     if found_channels != num_channels:
         hint = MAKE_MONO if num_channels == 1 else "check that this is the right release"
         raise OtherChannels(f"{path}: {found_channels} channels, expected {num_channels}", hint)
@@ -116,18 +112,26 @@ def check_audio(path: Path, sampling_rate_hz: int | None, num_channels: int) -> 
 
 
 def look_at(path: Path) -> Sound:
-    """What the header of an audio file says. Raises AsrtoolError when there is none that can be read."""
+    """What the headers of an audio file say. Raises AsrtoolError when there is none, and if it is cut off."""
     if not path.is_file():
         raise AsrtoolError(f"{path}: no such file", "correct the path")
     if is_sphere(path) and (header := read_header(path)).is_shortened:
-        return Sound(path, header.num_samples, header.sampling_rate_hz)
+        return Sound(path, header.num_samples, header.sampling_rate_hz, header.num_channels)
     import soundfile
 
+    try:
+        parts = parts_of(path)
+    except OSError as error:
+        raise AsrtoolError(f"{path}: cannot be read: {error.strerror}", "check its permissions") from error
+    if any(part.fault for part in parts):
+        raise AsrtoolError(f"{path}: {why_not_whole(parts)}", "replace the file")
+    if parts[1:]:
+        return Sound(path, *kind_of(path, parts), len(parts))
     try:
         info = soundfile.info(path)
     except soundfile.LibsndfileError as error:
         raise AsrtoolError(f"{path}: no readable audio: {error.error_string}", "replace the file") from error
-    return Sound(path, info.frames, info.samplerate)
+    return Sound(path, info.frames, info.samplerate, info.channels)
 
 
 def locate(directory: Path, name: str) -> Path:

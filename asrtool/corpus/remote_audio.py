@@ -11,6 +11,7 @@ import soundfile
 
 from asrtool.corpus import transfer
 from asrtool.corpus.batches import load_ahead
+from asrtool.corpus.parts import parts_in, why_not_whole
 from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.server import CutShort
 from asrtool.url import Part
@@ -72,4 +73,6 @@ def _read(part: Part) -> bytes:
         data = transfer.read(part.url, part.begin, part.end)[1]
     if part.end is not None and len(data) < part.end - part.begin:
         raise CutShort(f"{part}: {len(data)} bytes, expected {part.end - part.begin}")
+    if fault := why_not_whole(parts_in(data)):
+        raise OSError(f"{part}: {fault}")
     return data

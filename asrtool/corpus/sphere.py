@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asrtool.corpus.parts import read_parts
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_beside
 
@@ -130,9 +131,11 @@ def decode_to_flac(source: Path, target: Path) -> str:
     import soundfile
 
     try:
-        samples, rate = read_sphere(source)
+        samples, rate = read_sphere(source) if source.suffix.lower() == ".sph" else read_parts(source)
     except AsrtoolError as error:
         return error.what
+    except (OSError, soundfile.SoundFileError) as error:
+        return f"{source}: {error}"
     # Through memory, because libsndfile reports a full disk as success.
     flac = io.BytesIO()
     soundfile.write(flac, samples, rate, format="FLAC", subtype="PCM_16")

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from asrtool.corpus.riff import missing_bytes
+from asrtool.corpus.parts import Part, kind_of, open_parts, parts_of, why_not_whole
 from asrtool.corpus.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 
@@ -112,9 +112,13 @@ def _of_path(source: _Source, block_s: float) -> Iterator[Sound]:
         raise AsrtoolError(what, "name an audio file")
     if _is_shortened(source):
         yield _of_samples(source, block_s)
+        return
+    parts = parts_of(source.path)
+    if why_not_whole(parts):
+        yield _of_parts(source, parts, block_s)
     elif (file := _known(source.path)) is not None:
         with file:
-            _warn_of_missing(source, file)
+            _warn_of_no_audio(source, file)
             yield _of_file(source, file, block_s, is_whole=True)
     else:
         with _converted(source) as file:
@@ -188,20 +192,35 @@ def _known(path: Path) -> soundfile.SoundFile | None:
         return None
 
 
-def _warn_of_missing(source: _Source, file: soundfile.SoundFile) -> None:
+def _warn_of_no_audio(source: _Source, file: soundfile.SoundFile) -> None:
     if not file.frames and source.path.stat().st_size > LARGEST_HEADER:
         logging.warning(
             "%s: its header declares no audio, but %d bytes lie behind it, as where a recorder has died: sox"
             " --ignore-length IN OUT makes a whole file of it", source.title, source.path.stat().st_size,
         )  # fmt: skip
-    if missing := missing_bytes(source.path):
-        logging.warning(
-            "%s: cut off: %d bytes of audio that its header declares are not there, only its first %.1f s are heard; "
-            "copy it again",
-            source.title,
-            missing,
-            file.frames / file.samplerate,
-        )
+
+
+def _of_parts(source: _Source, parts: list[Part], block_s: float) -> Sound:
+    """What several joined files hold one after the other, or as much as there is of one that is cut off."""
+    num_samples, rate_hz, num_channels = kind_of(source.path, parts)
+    is_whole = not any(part.fault for part in parts)
+    num_heard = 0
+
+    def blocks() -> Iterator[np.ndarray]:
+        nonlocal num_heard
+        for part, file in zip(parts, open_parts(source.path, parts), strict=True):
+            try:
+                for block_CS in _blocks(source, file, block_s):
+                    num_heard += block_CS.shape[1]
+                    yield block_CS
+            except AsrtoolError:
+                if not part.fault:
+                    raise
+        if not is_whole:
+            what = "%s: %s; its first %.1f s were heard; copy it again"
+            logging.warning(what, source.title, why_not_whole(parts), num_heard / rate_hz)
+
+    return Sound(source.name, rate_hz, num_channels, num_samples / rate_hz if is_whole else None, blocks())
 
 
 def _of_file(source: _Source, file: soundfile.SoundFile, block_s: float, is_whole: bool) -> Sound:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import soundfile
 from lhotse import Recording, SupervisionSegment
 
@@ -136,7 +137,10 @@ def _recording(entry: Entry) -> Recording:
         _check_channels("channels", source["channels"])
     if entry.get("channel_ids") is not None:
         _check_channels("channel_ids", entry["channel_ids"])
-    return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
+    try:
+        return Recording.from_dict({**entry, "id": one_word(str(entry["id"]))})
+    except AssertionError as error:  # of a transform that lhotse does not know
+        raise ValueError(str(error)) from error
 
 
 def _supervision(entry: Entry) -> SupervisionSegment:
@@ -203,7 +207,13 @@ def _fault(recording: Recording, folder: Path) -> str:
             ("url", address) if address else ("file", os.path.abspath(locate(folder, source.source)))
         )
         try:
-            num_samples = look_at_address(address)[0] if address else look_at(Path(source.source)).num_samples
+            if address:
+                num_samples = look_at_address(address)[0]
+            else:
+                sound = look_at(Path(source.source))
+                num_samples = sound.num_samples
+                if sound.num_parts > 1:
+                    return f"{source.source}: {sound.num_parts} audio files joined in one, lhotse reads the first alone"
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
         except OSError as error:
@@ -214,4 +224,16 @@ def _fault(recording: Recording, folder: Path) -> str:
             return error.what
         if num_samples < recording.num_samples and recording.transforms is None:
             return f"{source.source}: {num_samples} samples, expected {recording.num_samples}"
+    return _fault_of_transforms(recording)
+
+
+def _fault_of_transforms(recording: Recording) -> str:
+    """Why lhotse cannot change its audio as the manifest says: some transforms need packages that are not there."""
+    samples_CS = np.random.default_rng(0).normal(0, 0.1, (recording.num_channels, recording.sampling_rate))
+    for transform in recording.transforms or ():
+        try:
+            samples_CS = transform(samples_CS.astype(np.float32), recording.sampling_rate)
+        except Exception as error:  # each package has its own
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            return f"its transform {type(transform).__name__} is not supported: {reason}"
     return ""

@@ -22,6 +22,7 @@ from typing import IO
 import soundfile
 
 from asrtool.corpus.manifest import Drop
+from asrtool.corpus.parts import read_parts
 from asrtool.errors import AsrtoolError
 from asrtool.files import size_and_time, write_beside
 from asrtool.local.utterances import locate
@@ -113,7 +114,9 @@ def _run(words: Sequence[str], target: Path) -> str:
 
 def _keep(output: IO[bytes], target: Path) -> str:
     try:
-        samples, rate_hz = soundfile.read(output, dtype="int16", always_2d=True)
+        samples, rate_hz = read_parts(output.read())
+    except AsrtoolError as error:
+        return error.what
     except soundfile.LibsndfileError as error:
         return f"no readable audio: {error.error_string}"
     flac = io.BytesIO()  # through memory, because libsndfile reports a full disk as success

@@ -22,6 +22,7 @@ from lhotse import AudioSource, Recording, SupervisionSegment
 
 from asrtool.corpus import transfer
 from asrtool.corpus.manifest import Drop
+from asrtool.corpus.parts import parts_in, why_not_whole
 from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
@@ -133,6 +134,8 @@ def _look(part: Part, data: bytes) -> _Member:
         info = soundfile.info(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
         return _Member(part, fault=f"{part}: no readable audio: {error.error_string}")
+    if fault := why_not_whole(parts_in(data)):
+        return _Member(part, fault=f"{part}: {fault}")
     return _Member(part, info.frames, info.samplerate)
 
 

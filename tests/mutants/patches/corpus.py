@@ -492,9 +492,9 @@ PATCHES = (
     ),
     Patch(
         "streamed-wav-refused",
-        "asrtool/corpus/riff.py",
-        "0 if size >= STREAMED else max",
-        "max",
+        "asrtool/corpus/parts.py",
+        '"" if size >= STREAMED else _missing(size, len(data) - place)\n',
+        "_missing(size, len(data) - place)\n",
         ("tests/unit/local/test_prepare_own.py",),
     ),
     Patch(

@@ -355,7 +355,7 @@ def test_a_wav_that_is_cut_off_is_set_aside_and_one_of_a_pipe_is_not(folder: Pat
     path.write_bytes(whole[: len(whole) // 2])
     prepare_folder(folder, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {"flat": "unusable audio"}
-    assert "flat.wav: truncated, 16022 of the bytes" in (tmp_path / "m" / "dropped.tsv").read_text()
+    assert "flat.wav: cut off: 15978 of 32000 bytes" in (tmp_path / "m" / "dropped.tsv").read_text()
     begin = whole.index(b"data") + 4
     path.write_bytes(whole[:begin] + b"\xff\xff\xff\xff" + whole[begin + 4 :])
     prepare_folder(folder, tmp_path / "m", Data(), "own")
