@@ -23,7 +23,7 @@ from asrtool.recipe.stages import COMMON, CORPUS, PREPARE
 from asrtool.registry import load
 
 FILES = (".json", ".tsv", ".pt", ".arpa", ".fst", ".toml", ".safetensors")
-OF_OTHERS = ("--nworkers", "--nthreads", "--rdzv-endpoint")  # options of dask and torchrun
+OF_OTHERS = ("--nworkers", "--nthreads", "--rdzv-endpoint", "--local-addr")  # options of dask and torchrun
 PAGE = errors_page.ROOT / "docs" / "guide" / "errors.md"
 HEAD = """
 from asrtool.toy_advice import AGAIN, why
@@ -87,7 +87,16 @@ def test_every_command_and_option_that_an_error_names_is_there(texts: dict[str, 
     wrong = []
     for text, where in texts.items():
         for name, rest in re.findall(r"asrtool (\{?[a-z]+\b\}?)([^`,;()]*)", text):
-            if name not in known and name not in ("has", "only", "wrote", "package", "{name}", "{made_by}"):
+            if name not in known and name not in (
+                "has",
+                "did",
+                "only",
+                "set",
+                "wrote",
+                "package",
+                "{name}",
+                "{made_by}",
+            ):
                 wrong.append(f"{where}: no command {name}")
             for option in re.findall(r" (--[a-z-]+)", rest):
                 if name in known and option not in known[name]:

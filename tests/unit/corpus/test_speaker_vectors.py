@@ -24,6 +24,7 @@ from asrtool.corpus.settings import Features
 from asrtool.corpus.shard import Shard, write_shard
 from asrtool.corpus.speaker_vectors import extractor_digest, write_vectors
 from asrtool.errors import AsrtoolError
+from asrtool.files import mark_files
 from asrtool.settings import Choice
 
 SIZE = 7
@@ -106,6 +107,7 @@ def test_features_are_the_same_with_vectors_and_nothing_of_them_is_left_without(
     made: Path, corpus: Path, tmp_path: Path
 ) -> None:
     (tmp_path / EXTRACTOR).write_bytes(b"of an earlier run")
+    mark_files(tmp_path / EXTRACTOR)
     compute_features(corpus / "manifests", tmp_path, WITHOUT)
     assert not (tmp_path / EXTRACTOR).exists()
     assert not list(tmp_path.rglob(VECTORS))

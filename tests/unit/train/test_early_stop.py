@@ -118,30 +118,30 @@ def test_with_another_patience_it_ends_there_or_at_the_last_epoch(
     train_toy, tmp_path: Path, patience: int, last: int
 ) -> None:
     with scripted():
-        train_toy(tmp_path, f"train.num_epochs={NUM_EPOCHS}", f"train.early_stop={patience}")
-    final = summary(tmp_path)
+        train_toy(tmp_path / "train", f"train.num_epochs={NUM_EPOCHS}", f"train.early_stop={patience}")
+    final = summary(tmp_path / "train")
     assert (final["num_epochs"], final["stopped_early"]) == (last, last < NUM_EPOCHS)
-    newest = load_checkpoint(max((tmp_path / "checkpoints").glob("*.pt")))[1]
+    newest = load_checkpoint(max((tmp_path / "train" / "checkpoints").glob("*.pt")))[1]
     assert newest.dev_losses == list(enumerate(LOSSES[: last - 1], 1))  # it is written before its own is known
 
 
 def test_patience_that_ends_with_the_last_epoch_stops_nothing_early(train_toy, tmp_path: Path) -> None:
     with scripted():
-        train_toy(tmp_path, f"train.num_epochs={LAST}", f"train.early_stop={PATIENCE}")
-    final = summary(tmp_path)
+        train_toy(tmp_path / "train", f"train.num_epochs={LAST}", f"train.early_stop={PATIENCE}")
+    final = summary(tmp_path / "train")
     assert (final["num_epochs"], final["stopped_early"], final["best_epoch"]) == (LAST, False, BEST)
 
 
 def test_a_loss_that_is_no_number_is_warned_of_and_never_the_best(train_toy, tmp_path: Path, caplog) -> None:
     with scripted((math.nan, 2.0)):
-        train_toy(tmp_path, "train.num_epochs=2")
-    assert (summary(tmp_path)["best_epoch"], summary(tmp_path)["best_dev_loss"]) == (2, 2.0)
+        train_toy(tmp_path / "train", "train.num_epochs=2")
+    assert (summary(tmp_path / "train")["best_epoch"], summary(tmp_path / "train")["best_dev_loss"]) == (2, 2.0)
     assert caplog.text.count("the loss on dev is no number") == 1
 
 
 def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
     with scripted(), rates_noted() as found:
-        train_toy(tmp_path, *PLATEAU, "train.num_epochs=7", "train.peak_lr=0.016")
+        train_toy(tmp_path / "train", *PLATEAU, "train.num_epochs=7", "train.peak_lr=0.016")
     assert {epoch: {rate for at, rate in found if at == epoch} for epoch in range(7)} == {
         epoch: {0.016 * factor} for epoch, factor in enumerate(RATES)
     }

@@ -297,11 +297,11 @@ def test_the_codes_that_trained_are_recorded_in_their_order(toy: Path, toy_confi
 def test_a_run_that_is_stopped_before_its_first_step_is_not_among_the_codes(
     toy: Path, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path, load_config([toy_config]), code="aaa")
+    job = acoustic_job(toy / "features", toy / "tokenizer", tmp_path / "train", load_config([toy_config]), code="aaa")
     monkeypatch.setattr(Stop, "requested", True)
     with pytest.raises(Stopped):
         train(job)
-    assert load_checkpoint(max((tmp_path / "checkpoints").iterdir()))[1].code == []
+    assert load_checkpoint(max((tmp_path / "train" / "checkpoints").iterdir()))[1].code == []
 
 
 def test_without_a_figure_lines_have_the_loss_alone(train_toy, tmp_path: Path) -> None:

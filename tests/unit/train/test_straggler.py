@@ -57,8 +57,9 @@ def test_a_training_is_slowed_by_what_its_last_step_took(
     slept: list[float], toy: Path, toy_config: Path, tmp_path: Path
 ) -> None:
     config = load_config([toy_config], ["train.num_epochs=1"])
-    train(acoustic_job(toy / "features", toy / "tokenizer", tmp_path, config, InjectionOptions({0: 3.0})))
-    lines = (tmp_path / "learners" / "0.jsonl").read_text(encoding="utf-8").splitlines()
+    out = tmp_path / "train"
+    train(acoustic_job(toy / "features", toy / "tokenizer", out, config, InjectionOptions({0: 3.0})))
+    lines = (out / "learners" / "0.jsonl").read_text(encoding="utf-8").splitlines()
     took = [json.loads(line)["compute_s"] for line in lines]
     assert len(slept) == len(took) > 2
     assert slept[0] > 0
