@@ -51,6 +51,10 @@ class Recogniser:
         The text is normalised by data.text_rules of the training. Raises AsrtoolError where it cannot be read, or the
         text does not fit it.
         """
+        return self.align_transcript(audio, text, channel).words
+
+    def align_transcript(self, audio: str | Path, text: str, channel: int = 1) -> Transcript:
+        """The words of `align` as a transcript, which asrtool.transcribe.transcript writes in many forms."""
         from asrtool.local.own_text import text_rule
         from asrtool.local.text_rules import Unusable
         from asrtool.transcribe.align import align

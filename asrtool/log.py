@@ -94,7 +94,7 @@ def bar(
         return items
     from tqdm import tqdm
 
-    shown = tqdm(None if amount else items, desc=what, total=total, unit=f" {unit}s", leave=False)
+    shown = tqdm(None if amount else items, desc=what, total=total, unit=f" {_plural(unit)}", leave=False)
     return _moving(items, shown, amount) if amount else shown
 
 
@@ -120,6 +120,10 @@ def _lines(
     if amount and total is not None:
         done = total
     logging.info("%s: %s", what, _state(done, total, time.monotonic() - start, unit))
+
+
+def _plural(unit: str) -> str:
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
 def _state(done: float, total: int | None, elapsed_s: float, unit: str) -> str:

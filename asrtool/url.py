@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from asrtool.errors import AsrtoolError
+
 _URL = re.compile(r"(https?|s3):/+(?=[^/])", re.IGNORECASE)
 _PART = re.compile(r"#bytes=(\d+)-(\d+)$")
 
@@ -16,6 +18,12 @@ def as_url(place: str | Path) -> str:
     text = str(place)
     match = _URL.match(text)
     return f"{match[1].lower()}://{text[match.end() :]}" if match else ""
+
+
+def refuse_address(path: str | Path) -> None:
+    """Raise AsrtoolError if `path` is an address, for what is read from files alone."""
+    if url := as_url(path):
+        raise AsrtoolError(f"{url}: an address, expected a file", f"fetch it first: curl -O {url}")
 
 
 def join(url: str, *names: str) -> str:

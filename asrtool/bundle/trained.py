@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
 from asrtool.models.safe_file import SUFFIX, model_in
 from asrtool.settings import SEARCHED
+from asrtool.url import refuse_address
 
-MODEL = "average/model.pt"
+AVERAGE = "average"
+MODEL = f"{AVERAGE}/model.pt"
 SAFE_MODEL = f"average/model{SUFFIX}"
 TUNING = "tune/tuning.json"
 TUNED = "tune/tuning.tsv"
@@ -79,6 +82,7 @@ def open_trained(path: Path) -> Iterator[Trained]:
     if path.is_dir():
         yield _in_folder(path, path)
         return
+    refuse_address(path)
     if not path.exists():
         raise AsrtoolError(f"{path}: no such file or folder", EXPECTED)
     if not is_archive(path):
@@ -92,6 +96,25 @@ def open_trained(path: Path) -> Iterator[Trained]:
             what = f"{path}: cannot be unpacked to {where}, {(error.strerror or 'no room').lower()}"
             raise AsrtoolError(what, f"free {archive.num_bytes / 2**20:.0f} MiB there, or set TMPDIR") from error
         yield _in_folder(path, Path(folder))
+
+
+def part_of(path: Path, part: str, unpacked: Callable[[], AbstractContextManager[Path]], place: Path) -> Path:
+    """Return `part` (average or tokenizer) of the work folder or bundle `path`, else `path` itself.
+
+    Of average it is the model file. A bundle is unpacked to the folder that `unpacked` opens, which is `place` later.
+    Raises AsrtoolError if the bundle is damaged or lacks that part.
+    """
+    if is_archive(path):
+        archive = open_archive(path)
+        names = [name for name in archive.files if name.startswith(f"{part}/")]
+        if not names:
+            raise AsrtoolError(f"{path}: has no {part}", "export it again")
+        with unpacked() as folder:
+            archive.unpack(folder, names)
+        path = place
+    if not (path / part).is_dir():
+        return path
+    return model_in(path / part) if part == AVERAGE else path / part
 
 
 def _in_folder(origin: Path, folder: Path) -> Trained:

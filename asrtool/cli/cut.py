@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import settings_options
+from asrtool.cli.options import MODEL_FILE, TOKENIZER, settings_options
 from asrtool.config import Config
 
 
 @click.command(cls=Command)
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL_FILE)
 @click.argument("manifests", type=click.Path(path_type=Path))
 @click.argument("features", type=click.Path(path_type=Path))
-@click.argument("tokenizer", type=click.Path(path_type=Path))
+@click.argument("tokenizer", type=TOKENIZER)
 @click.argument("out", type=click.Path(path_type=Path))
 @settings_options
 def cut(model: Path, manifests: Path, features: Path, tokenizer: Path, out: Path, config: Config) -> None:

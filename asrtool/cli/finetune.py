@@ -15,9 +15,17 @@ from asrtool.config_value import flatten, format_value
 
 
 def _of_model(arguments: dict[str, Any]) -> list[str]:
-    """The settings that the model file brings, and what the options stand for."""
+    """The settings that the model brings, and what the options stand for.
+
+    A bundle is unpacked to OUT.start, where the same command finds the same model when it resumes.
+    """
+    from asrtool.bundle.trained import AVERAGE, part_of
+    from asrtool.files import write_folder
     from asrtool.models.torch_info import read_info
 
+    for name, part in (("model", AVERAGE), ("tokenizer", "tokenizer")):
+        place = arguments["out"].with_name(f"{arguments['out'].name}.start") / part
+        arguments[name] = part_of(arguments[name], part, functools.partial(write_folder, place, "*"), place)
     settings = flatten({"model": read_info(arguments["model"])["model"]})
     frozen = arguments.pop("freeze")
     settings |= {"train.init_model": str(arguments["model"])} | ({"train.frozen": frozen} if frozen else {})
@@ -41,9 +49,9 @@ def _of_model(arguments: dict[str, Any]) -> list[str]:
 def finetune(model: Path, features: Path, tokenizer: Path, out: Path, targets: Path | None, config: Config) -> None:
     """Train on, from the weights of MODEL, on other FEATURES or with another TOKENIZER.
 
-    As `asrtool train`, but with the [model] settings of MODEL, whatever configuration files say; --set changes them.
-    With another tokenizer or objective, the output layers begin anew. Settings: [augment],
-    [specaugment], [train], [distributed].
+    MODEL and TOKENIZER may each be a bundle or the --work of a run, which has them. As `asrtool train`, but with the
+    [model] settings of MODEL, whatever configuration files say; --set changes them. With another tokenizer or
+    objective, the output layers begin anew. Settings: [augment], [specaugment], [train], [distributed].
 
     \b
     Example: asrtool finetune exp/average/model.pt own/features exp/tokenizer own/train \\

@@ -6,6 +6,7 @@ import difflib
 import gc
 import importlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -128,8 +129,11 @@ def _first_help(ctx: click.Context) -> str:
     return formatter.getvalue().rstrip()
 
 
-def main() -> None:
-    """Run the command line; exit code 1 for a person's mistake, 2 for usage, 128 + n when signal n stopped it."""
+def main(is_stage: bool = False) -> None:
+    """Run the command line; exit code 1 for a mistake of the user, 2 for usage, 128 + n if signal n stopped it.
+
+    A command that `is_stage` of `asrtool run` leaves it to that to say how to resume.
+    """
     signal.signal(signal.SIGTERM, _stop)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
@@ -150,7 +154,8 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        resume = "" if is_stage else f"; to resume: {shlex.join(['asrtool', *words])}"
+        click.echo(f"stopped{resume}", err=True)
         code = 128 + signal.SIGINT
     finally:
         gc.freeze()  # else the interpreter ends by looking for cycles among all of torch: half a second and more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,29 @@ SHORT = {
 
 LEARNERS = ("strategy", "num_learners")
 MAX_FACTOR = 10_000  # of a straggler
+
+
+class OfTrained(click.ParamType):
+    """A path, for which a work folder or a bundle may be named that has the part.
+
+    A bundle is unpacked to a temporary folder while the command runs.
+    """
+
+    name = "path"
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path of the part."""
+        from asrtool.bundle.trained import part_of
+
+        assert ctx is not None
+        place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
+        return part_of(Path(value), self.part, lambda: contextlib.nullcontext(place), place)
+
+
+MODEL_FILE, TOKENIZER = OfTrained("average"), OfTrained("tokenizer")
 
 executor_option = click.option(
     "--executor",

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import cut_option, settings_options
+from asrtool.cli.options import MODEL_FILE, TOKENIZER, cut_option, settings_options
 from asrtool.config import Config
 
 
 @click.command(cls=Command)
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL_FILE)
 @click.argument("features", type=click.Path(path_type=Path))
-@click.argument("tokenizer", type=click.Path(path_type=Path))
+@click.argument("tokenizer", type=TOKENIZER)
 @click.argument("out", type=click.Path(path_type=Path))
 @cut_option
 @settings_options

@@ -8,7 +8,7 @@ import click
 
 from asrtool.cli.command import Command
 
-FORMS = ("text", "ctm", "srt", "vtt", "json")
+FORMS = ("text", "ctm", "srt", "vtt", "textgrid", "json")
 
 
 @click.command(

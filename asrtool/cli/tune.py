@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from asrtool.cli.command import Command
-from asrtool.cli.options import executor_option, search_folders, settings_options
+from asrtool.cli.options import MODEL_FILE, executor_option, search_folders, settings_options
 from asrtool.config import Config
 from asrtool.settings import SEARCHED
 
@@ -16,7 +16,7 @@ COLUMN = 13  # characters
 
 
 @click.command(cls=Command, groups={"What the searches read": SEARCHED})
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL_FILE)
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @search_folders

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -18,19 +17,8 @@ def unreadable(path: Path | str, kind: str, error: OSError) -> AsrtoolError:
 
 
 def damaged(path: Path | str, kind: str) -> AsrtoolError:
-    """The error for a file of that `kind` whose digest does not match; it names a bundle as one."""
-    if _is_bundle(path):
-        hint = f"take it out, unzip {path} average/model.safetensors, or name average/model.pt of the work folder"
-        return AsrtoolError(f"{path}: a bundle, expected a {kind}", hint)
+    """The error for a file of that `kind` whose digest does not match."""
     return AsrtoolError(f"{path}: no {kind}, or a damaged one: its checksum does not match", hint_for(kind))
-
-
-def _is_bundle(path: Path | str) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "bundle.json" in archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
 
 
 def hint_for(kind: str) -> str:

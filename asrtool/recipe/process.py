@@ -19,7 +19,7 @@ from typing import BinaryIO
 from asrtool.parent import ending_with_parent
 
 # Modules are not searched in the current directory: a user's own `click.py` there would be taken for the package.
-START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main()"
+START = "import sys; sys.path[:1] == [''] and sys.path.pop(0); from asrtool.cli.main import main; main(is_stage=True)"
 POLL_S = 0.2
 
 

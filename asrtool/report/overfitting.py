@@ -5,20 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from asrtool.report.training import TrainingRun
-
-PATIENCE = 2  # evaluations behind the lowest loss on dev; one alone may be chance
+from asrtool.train.settings import OVERFITTING_PATIENCE
 
 
 def warn_of_overfitting(run: TrainingRun) -> str:
-    """A warning, where dev has been above its lowest loss for `PATIENCE` evaluations and training fell; else nothing.
+    """Return a warning if dev has been above its lowest loss for some evaluations while training fell, else nothing.
 
     The loss of training at an evaluation is that of the steps since the one before.
     """
-    if run.emulated or len(run.dev) <= PATIENCE:
+    if run.emulated or len(run.dev) <= OVERFITTING_PATIENCE:
         return ""
     best, last = run.best, len(run.dev) - 1
     train = _train_losses(run)
-    if last - best < PATIENCE or not train[last] < train[best]:
+    if last - best < OVERFITTING_PATIENCE or not train[last] < train[best]:
         return ""
     (at, lowest), (_, now) = run.dev[best], run.dev[last]
     return (

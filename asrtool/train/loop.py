@@ -138,6 +138,7 @@ class Training:
         self.state.learners, self.state.group_size = list(range(world.size)), self.rule.group_size
         self.steps_together = self.rule.round_size(world.size) == world.size
         self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), self.state)
+        self.num_samples = self.state.samples  # after the last step, for the bar
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
         self.dev_losses = DevLosses(world, self.state.dev_losses, self.settings.early_stop)
@@ -247,11 +248,13 @@ class Training:
         Where learners that step together evaluate, raises Stopped where one is to stop, and EndsEarly.
         """
         with self._profiling() as after_step, contextlib.closing(self._load()) as loaded:
-            for assignment, batch in bar(loaded, "training", None, "batch"):
+            shown = bar(loaded, "training", self.total_samples, "utterance", lambda _: self.num_samples)
+            for assignment, batch in shown:
                 if assignment.num_cuts is not None:
                     self.cuts.reach(assignment.round.epoch, assignment.round.slots.start, assignment.num_cuts)
                 self._begin_epoch(assignment)
                 step = self._step(assignment, batch)
+                self.num_samples = step.num_samples
                 self.cuts.reached.num_rounds = max(self.cuts.reached.num_rounds, assignment.number + 1)
                 if batch is not None:
                     self._record(assignment, batch, step)

@@ -22,7 +22,7 @@ from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import State
 from asrtool.train.loss import Sums
 from asrtool.train.records import Lines, Step
-from asrtool.train.settings import Optimisation
+from asrtool.train.settings import OVERFITTING_PATIENCE, Optimisation
 from asrtool.train.source import Portion
 
 CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
@@ -145,6 +145,9 @@ class Reports:
         self._curves: Curves | None = None  # of the first learner
         self._time = time
         self._clock = 0.0
+        self._train_loss = math.nan  # of the last report
+        self._best = (0, math.inf, math.nan)  # epoch with the lowest loss on dev, that loss, the loss of training then
+        self._has_warned = False
 
     def __enter__(self) -> Reports:
         if self._is_first:
@@ -195,6 +198,7 @@ class Reports:
         if not self._interval.num_steps:
             return
         rates = self._interval.rates()
+        self._train_loss = rates["loss"]
         self._interval = Interval()
         self._reported_step = step
         seconds = self._state.seconds
@@ -219,7 +223,21 @@ class Reports:
                 "remove dev utterances whose features are not finite, or lower %s.peak_lr",
                 self._settings.section,
             )
+        self._warn_of_overfitting(state.epoch, means["loss"])
         return means["loss"]
+
+    def _warn_of_overfitting(self, epoch: int, loss: float) -> None:
+        """Warn once if dev has not improved for OVERFITTING_PATIENCE epochs, in which the loss of training fell."""
+        best, lowest, train_loss = self._best
+        if loss < lowest:
+            self._best = (epoch, loss, self._train_loss)
+        elif epoch - best >= OVERFITTING_PATIENCE and self._train_loss < train_loss and not self._has_warned:
+            self._has_warned = True
+            logging.warning(
+                "overfitting: the loss on dev was lowest, %.4f, after epoch %d and is %.4f, while that of training fell"
+                " from %.4f to %.4f; --set %s.early_stop=%d would end training here, more data or dropout may help",
+                lowest, best, loss, train_loss, self._train_loss, self._settings.section, OVERFITTING_PATIENCE,
+            )  # fmt: skip
 
     def report_learners(self, step: int, consensus: ConsensusMetrics) -> None:
         """How far apart the learners were, of which a checkpoint after `step` was made."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from asrtool.config import Config
 
 
+OVERFITTING_PATIENCE = 2  # epochs without a lower loss on dev; a single one may be chance
+
+
 @dataclass(frozen=True)
 class SpecAugment:
     """Masks on the features of training batches."""

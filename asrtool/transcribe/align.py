@@ -8,16 +8,16 @@ import numpy as np
 
 from asrtool.corpus.frames import frames_of
 from asrtool.decode.align import Aligner, tokenize
-from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.lang.tokenizer import Tokenizer
 from asrtool.transcribe.audio import open_sound
 from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Recogniser
+from asrtool.transcribe.transcript import Line, Transcript
 
 
-def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> list[Word]:
-    """The words of `text`, in order, with times from the beginning of the recording.
+def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> Transcript:
+    """The words of `text`, in order, with times from the beginning of the recording, as one line.
 
     All of the channel, from 1 on, is heard at once, so memory grows with its length. Raises AsrtoolError where the file
     cannot be read, a word has no tokens, or the recording is too short for the text.
@@ -35,4 +35,6 @@ def align(recogniser: Recogniser, path: str | Path, text: str, channel: int) -> 
     found = aligner((scored.scores_TV, tokenize(text, tokenizer)))
     if isinstance(found, str):
         raise AsrtoolError(f"{path}: cannot be aligned: {found}", "check that text and recording belong together")
-    return list(found.words)
+    words = tuple(found.words)
+    line = Line(channel, words[0].begin_s, words[-1].end_s, words)
+    return Transcript(piece.speaker, piece.end_s, 1, (line,))

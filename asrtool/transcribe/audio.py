@@ -20,6 +20,7 @@ import soundfile
 from asrtool.corpus.parts import Part, kind_of, open_parts, parts_of, why_not_whole
 from asrtool.corpus.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
+from asrtool.url import refuse_address
 
 INPUT = Path("/dev/stdin")
 STANDARD_INPUT = ("-", str(INPUT))
@@ -79,6 +80,7 @@ def open_sound(path: str | Path, block_s: float = BLOCK_S, live: bool = False) -
     if str(path) in STANDARD_INPUT:
         source = _Source(INPUT, "standard input", name_of(path))
     else:
+        refuse_address(path)
         source = _Source(Path(path).absolute(), readable(Path(path)), readable(name_of(path)))
     if not is_pipe(path):
         opened = _of_path(source, block_s)

@@ -90,6 +90,30 @@ def to_json(transcript: Transcript) -> str:
     return json.dumps(as_dict(transcript), ensure_ascii=False, indent=1) + "\n"
 
 
+def to_textgrid(transcript: Transcript) -> str:
+    """A TextGrid of Praat: a tier of words for each channel, with empty intervals between them."""
+    channels = range(1, transcript.num_channels + 1)
+    times = f"xmin = 0\nxmax = {transcript.duration_s:.3f}\n"
+    text = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{times}'
+    text += f"tiers? <exists>\nsize = {len(channels)}\nitem []:\n"
+    for channel in channels:
+        words = [word for line in transcript.lines if line.channel == channel for word in line.words]
+        intervals, last_s = [], 0.0
+        for begin_s, end_s, shown in [(w.begin_s, w.end_s, w.text) for w in words] + [(transcript.duration_s, 0.0, "")]:
+            begin_s = max(begin_s, last_s)
+            if round(begin_s, 3) > round(last_s, 3):
+                intervals.append((last_s, begin_s, ""))
+            if shown and end_s > begin_s:
+                intervals.append((begin_s, end_s, shown))
+            last_s = max(begin_s, end_s)
+        text += f'item [{channel}]:\nclass = "IntervalTier"\nname = "{channel_name(channel)}"\n{times}'
+        text += f"intervals: size = {len(intervals)}\n"
+        for number, (begin_s, end_s, shown) in enumerate(intervals, 1):
+            quoted = shown.replace('"', '""')
+            text += f'intervals [{number}]:\nxmin = {begin_s:.3f}\nxmax = {end_s:.3f}\ntext = "{quoted}"\n'
+    return text
+
+
 def as_dict(transcript: Transcript) -> dict[str, Any]:
     """What `to_json` writes."""
     return {
@@ -118,6 +142,7 @@ FORMATS: dict[str, tuple[str, Callable[[Transcript], str]]] = {  # name -> suffi
     "ctm": (".ctm", to_ctm),
     "srt": (".srt", to_srt),
     "vtt": (".vtt", to_vtt),
+    "textgrid": (".TextGrid", to_textgrid),
     "json": (".json", to_json),
 }
 

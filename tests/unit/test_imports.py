@@ -27,7 +27,19 @@ BOTTOM = {*SETTINGS, "errors", "errors_page", "log", "files", "optional", "paren
 DATA = {"corpus", "lang", "models", "score", "distributed"}
 # room -> rooms of asrtool it may import besides itself and the bottom layer
 MAY_IMPORT = {
-    "cli": {*DATA, "train", "decode", "report", "recipe", "estimate", "bundle", "transcribe", "simulate", "theory"},
+    "cli": {
+        *DATA,
+        "train",
+        "decode",
+        "report",
+        "recipe",
+        "estimate",
+        "bundle",
+        "transcribe",
+        "simulate",
+        "theory",
+        "api",
+    },
     "api": {"score", "bundle", "transcribe", "corpus", "decode"},  # what a Python program imports
     "bundle": {*DATA, "decode"},
     "transcribe": {*DATA, "decode", "bundle"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
-import zipfile
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -16,11 +17,14 @@ from toy_work import make_work
 from asrtool.bundle.archive import open_archive
 from asrtool.bundle.export import _fewer, export_bundle
 from asrtool.bundle.info import describe_file
-from asrtool.bundle.trained import Trained, dev_errors, open_trained
+from asrtool.bundle.trained import Trained, dev_errors, open_trained, part_of
 from asrtool.cli.main import cli
+from asrtool.cli.options import MODEL_FILE, TOKENIZER
 from asrtool.config import Config, format_toml, to_table
 from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
+from asrtool.files import write_folder
+from asrtool.lang.tokenizer import Tokenizer
 from asrtool.models.acoustic import load_model
 from asrtool.models.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
 from asrtool.models.safe_file import model_in
@@ -98,22 +102,23 @@ def test_a_file_that_is_no_bundle_is_not_replaced_by_one(work: Path, tmp_path: P
     assert (tmp_path / "call.wav").read_bytes() == b"RIFF"
 
 
-def test_a_bundle_where_a_model_file_is_expected_is_named_and_the_advice_leads_to_one(
-    work: Path, bundle: Path, tmp_path: Path
+@pytest.mark.parametrize("kind", ["bundle", "work"])
+def test_a_command_takes_the_model_and_the_tokenizer_of_a_bundle_or_work_folder(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    for read in (load_model, read_info):
-        with pytest.raises(AsrtoolError, match=r"toy.asrtool: a bundle, expected a model file; take it out, unzip"):
-            read(bundle)
-        with pytest.raises(AsrtoolError, match=r"work: is a folder, expected a model file; .*average/model.pt"):
-            read(work)
-        with pytest.raises(AsrtoolError, match=r"none: cannot be read, No such file or directory; check the path"):
-            read(tmp_path / "none")
-    with zipfile.ZipFile(bundle) as archive:
-        archive.extract("average/model.safetensors", tmp_path)
-    taken_out, info = load_model(tmp_path / "average" / "model.safetensors")
-    assert read_info(tmp_path / "average" / "model.safetensors") == info
-    expected = load_model(work / "average" / "model.pt")[0].state_dict()
-    assert all(torch.equal(taken_out.state_dict()[name], value) for name, value in expected.items())
+    path: Path = request.getfixturevalue(kind)
+    with click.Context(click.Command("toy")) as context:
+        model, tokenizer = (found.convert(str(path), None, context) for found in (MODEL_FILE, TOKENIZER))
+        assert load_model(model)[1] == read_info(model)
+        assert Tokenizer.load(tokenizer).pieces
+        assert MODEL_FILE.convert(str(model), None, context) == model
+        assert TOKENIZER.convert(str(tokenizer), None, context) == tokenizer
+    assert model.exists() == (kind == "work")
+    place = tmp_path / "start"
+    kept = part_of(path, "average", functools.partial(write_folder, place, "*"), place)
+    assert load_model(kept)[1] == read_info(kept)
+    with pytest.raises(AsrtoolError, match=r"none: cannot be read, No such file or directory; check the path"):
+        load_model(tmp_path / "none")
 
 
 def test_info_of_a_work_folder_names_what_does_that(work: Path) -> None:

@@ -139,6 +139,13 @@ def test_a_loss_that_is_no_number_is_warned_of_and_never_the_best(train_toy, tmp
     assert caplog.text.count("the loss on dev is no number") == 1
 
 
+@pytest.mark.parametrize(("losses", "warned"), [((5.0, 4.0, 4.5, 4.6, 4.7, 4.8), 1), ((5.0, 4.0, 4.5, 3.0, 2.0), 0)])
+def test_overfitting_is_warned_of_once(train_toy, tmp_path: Path, caplog, losses: Sequence[float], warned: int) -> None:
+    with scripted(losses):
+        train_toy(tmp_path / "train", f"train.num_epochs={len(losses)}", "train.log_every_steps=1")
+    assert caplog.text.count("overfitting: the loss on dev was lowest, 4.0000, after epoch 2") == warned
+
+
 def test_the_rate_falls_where_dev_does_not(train_toy, tmp_path: Path) -> None:
     with scripted(), rates_noted() as found:
         train_toy(tmp_path / "train", *PLATEAU, "train.num_epochs=7", "train.peak_lr=0.016")

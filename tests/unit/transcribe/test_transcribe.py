@@ -25,6 +25,7 @@ from asrtool.transcribe.listen import choose_channels
 from asrtool.transcribe.recogniser import Piece, Voices, open_recogniser
 from asrtool.transcribe.segments import cut
 from asrtool.transcribe.transcribe import Audio, files_at_once
+from asrtool.transcribe.transcript import FORMATS
 
 RATE = 8000
 
@@ -120,6 +121,27 @@ def test_a_channel_is_normalised_by_what_was_heard_of_it(tmp_path: Path) -> None
     assert np.allclose(found.std(axis=0), 1, atol=1e-3)
     everyone = Cmvn(work / "features" / "train", "global")
     assert np.allclose(voices.inputs(pieces[1]), everyone.normalise("b", short_TF))  # too little of it
+
+
+@pytest.mark.parametrize("form", ["ctm", "srt", "vtt", "textgrid", "json"])
+def test_the_command_aligns_a_recording_with_its_words(work: Path, call: Path, tmp_path: Path, form: str) -> None:
+    (tmp_path / "call.txt").write_text("So what\n did you do\n")
+    with asrtool.load(work) as recogniser:
+        expected = FORMATS[form][1](recogniser.align_transcript(call, "so what did you do", 2))
+    options = ["--format", form, "--channel", "2"]
+    words = list(map(str, ["align", work, call, tmp_path / "call.txt", *options]))
+    assert CliRunner().invoke(cli, words, catch_exceptions=False).stdout == expected
+    out = tmp_path / "out"
+    assert CliRunner().invoke(cli, [*words[:4], str(out), *options], catch_exceptions=False).exit_code == 0
+    assert out.read_text(encoding="utf-8") == expected
+
+
+def test_an_address_is_refused_as_one(work: Path) -> None:
+    for command in (["transcribe", work, "https://host/a.wav"], ["transcribe", "https://host/m.asrtool", "a.wav"]):
+        with pytest.raises(
+            AsrtoolError, match=r"https://host/\S+: an address, expected a file; fetch it first: curl -O"
+        ):
+            CliRunner().invoke(cli, list(map(str, command)), catch_exceptions=False)
 
 
 def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:

@@ -46,6 +46,18 @@ def test_a_ctm_is_one_that_the_scorer_reads() -> None:
     )
 
 
+def test_a_textgrid_has_a_tier_a_channel_that_is_filled_without_overlap() -> None:
+    text = written("textgrid", BOTH)
+    assert text.startswith('File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 3700.000\n')
+    tiers = re.split(r"item \[\d+\]:\n", text)[1:]
+    found = [re.findall(r'\]:\nxmin = (\S+)\nxmax = (\S+)\ntext = "(.*)"', tier) for tier in tiers]
+    assert [[word for _, _, word in tier if word] for tier in found] == [["hi", "there"], ["hello", "bye"]]
+    for tier, intervals in zip(tiers, found, strict=True):
+        assert f"intervals: size = {len(intervals)}\n" in tier
+        assert [begin for begin, _, _ in intervals] == ["0.000", *(end for _, end, _ in intervals[:-1])]
+        assert intervals[-1][1] == "3700.000"
+
+
 def test_words_of_a_ctm_have_a_duration_and_do_not_overlap() -> None:
     crowded = (Word("a", 0.0, 0.0, 1), Word("b", 0.0, 0.5, 1), Word("c", 0.4, 0.4, 1))
     lines = written("ctm", Transcript("x", 1.0, 1, (Line(1, 0, 1, crowded),))).splitlines()
