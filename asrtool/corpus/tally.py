@@ -40,6 +40,10 @@ class Tally:
     def num_utterances(self) -> int:
         return len(self._ids)
 
+    def recording(self, id_: str) -> Entry | None:
+        """The recording of that id, if there is one."""
+        return self._recordings.get(id_)
+
     def add(self, entry: Entry) -> bool:
         """Count an utterance, after `check`."""
         self.check(entry)

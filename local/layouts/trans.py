@@ -11,10 +11,8 @@ from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Release
 from asrtool.local.layouts.finish import write_set
-from asrtool.local.own_text import text_rule
 from asrtool.local.published import part, reading
 from asrtool.local.releases import find_files
-from asrtool.local.utterances import normalise_all
 
 TRANSCRIPTS = "*-*.trans.txt"
 
@@ -28,8 +26,7 @@ def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
     parts = [part(found.name, "train", manifests) for found, manifests in read_parts(folder, release)]
     drops: list[Drop] = []
     spoken = (segment for item in parts for segment in item.supervisions)
-    segments = normalise_all(spoken, text_rule(data), drops)
-    write_set(out, (entry for item in parts for entry in item.recordings), segments, drops, data, label)
+    write_set(out, (entry for item in parts for entry in item.recordings), list(spoken), drops, data, label)
 
 
 def is_trans_folder(folder: Path) -> bool:
