@@ -110,8 +110,8 @@ def _usable_rows(places: Places, text: Table, drops: list[Drop]) -> np.ndarray:
     has_text = of_text >= 0
     has_text[has_text] = ~text.is_copy[of_text[has_text]]
     is_there = ~np.isnan(places.end_s) & ~places.is_copy
-    unsaid = places.read(np.flatnonzero(is_there & ~has_text))
-    drops += [Drop(id_, "no text", f"{id_} is not in the file text") for id_, _ in unsaid]
+    unsaid = places.read_ids(np.flatnonzero(is_there & ~has_text))
+    drops += [Drop(id_, "no text", f"{id_} is not in the file text") for id_ in unsaid]
     is_placed = np.zeros(len(text.ids), dtype=bool)
     is_placed[of_text[has_text & ~places.is_copy]] = True
     lost = text.read(np.flatnonzero(~is_placed & ~text.is_copy))
@@ -141,7 +141,7 @@ class _Spoken:
             yield list(group)
 
     def _read(self, rows: np.ndarray) -> Iterator[Utterance]:
-        ids = [id_ for id_, _ in self.places.read(rows)]
+        ids = self.places.read_ids(rows)
         columns = (self.places.recording, self.places.start_s, self.places.end_s)
         places = zip(*(column[rows].tolist() for column in columns), strict=True)
         hashes = self.places.ids[rows]

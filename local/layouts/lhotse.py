@@ -47,10 +47,11 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     with manifests_of(folder, ("recordings", "supervisions")) as copy:
         recordings: dict[str, Recording] = {}
         for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
-            if recordings.setdefault(recording.id, recording) is not recording:
-                what = f"{folder}: two recordings are {recording.id}"
+            if (other := recordings.setdefault(recording.id, recording)) is not recording:
+                files = " and ".join(each.sources[0].source for each in (other, recording))
+                what = f"{folder}: two recordings are {recording.id}, of {files}"
                 raise AsrtoolError(what, "make the ids unique, also without blanks")
-        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), _supervision))
+        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), read_supervision))
     _write(folder, out, recordings, supervisions, drops, data, label)
 
 
@@ -94,7 +95,7 @@ def _cut(entry: Entry) -> Entry:
     if entry["type"] == "MonoCut" and "recording" in entry:
         _check(entry, "start", (int, float), -math.inf)
         cut["recording"] = _recording(entry["recording"])
-        cut["supervisions"] = [_supervision(each) for each in entry.get("supervisions") or []]
+        cut["supervisions"] = [read_supervision(each) for each in entry.get("supervisions") or []]
     return cut
 
 
@@ -148,7 +149,7 @@ def _recording(entry: Entry) -> Recording:
         raise ValueError(str(error)) from error
 
 
-def _supervision(entry: Entry) -> SupervisionSegment:
+def read_supervision(entry: Entry) -> SupervisionSegment:
     """Its ids and its speaker have no blanks. Raises as `_recording`."""
     for key in ("id", "recording_id"):
         _check_name(entry, key)

@@ -27,7 +27,7 @@ from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import Names, write_set
-from asrtool.local.layouts.lhotse import settle_length
+from asrtool.local.layouts.lhotse import read_supervision, settle_length
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
@@ -148,7 +148,7 @@ def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recor
     """Of a cut, or why there is none."""
     if entry.get("type") != "MonoCut" or "recording" not in entry:
         return f"a {entry.get('type')}, expected a MonoCut with a recording"
-    members = audio.get(entry["id"])  # several cuts may have one id: they are in the order of the tar
+    members = audio.get(str(entry["id"]))  # several cuts may have one id: they are in the order of the tar
     member = members.pop(0) if members else audio.get("", [_Member(Part(tar), fault=f"{tar}: has no audio of it")])[0]
     if member.fault:
         return member.fault
@@ -156,13 +156,13 @@ def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recor
     channels = declared.get("channel_ids") or [0]
     source = AudioSource(type="url", channels=channels, source=str(member.part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
-    recording = Recording(one_word(entry["id"]), [source], *sizes, channel_ids=channels)
+    recording = Recording(one_word(str(entry["id"])), [source], *sizes, channel_ids=channels)
     return settle_length(recording, member.num_samples, member.sampling_rate_hz, str(member.part)) or recording
 
 
 def _segments(entry: Entry, recording: Recording, names: Names) -> Iterator[SupervisionSegment]:
     """Those of a cut, whose times count from its start, in its recording."""
-    for segment in map(SupervisionSegment.from_dict, entry["supervisions"]):
+    for segment in map(read_supervision, entry["supervisions"]):
         start_s = round(entry["start"] + segment.start, 8)
-        name, _ = names.add(one_word(segment.id), (recording.id, start_s, segment.text))
+        name, _ = names.add(segment.id, (recording.id, start_s, segment.text))
         yield dataclasses.replace(segment, id=name, recording_id=recording.id, start=start_s)
