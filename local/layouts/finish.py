@@ -88,20 +88,6 @@ def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]
         yield [segment.to_dict() for segment in group]
 
 
-def watch_density(out: Path, spoken: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """`spoken`; when all have been read, the log says of how many utterances the text is too long for their audio."""
-    num, dense = 0, []
-    for entries in spoken:
-        num += len(entries)
-        dense += [e["id"] for e in entries if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
-        yield entries
-    if dense:
-        logging.warning(
-            "%s: %d of %d utterances have more than %d characters a second, the first is %s: is their audio cut off, or"
-            " their text that of others?", out, len(dense), num, DENSE, dense[0],
-        )  # fmt: skip
-
-
 def write_spoken(
     out: Path,
     recordings: Iterable[Entry],
@@ -124,7 +110,7 @@ def write_spoken(
 
     def kept() -> Iterator[list[Entry]]:
         listed = {drop.id for drop in drops}
-        sides, known = set(), set()
+        sides, known, num, dense = set(), set(), 0, []
         for entries in spoken:
             recording = tally.recording(id_ := entries[0]["recording_id"])
             if recording is None:
@@ -138,12 +124,19 @@ def write_spoken(
                 known.update([side] if speaker else [])
                 entry["speaker"] = speaker or side
                 refuse_copy(out, entry["id"], entry["speaker"])
+            num += len(good)
+            dense += [e["id"] for e in good if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
             if good:
                 yield good
         warn_of_unknown(sides, known, str(out), ADVICE)
+        if dense:
+            logging.warning(
+                "%s: %d of %d utterances have more than %d characters a second, the first is %s: is their audio cut"
+                " off, or their text that of others?", out, len(dense), num, DENSE, dense[0],
+            )  # fmt: skip
 
     def lines() -> Iterator[str]:
-        for entries in watch_density(out, kept()):
+        for entries in kept():
             reference.add(entries)
             for entry in sorted(entries, key=lambda e: (e["start"], e["channel"], e["id"])):
                 tally.add(entry)
@@ -156,18 +149,20 @@ def write_spoken(
 def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bool:
     """Normalise the text of an utterance and trim its times; False, and an entry in `drops`, if it cannot be used."""
     known, duration_s = channels(recording), recording["duration"]
-    start_s, end_s = entry["start"], round(entry["start"] + entry["duration"], 8)
+    start_s, length_s = entry["start"], entry["duration"]
+    end_s = round(start_s + length_s, 8)
+    is_near = -EARLY_S <= start_s < min(end_s, duration_s) and round(end_s - duration_s, 6) <= LATE_S
     if entry["channel"] not in known[:2]:
         detail = f"channel {entry['channel']}, expected one of {known[:2]} as its recording has them"
         drops.append(Drop(entry["id"], "no channel", detail))
         return False
-    if not (-EARLY_S <= start_s < min(end_s, duration_s) and end_s <= duration_s + LATE_S):
+    if start_s < 0:
+        entry["start"], length_s = 0.0, end_s
+    entry["duration"] = within(entry["start"], length_s, duration_s) if is_near else 0
+    if entry["duration"] * recording["sampling_rate"] < 1 / 2:  # not a sample
         detail = f"from {start_s:g} s to {end_s:g} s of a recording of {duration_s:g} s"
         drops.append(Drop(entry["id"], "bad times", detail))
         return False
-    if start_s < 0:
-        entry["start"], entry["duration"] = 0.0, end_s
-    entry["duration"] = within(entry["start"], entry["duration"], duration_s)
     entry["text"] = normalised(entry["id"], entry.get("text") or "", rule, drops)
     return bool(entry["text"])
 
@@ -175,7 +170,7 @@ def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bo
 def join_sets(out: Path, folders: Sequence[Path], data: Data, label: str) -> None:
     """Write the manifest folder `out` of the manifest folders `folders`, each of which has been checked.
 
-    If an id of a set is in another one as well, all its ids begin with the name of its folder.
+    If an id of a set is in an earlier one as well, all its ids begin with the name of its folder.
     """
     taken: set[str] = set()
     recordings: list[Entry] = []

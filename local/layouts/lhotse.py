@@ -48,7 +48,7 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
         recordings: dict[str, Recording] = {}
         for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
             if (other := recordings.setdefault(recording.id, recording)) is not recording:
-                files = " and ".join(each.sources[0].source for each in (other, recording))
+                files = " and ".join(source.source for each in (other, recording) for source in each.sources)
                 what = f"{folder}: two recordings are {recording.id}, of {files}"
                 raise AsrtoolError(what, "make the ids unique, also without blanks")
         supervisions = list(read_lines(_the_manifest(copy, "supervisions"), read_supervision))
@@ -133,7 +133,7 @@ def _the_manifest(folder: Path, what: str) -> Path:
 
 def _recording(entry: Entry) -> Recording:
     """Its id has no blanks. Raises ValueError or KeyError for a value that lhotse takes and stops at later."""
-    _check_name(entry, "id")
+    check_name(entry, "id")
     _check(entry, "duration", (int, float), 0)
     _check(entry, "sampling_rate", int, 0)
     _check(entry, "num_samples", int, 0)
@@ -152,7 +152,7 @@ def _recording(entry: Entry) -> Recording:
 def read_supervision(entry: Entry) -> SupervisionSegment:
     """Its ids and its speaker have no blanks. Raises as `_recording`."""
     for key in ("id", "recording_id"):
-        _check_name(entry, key)
+        check_name(entry, key)
     if not isinstance(entry.get("speaker"), str | int | float | None):
         raise ValueError(f"speaker is {entry['speaker']!r}, expected a name")
     for key in ("start", "duration"):
@@ -169,7 +169,7 @@ def read_supervision(entry: Entry) -> SupervisionSegment:
     return SupervisionSegment.from_dict({**entry, **names, "speaker": names.get("speaker") or None})
 
 
-def _check_name(entry: Entry, key: str) -> None:
+def check_name(entry: Entry, key: str) -> None:
     """A number may be one, where ids were counted."""
     value = entry[key]
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
@@ -204,6 +204,8 @@ def _usable(recordings: Sequence[Recording], folder: Path, drops: list[Drop]) ->
 
 def _fault(recording: Recording, folder: Path) -> str:
     """Why it cannot be used; empty if it can. It gets its true length."""
+    if not recording.sources:
+        return "its manifest names no file of it"
     url = as_url(folder)
     lengths: list[tuple[int, int, str]] = []
     for source in recording.sources:

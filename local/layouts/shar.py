@@ -27,7 +27,7 @@ from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import Names, write_set
-from asrtool.local.layouts.lhotse import read_supervision, settle_length
+from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
@@ -146,6 +146,7 @@ def _look(part: Part, data: bytes) -> _Member:
 
 def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
     """Of a cut, or why there is none."""
+    check_name(entry, "id")
     if entry.get("type") != "MonoCut" or "recording" not in entry:
         return f"a {entry.get('type')}, expected a MonoCut with a recording"
     members = audio.get(str(entry["id"]))  # several cuts may have one id: they are in the order of the tar

@@ -48,6 +48,7 @@ CASES = {
     Said(3.5, 2.0, "seven"): "bad times",
     Said(3.25, 3.25, "eight"): "bad times",
     Said(5.0, 6.0, "nine"): "bad times",
+    Said(3.999999, 4.0, "ten"): "bad times",
     Said(0.5, 1.5, ""): "empty",
     Said(0.75, 1.5, "room 42"): "unknown characters",
 }
