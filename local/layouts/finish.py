@@ -76,9 +76,11 @@ def write_set(
     left out. Raises AsrtoolError when too much cannot be used.
     """
     copies = copies_among([segment.id for segment in segments])
-    say_left_out(out, len(copies), len(segments), min(copies, default=""))
-    spoken = by_recording(segment for segment in segments if segment.id not in copies)
-    write_spoken(out, recordings, spoken, drops, data, lambda _: label)
+    say_left_out(out, copies, len(segments), drops)
+    kept = [segment for segment in segments if segment.id not in copies]
+    unheard = {s.recording_id for s in segments if s.id in copies} - {s.recording_id for s in kept}
+    heard = (entry for entry in recordings if entry["id"] not in unheard)
+    write_spoken(out, heard, by_recording(kept), drops, data, lambda _: label)
 
 
 def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]]:
@@ -110,9 +112,10 @@ def write_spoken(
 
     def kept() -> Iterator[list[Entry]]:
         listed = {drop.id for drop in drops}
-        sides, known, num, dense = set(), set(), 0, []
+        seen, sides, known, num, dense = set(), set(), set(), 0, []
         for entries in spoken:
-            recording = tally.recording(id_ := entries[0]["recording_id"])
+            recording = tally.recordings.get(id_ := entries[0]["recording_id"])
+            seen.add(id_)
             if recording is None:
                 drops.extend([] if id_ in listed else [Drop(id_, "no audio", "no recording of that id")])
                 continue
@@ -128,6 +131,8 @@ def write_spoken(
             dense += [e["id"] for e in good if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
             if good:
                 yield good
+        unsaid = sorted(tally.recordings.keys() - seen)
+        drops.extend(Drop(id_, "no transcript", "no utterance of it") for id_ in unsaid)
         warn_of_unknown(sides, known, str(out), ADVICE)
         if dense:
             logging.warning(

@@ -43,7 +43,8 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     sides = read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
     entries = read_wav_scp(directory, read_table(directory / "wav.scp"), sides, data.allow_pipes)
     text, speakers = Table(directory / "text", allow_empty=True), Table(directory / "utt2spk")
-    _say_left_out(directory, text)
+    copies = [id_ for id_, _ in text.read(np.flatnonzero(text.is_copy))]
+    say_left_out(directory, copies, len(text.ids), drops)
     segments = read_segments(directory / "segments") if (directory / "segments").is_file() else None
     wanted = segments.wanted() if segments else {id_ for id_, _ in text.read(np.flatnonzero(~text.is_copy))}
     entries = _run_commands(_wanted(entries, wanted, drops), out, drops)
@@ -55,12 +56,6 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     spoken = _Spoken(places, text, speakers, entries, rate_hz).by_recording(rows)
     whole = (recording_entry(id_, *recording) for id_, recording in recordings.items())
     write_spoken(out, whole, spoken, drops, data, lambda _: label, _kaldi_rule(data))
-
-
-def _say_left_out(directory: Path, text: Table) -> None:
-    copies = np.flatnonzero(text.is_copy)
-    first = text.read(copies[:1])[0][0] if len(copies) else ""
-    say_left_out(directory, len(copies), len(text.ids), first)
 
 
 def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[Drop]) -> dict[str, Entry]:

@@ -58,10 +58,10 @@ def _bases(manifest: Path) -> list[Path]:
     return [manifest.parent, *bases]
 
 
-def _find(name: str, bases: Iterable[Path]) -> Path:
+def _find(name: str, bases: Sequence[Path]) -> Path:
     tried = [place / form for form in forms(name) for base in bases for place in (base, base / CLIPS)]
     tried += [base / CLIPS / f"{name}.mp3" for base in bases]  # the first releases of Common Voice leave out the suffix
-    return next((path for path in tried if path.is_file()), None) or locate(tried[0].parent, name)
+    return next((path for path in tried if path.is_file()), None) or locate(next(iter(bases), Path()), name)
 
 
 def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Path, str]:

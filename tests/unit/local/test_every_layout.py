@@ -279,3 +279,10 @@ def test_sets_in_different_layouts_train_together_and_their_ids_do_not_collide(t
         right = soundfile.read(tmp_path / str(number) / "data" / "rec.wav", dtype="float32")[0]
         assert np.array_equal(recordings[id_].load_audio()[0], right)
     split_manifests(tmp_path / "manifests", data)
+
+
+@pytest.mark.parametrize("write", [write_lhotse, write_cuts, write_shar, write_kaldi])
+def test_a_recording_of_which_nothing_is_said_is_listed(write: Writer, tmp_path: Path) -> None:
+    write_sound(tmp_path / "data" / "rec.wav")
+    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .*; the first is rec: no transcript: "):
+        prepare_any(write(tmp_path / "data", []), tmp_path / "m", Data(), "own")

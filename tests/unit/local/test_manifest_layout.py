@@ -151,8 +151,14 @@ def test_librispeech_trees_are_read_whole_or_by_part(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "own_train").symlink_to(tmp_path / "LibriSpeech" / "train-clean-5")
     prepare_any(tmp_path / "corpus" / "own_train", tmp_path / "part", Data(), "own")
     assert [f[5] for f in facts(tmp_path / "part")] == ["text of train clean a", "text of train clean b"]
-    with pytest.raises(AsrtoolError, match="its transcripts are of one speaker or chapter; give the folder above"):
-        prepare_any(tmp_path / "LibriSpeech" / "train-clean-5" / "19", tmp_path / "x", Data(), "own")
+    chapter = tmp_path / "LibriSpeech" / "train-clean-5" / "19" / "198"
+    (chapter / "19-198-0000.flac").unlink()
+    with (chapter / "19-198.trans.txt").open("a") as file:
+        file.write("19-198-0002\n")
+    write_sound(chapter / "19-198-0002.flac")
+    prepare_any(chapter, tmp_path / "x", LENIENT, "own")
+    assert [f[0] for f in facts(tmp_path / "x")] == ["19-198-0001"]
+    assert dropped(tmp_path / "x") == {"19-198-0000": "unusable audio", "19-198-0002": "empty"}
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])
