@@ -12,8 +12,13 @@ class AsrtoolError(Exception):
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
-        self.what = what
-        self.hint = hint
+        self.what = printable(what)
+        self.hint = printable(hint)
 
     def __str__(self) -> str:
         return f"{self.what}; {self.hint}" if self.hint else self.what
+
+
+def printable(text: str) -> str:
+    """Return `text` with escapes for what is no UTF-8, such as bytes of another encoding in the name of a file."""
+    return text.encode(errors="backslashreplace").decode()

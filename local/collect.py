@@ -79,15 +79,14 @@ def _listed(place: Place) -> list[str]:
 
 def _link(name: Path, folders: Sequence[Path]) -> None:
     """Several keep their own names, one level down, because patterns of releases may name a folder."""
-    if url := as_url(folders[0]):
+    if len(folders) > 1:
+        for number, folder in enumerate(folders, start=1):
+            _link(name / str(number) / ("" if as_url(folder) else folder.name), [folder])
+    elif url := as_url(folders[0]):
         write_text(name / PLACE, url + "\n")
-        return
-    if len(folders) == 1:
+    else:
+        name.parent.mkdir(parents=True, exist_ok=True)
         name.symlink_to(folders[0], target_is_directory=True)
-        return
-    for number, folder in enumerate(folders, start=1):
-        (name / str(number)).mkdir(parents=True)
-        (name / str(number) / folder.name).symlink_to(folder, target_is_directory=True)
 
 
 def _in_mini(named: Iterable[Named]) -> bool:

@@ -16,8 +16,7 @@ from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Release
 from asrtool.local.layouts.finish import by_recording, write_spoken
-from asrtool.local.own_text import text_rule
-from asrtool.local.utterances import normalise_all, staging
+from asrtool.local.utterances import staging
 
 if TYPE_CHECKING:
     from lhotse import Recording, SupervisionSegment
@@ -80,7 +79,7 @@ def write_parts(out: Path, parts: Sequence[Part], data: Data, roles: Sequence[st
         if not chosen:
             continue
         drops: list[Drop] = []
-        segments = normalise_all((s for item in chosen for s in item.supervisions), text_rule(data), drops)
+        segments = (segment for item in chosen for segment in item.supervisions)
         label_of = {entry["id"]: item.name for item in chosen for entry in item.recordings}
         recordings = (entry for item in chosen for entry in item.recordings)
         write_spoken(out / role, recordings, by_recording(segments), drops, data, label_of.__getitem__)

@@ -22,11 +22,6 @@ def find_release(release: Release, configured: Sequence[str], unpacked: Path) ->
     Raises AsrtoolError when one is not there, or when they hold something else.
     """
     places = [_open(release, path, unpacked) for path in configured]
-    if release.is_one_folder and len(places) > 1:
-        raise AsrtoolError(
-            f"paths.{release.key}: {len(places)} folders, expected one",
-            "join them first (Kaldi: utils/combine_data.sh, lhotse: lhotse combine)",
-        )
     for pattern in release.holds:
         if not any(_holds(place, pattern) for place in places):
             tars = any(_holds(place, tar) for place in places for tar in ("*.tar", "*.tgz", "*.tar.gz"))
@@ -76,6 +71,8 @@ def find_file(corpus: Path, release: Release, pattern: str) -> Path:
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
     """Files at any depth under `folder` whose path ends in `pattern`, sorted within a folder; links are followed.
 
+    Names that begin with a dot are passed over.
+
     Upper and lower case are the same: discs have SW02001.SPH, too. Discs of a release are often linked together from
     several places, and pathlib's ** passes such links by.
     """
@@ -86,7 +83,8 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        names = [name for name in names if not name.startswith(".")]  # as macOS leaves ._NAME on the disks of others
         yield from (Path(here, name) for name in sorted(names) if PurePath(here.lower(), name.lower()).match(pattern))
 
 

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from asrtool.corpus.manifest import Drop
 from asrtool.corpus.parts import kind_of, parts_of, why_not_whole
 from asrtool.corpus.sphere import MAKE_MONO, OtherChannels, check_sphere, read_header
 from asrtool.corpus.tally import Entry
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, printable
 from asrtool.local.shortened import decode_shortened
 from asrtool.local.text_rules import Unusable
 from asrtool.log import progress
@@ -115,6 +116,8 @@ def look_at(path: Path) -> Sound:
     """What the headers of an audio file say. Raises AsrtoolError when there is none, and if it is cut off."""
     if not path.is_file():
         raise AsrtoolError(f"{path}: no such file", "correct the path")
+    if printable(str(path)) != str(path):
+        raise AsrtoolError(f"{path}: its name is not UTF-8, which manifests are", "rename it, for example with convmv")
     if is_sphere(path) and (header := read_header(path)).is_shortened:
         return Sound(path, header.num_samples, header.sampling_rate_hz, header.num_channels)
     import soundfile
@@ -139,13 +142,17 @@ def locate(directory: Path, name: str) -> Path:
 
     It is in `directory` where it is nowhere.
     """
-    path = Path(name)
+    path = next((path for path in map(Path, forms(name)) if path.is_file()), Path(name))
     if path.is_file() or path.is_absolute():
         return path
     real = directory.resolve()
-    return next(
-        (place / path for place in (directory, real, *real.parents) if (place / path).is_file()), directory / path
-    )
+    tried = (place / form for form in forms(name) for place in (directory, real, *real.parents))
+    return next((path for path in tried if path.is_file()), directory / path)
+
+
+def forms(name: str) -> dict[str, None]:
+    """`name` and its two forms in Unicode: macOS decomposes the names of files, tables seldom do."""
+    return dict.fromkeys((name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)))
 
 
 def is_sphere(path: Path) -> bool:
@@ -166,14 +173,9 @@ def times_run(id_: str, start_s: str, end_s: str, sound: Sound, drops: list[Drop
 
 
 def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
-    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read.
-
-    What is not UTF-8 is U+FFFD, at which `normalise` and `normalise_plain` leave out the utterance.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        drops.append(Drop(id_, "unusable transcript", f"{path}: {error.strerror}"))
+    """The lines of a transcript; an empty list, and an entry in `drops`, when it holds none or cannot be read."""
+    text = read_transcript(path, id_, drops)
+    if text is None:
         return []
     if not text.strip():
         drops.append(Drop(id_, "empty transcript", f"{path}: no line in it"))
@@ -181,9 +183,21 @@ def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
     return text.splitlines()
 
 
+def read_transcript(path: Path, id_: str, drops: list[Drop]) -> str | None:
+    """The text of a file; None, and an entry in `drops`, if it cannot be read.
+
+    What is not UTF-8 is U+FFFD, at which `normalise` and `normalise_plain` leave out the utterance.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        drops.append(Drop(id_, "unusable transcript", f"{path}: {error.strerror}"))
+        return None
+
+
 def one_word(name: str) -> str:
     """`name` of a recording, an utterance or a speaker without blanks, at which an stm, a ctm or a table is split."""
-    return "-".join(name.split())
+    return "-".join(printable(name).split())
 
 
 def within(start_s: float, length_s: float, duration_s: float) -> float:
@@ -239,11 +253,13 @@ def normalise_all(
 
 def normalised(id_: str, text: str, rule: Callable[[str], str], drops: list[Drop]) -> str:
     """`text` by `rule`; an empty one, and an entry in `drops`, where it has no words or is refused."""
+    if printable(text) != text:  # JSON may hold half of a pair of surrogates
+        text = text.encode(errors="replace").decode().replace("?", "\ufffd")
     try:
         words = rule(text)
     except Unusable as error:
         drops.append(Drop(id_, error.reason, error.detail))
         return ""
     if not words:
-        drops.append(Drop(id_, "empty", text))
+        drops.append(Drop(id_, "empty", text or "there is no text"))
     return words

@@ -54,37 +54,27 @@ def write_mls(root: Path, suffix: str = ".flac") -> None:
         text(folder / name / "transcripts.txt", f"{id_}\toh my dear you must see him\n")
 
 
-def write_commonvoice(root: Path) -> None:
-    folder = root / "cv-corpus-13.0" / "en"
-    columns = [
-        "client_id",
-        "path",
-        "sentence",
-        "up_votes",
-        "down_votes",
-        "age",
-        "gender",
-        "accents",
-        "variant",
-        "locale",
-        "segment",
-    ]
+FIRST_COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender")
+# Of Common Voice, by the release in which a heading came.
+HEADINGS = {
+    1: (*FIRST_COLUMNS, "accent"),
+    5: (*FIRST_COLUMNS, "accent", "locale", "segment"),
+    8: (*FIRST_COLUMNS, "accents", "locale", "segment"),
+    13: (*FIRST_COLUMNS, "accents", "variant", "locale", "segment"),
+    17: ("client_id", "path", "sentence_id", "sentence", "sentence_domain", "up_votes", "down_votes", "age", "gender",
+         "accents", "variant", "locale", "segment"),
+}  # fmt: skip
+
+
+def write_commonvoice(root: Path, release: int = 13) -> None:
+    folder = root / f"cv-corpus-{release}.0" / "en"
     for name in ("train", "dev", "test"):
-        sound(folder / "clips" / f"common_voice_en_{name}.mp3", 1.0, 48000)
-        row = (
-            f"speaker{name}",
-            f"common_voice_en_{name}.mp3",
-            'She said, "It\u2019s fine."',
-            "2",
-            "0",
-            "",
-            "",
-            "",
-            "",
-            "en",
-            "",
-        )
-        text(folder / f"{name}.tsv", "\t".join(columns) + "\n" + "\t".join(row) + "\n")
+        clip = f"common_voice_en_{name}.mp3"
+        sound(folder / "clips" / clip, 1.0, 48000)
+        path = clip if release > 1 else Path(clip).stem
+        known = {"client_id": f"speaker{name}", "path": path, "sentence": 'She said, "It\u2019s fine."'}
+        row = (known.get(column, "") for column in HEADINGS[release])
+        text(folder / f"{name}.tsv", "\t".join(HEADINGS[release]) + "\n" + "\t".join(row) + "\n")
 
 
 def write_peoples_speech(root: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asrtool.corpus.tally import Entry, Tally
-from asrtool.errors import AsrtoolError
+from asrtool.errors import AsrtoolError, printable
 from asrtool.files import check_files, mark_files, write_beside, write_text
 
 if TYPE_CHECKING:  # settings look at the classes of corpora, which import this module: it loads without lhotse
@@ -36,7 +36,7 @@ HEADING = "id\treason\tdetail"  # of a list of drops
 # Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
 BAD_UTTERANCE = frozenset(
-    {"broken line", "bad times", "unknown mark-up", "unknown characters", "no text", "no segment"}
+    {"broken line", "bad times", "unknown mark-up", "unknown characters", "no text", "no segment", "no channel"}
 )
 
 Item = TypeVar("Item")
@@ -184,7 +184,7 @@ def rejected(out: Path) -> Path:
 def format_drops(drops: Iterable[Drop]) -> str:
     """The content of dropped.tsv: a heading, then a line a drop, its detail without tabs and line feeds."""
     rows = [HEADING] + ["\t".join((d.id, d.reason, " ".join(d.detail.split()))) for d in drops]
-    return "\n".join(rows) + "\n"
+    return printable("\n".join(rows)) + "\n"
 
 
 def move_paths(directory: Path, before: Path, after: Path) -> None:

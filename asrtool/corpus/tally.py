@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +39,11 @@ class Tally:
     @property
     def num_utterances(self) -> int:
         return len(self._ids)
+
+    @property
+    def recordings(self) -> Mapping[str, Entry]:
+        """The recordings by id."""
+        return self._recordings
 
     def add(self, entry: Entry) -> bool:
         """Count an utterance, after `check`."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection
 
 from asrtool.corpus.copies import COPY
+from asrtool.corpus.manifest import Drop
 
 AS_IT_WAS = "sp1.0-"
 
@@ -29,10 +30,11 @@ def copies_among(ids: Collection[str]) -> set[str]:
     return {id_ for id_, names in named.items() if not known.isdisjoint(names)}
 
 
-def say_left_out(where: object, num: int, num_all: int, first: str) -> None:
-    """Log that `num` copies of `num_all` utterances are left out, the `first` of which is that."""
-    if num:
+def say_left_out(where: object, copies: Collection[str], num_all: int, drops: list[Drop]) -> None:
+    """Log that `copies` of `num_all` utterances are left out, and add them to `drops`."""
+    drops += [Drop(id_, "copy at another speed") for id_ in sorted(copies)]
+    if copies:
         logging.warning(
             "%s: %d of %d utterances are copies at other speeds, the first is %s: LEFT OUT, as features.speeds makes"
-            " them", where, num, num_all, first,
+            " them", where, len(copies), num_all, min(copies),
         )  # fmt: skip

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from asrtool.corpus.manifest import check_place
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import place_of
+from asrtool.local.layouts.finish import join_sets
 from asrtool.local.layouts.folder import has_pairs, prepare_folder
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import is_cuts, is_lhotse_folder, prepare_lhotse
@@ -57,6 +59,17 @@ def check_out(source: Path, out: Path) -> None:
     check_place(out)
 
 
+def prepare_sets(sources: Sequence[Path], out: Path, data: Data, label: str, role: str) -> None:
+    """As `prepare_any`, of one or several sets, each in the layout that it has."""
+    if len(sources) == 1:
+        prepare_any(sources[0], out, data, label, role)
+        return
+    folders = [out / str(number) for number in range(1, len(sources) + 1)]
+    for source, folder in zip(sources, folders, strict=True):
+        prepare_any(source, folder, data, label, role)
+    join_sets(out, folders, data, label)
+
+
 def check_apart(source: Path, out: Path) -> None:
     """Raise AsrtoolError if `out` lies in the data `source`: what is written there would be taken for data.
 
@@ -91,7 +104,7 @@ def find_set(source: Path, role: str) -> Path:
     for folder in (source, *(source / name for name in NAMES[role])):
         if found := next((folder / name for name in METADATA if (folder / name).is_file()), None):
             return found
-    tables = sorted(path for path in source.iterdir() if is_manifest(path))
+    tables = sorted(path for path in source.glob("[!.]*") if is_manifest(path))
     has_others = any(path.name not in ABOUT for path in tables) or is_trans_folder(source) or has_pairs(source)
     if not has_others and (files := column_files(source, NAMES, role)):
         return files[0]

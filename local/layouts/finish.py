@@ -1,24 +1,65 @@
-"""What the layouts do alike with a set that they have read."""
+"""What is tolerated in foreign data: every layout hands over what it has read, and each utterance is kept or listed."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import heapq
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asrtool.corpus.copies import refuse_copy
-from asrtool.corpus.manifest import Drop, format_line, write_sorted
+from asrtool.corpus.manifest import DROPPED, Drop, format_line, read_drops, read_sorted, write_counted
 from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.corpus.tally import DURATION_TOLERANCE_S, Entry, Tally, channels
 from asrtool.local.layouts.copies import copies_among, say_left_out
+from asrtool.local.own_text import Rule, text_rule
 from asrtool.local.references import NO_RULES_GLM, Reference
+from asrtool.local.speakers import warn_of_unknown
+from asrtool.local.utterances import normalised, one_word, within
 
 if TYPE_CHECKING:
     from lhotse import SupervisionSegment
 
 DENSE = 30  # characters a second that nobody says: fast speech has 20 to 25
+EARLY_S = 0.01  # by which an utterance may begin before its recording: times are rounded
+LATE_S = DURATION_TOLERANCE_S  # by which it may end after its recording, as Kaldi's extract-segments has it
+ADVICE = "Name them: a column speaker, utt2spk, or a folder for each speaker."
+
+
+class Names:
+    """Names for what has one id but is not the same: the second is called ID-2."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._names: dict[tuple[str, object], str] = {}
+        self._numbers: dict[str, int] = {}
+        self._renamed: list[str] = []
+
+    def add(self, id_: str, content: Hashable) -> tuple[str, bool]:
+        """Return the name of what has `id_` and this content, and whether it is new."""
+        key = id_, hash(content)
+        if key in self._names:
+            return self._names[key], False
+        name = id_
+        while name in self._numbers:
+            self._numbers[id_] += 1
+            name = f"{id_}-{self._numbers[id_]}"
+        self._numbers[name] = 1
+        self._names[key] = name
+        self._renamed += [name] if name != id_ else []
+        return name, True
+
+    def say_renamed(self, where: object) -> None:
+        """Log how many have got another name."""
+        if self._renamed:
+            logging.warning(
+                "%s: %d %s have the id of another one with other content, the first is now called %s",
+                where, len(self._renamed), self._kind, self._renamed[0],
+            )  # fmt: skip
 
 
 def write_set(
@@ -31,13 +72,15 @@ def write_set(
 ) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    Copies at other speeds are left out. The log says so, and where text is too long for its audio. Raises AsrtoolError
-    when too much cannot be used.
+    `segments` are all utterances as they were read, `recordings` those that can be used. Copies at other speeds are
+    left out. Raises AsrtoolError when too much cannot be used.
     """
     copies = copies_among([segment.id for segment in segments])
-    say_left_out(out, len(copies), len(segments), min(copies, default=""))
-    spoken = by_recording(segment for segment in segments if segment.id not in copies)
-    write_spoken(out, recordings, watch_density(out, spoken), drops, data, lambda _: label)
+    say_left_out(out, copies, len(segments), drops)
+    kept = [segment for segment in segments if segment.id not in copies]
+    unheard = {s.recording_id for s in segments if s.id in copies} - {s.recording_id for s in kept}
+    heard = (entry for entry in recordings if entry["id"] not in unheard)
+    write_spoken(out, heard, by_recording(kept), drops, data, lambda _: label)
 
 
 def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]]:
@@ -47,20 +90,6 @@ def by_recording(segments: Iterable[SupervisionSegment]) -> Iterator[list[Entry]
         yield [segment.to_dict() for segment in group]
 
 
-def watch_density(out: Path, spoken: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """`spoken`; when all have been read, the log says of how many utterances the text is too long for their audio."""
-    num, dense = 0, []
-    for entries in spoken:
-        num += len(entries)
-        dense += [e["id"] for e in entries if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
-        yield entries
-    if dense:
-        logging.warning(
-            "%s: %d of %d utterances have more than %d characters a second, the first is %s: is their audio cut off, or"
-            " their text that of others?", out, len(dense), num, DENSE, dense[0],
-        )  # fmt: skip
-
-
 def write_spoken(
     out: Path,
     recordings: Iterable[Entry],
@@ -68,21 +97,108 @@ def write_spoken(
     drops: list[Drop],
     data: Data,
     corpus_of: Callable[[str], str],
+    rule: Rule | None = None,
 ) -> None:
     """Write the manifest folder `out`, with ref.stm and ref.glm; `spoken` are the utterances of a recording each.
 
-    Recordings come by their ids, and of none are the utterances kept. `corpus_of` says of such an id how segments of
-    the reference are labelled. `drops` may be added to while they are read. Raises AsrtoolError when too much cannot be
-    used, and for an utterance with a name that features.speeds gives to copies.
+    The utterances are as they were read, and come by the ids of recordings. Each is written, or is in `drops`, itself
+    or with its recording. `corpus_of` says of a recording how segments of the reference are labelled, `rule` normalises
+    texts, by default as data.text_rules says. Raises AsrtoolError when too much cannot be used, and for an utterance
+    with a name that features.speeds gives to copies.
     """
     reference = Reference(corpus_of, data.text_rules == "english")
+    tally = Tally(recordings, out)
+    usable = functools.partial(_usable, rule=rule or text_rule(data), drops=drops)
 
-    def lines() -> Iterator[tuple[Entry, str]]:
+    def kept() -> Iterator[list[Entry]]:
+        listed = {drop.id for drop in drops}
+        seen, sides, known, num, dense = set(), set(), set(), 0, []
         for entries in spoken:
-            for entry in entries:
-                refuse_copy(out, entry["id"], entry.get("speaker", ""))
+            recording = tally.recordings.get(id_ := entries[0]["recording_id"])
+            seen.add(id_)
+            if recording is None:
+                drops.extend([] if id_ in listed else [Drop(id_, "no audio", "no recording of that id")])
+                continue
+            good = [entry for entry in entries if usable(entry, recording)]
+            for entry in good:
+                speaker = one_word(entry.get("speaker") or "")
+                side = id_ if len(channels(recording)) == 1 else f"{id_}-{entry['channel']}"
+                sides.add(side)
+                known.update([side] if speaker else [])
+                entry["speaker"] = speaker or side
+                refuse_copy(out, entry["id"], entry["speaker"])
+            num += len(good)
+            dense += [e["id"] for e in good if e["duration"] >= 1 and len(e["text"]) > DENSE * e["duration"]]
+            if good:
+                yield good
+        unsaid = sorted(tally.recordings.keys() - seen)
+        drops.extend(Drop(id_, "no transcript", "no utterance of it") for id_ in unsaid)
+        warn_of_unknown(sides, known, str(out), ADVICE)
+        if dense:
+            logging.warning(
+                "%s: %d of %d utterances have more than %d characters a second, the first is %s: is their audio cut"
+                " off, or their text that of others?", out, len(dense), num, DENSE, dense[0],
+            )  # fmt: skip
+
+    def lines() -> Iterator[str]:
+        for entries in kept():
             reference.add(entries)
-            yield from map(format_line, sorted(entries, key=lambda e: (e["start"], e["channel"], e["id"])))
+            for entry in sorted(entries, key=lambda e: (e["start"], e["channel"], e["id"])):
+                tally.add(entry)
+                yield format_line(entry)[1]
 
     texts: dict[str, str | Iterator[bytes]] = {"ref.stm": reference.read(), "ref.glm": NO_RULES_GLM}
-    write_sorted(out, recordings, lines(), drops, data.bad_fraction, texts)
+    write_counted(out, tally, lines(), drops, data.bad_fraction, texts)
+
+
+def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bool:
+    """Normalise the text of an utterance and trim its times; False, and an entry in `drops`, if it cannot be used."""
+    known, duration_s = channels(recording), recording["duration"]
+    start_s, length_s = entry["start"], entry["duration"]
+    end_s = round(start_s + length_s, 8)
+    is_near = -EARLY_S <= start_s < min(end_s, duration_s) and round(end_s - duration_s, 6) <= LATE_S
+    if entry["channel"] not in known[:2]:
+        detail = f"channel {entry['channel']}, expected one of {known[:2]} as its recording has them"
+        drops.append(Drop(entry["id"], "no channel", detail))
+        return False
+    if start_s < 0:
+        entry["start"], length_s = 0.0, end_s
+    entry["duration"] = within(entry["start"], length_s, duration_s) if is_near else 0
+    if entry["duration"] * recording["sampling_rate"] < 1 / 2:  # not a sample
+        detail = f"from {start_s:g} s to {end_s:g} s of a recording of {duration_s:g} s"
+        drops.append(Drop(entry["id"], "bad times", detail))
+        return False
+    entry["text"] = normalised(entry["id"], entry.get("text") or "", rule, drops)
+    return bool(entry["text"])
+
+
+def join_sets(out: Path, folders: Sequence[Path], data: Data, label: str) -> None:
+    """Write the manifest folder `out` of the manifest folders `folders`, each of which has been checked.
+
+    If an id of a set is in an earlier one as well, all its ids begin with the name of its folder.
+    """
+    taken: set[str] = set()
+    recordings: list[Entry] = []
+    drops: list[Drop] = []
+    streams = []
+    for folder in folders:
+        found, lines = read_sorted(folder)
+        ids = {entry["id"] for entry in found} | {entry["id"] for entry, _ in lines}
+        prefix = f"{folder.name}-" if (twice := taken & ids) else ""
+        if prefix:
+            logging.warning("%s: an earlier set has %s as well: ids begin with %s", folder, min(twice), prefix)
+        taken |= {prefix + id_ for id_ in ids}
+        recordings += [{**entry, "id": prefix + entry["id"]} for entry in found]
+        drops += [dataclasses.replace(drop, id=prefix + drop.id) for drop in read_drops(folder / DROPPED)]
+        streams.append(_prefixed(folder, prefix))
+    spoken = heapq.merge(*streams, key=lambda entry: entry["recording_id"])
+    groups = (list(group) for _, group in itertools.groupby(spoken, key=lambda entry: entry["recording_id"]))
+    tolerant = dataclasses.replace(data, bad_fraction=1.0)
+    write_spoken(out, recordings, groups, drops, tolerant, lambda _: label, str)
+
+
+def _prefixed(folder: Path, prefix: str) -> Iterator[Entry]:
+    for entry, _ in read_sorted(folder)[1]:
+        # Who has no name is called as the recording.
+        keys = ("id", "recording_id", *(["speaker"] if entry["speaker"] == entry["recording_id"] else []))
+        yield {**entry, **{key: prefix + entry[key] for key in keys}}

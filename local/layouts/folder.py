@@ -7,18 +7,18 @@ lie in the top folder are taken for one speaker each.
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.corpus.manifest import Drop, check_fraction
+from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
-from asrtool.local.own_text import text_rule
 from asrtool.local.releases import find_files
-from asrtool.local.utterances import Sound, entries_of, normalise_all, one_word, read_lines, usable_audio
+from asrtool.local.utterances import entries_of, one_word, read_transcript, usable_audio
 
 # Of what libsndfile reads and speech is kept in.
 LOSSY = (".mp3", ".ogg", ".oga", ".opus")
@@ -34,30 +34,20 @@ def prepare_folder(folder: Path, out: Path, data: Data, label: str) -> None:
     Raises AsrtoolError when there is no pair, when two files would have one id, or when too much cannot be used.
     """
     drops: list[Drop] = []
-    sounds, segments = _read(folder, out, data, drops)
+    files, texts = _find_pairs(folder, drops)
+    said = {id_: read_transcript(Path(texts[id_]), id_, drops) for id_ in files if id_ in texts}
+    paired = {id_: Path(files[id_]) for id_, text in said.items() if text is not None}
+    sounds = usable_audio(paired, None, 1, out, drops)
+    segments = [
+        SupervisionSegment(id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=_speaker(folder, paired.pop(id_)))
+        for id_, sound in sounds.items()
+    ]
     write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
 def has_pairs(folder: Path) -> bool:
     """Whether there is a text with a file of audio beside it."""
     return any(text.with_suffix(suffix).is_file() for text in find_files(folder, "*.txt") for suffix in SUFFIXES)
-
-
-def _read(folder: Path, out: Path, data: Data, drops: list[Drop]) -> tuple[dict[str, Sound], list[SupervisionSegment]]:
-    """What can be used of the pairs: files by the ids of recordings, and utterances."""
-    files, texts = _find_pairs(folder, drops)
-    said = {id_: " ".join(read_lines(Path(texts[id_]), id_, drops)) for id_ in files if id_ in texts}
-    paired = {id_: Path(files[id_]) for id_, text in said.items() if text}
-    if not paired:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    sounds = usable_audio(paired, None, 1, out, drops)
-    spoken = (
-        SupervisionSegment(
-            id_, id_, 0.0, sound.duration_s, 0, said.pop(id_), speaker=_speaker(folder, id_, paired.pop(id_))
-        )
-        for id_, sound in sounds.items()
-    )
-    return sounds, normalise_all(spoken, text_rule(data), drops)
 
 
 def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[str, str]]:
@@ -77,10 +67,10 @@ def _find_pairs(folder: Path, drops: list[Drop]) -> tuple[dict[str, str], dict[s
 
 
 def _by_stem(paths: Iterable[Path]) -> dict[str, str]:
-    """Path without suffix -> path, as texts; of audio what is compressed with loss stands back."""
+    """Path without suffix, composed -> path, as texts; of audio what is compressed with loss stands back."""
     found: dict[str, str] = {}
     for path in sorted(map(str, paths), key=_is_lossy):
-        other = found.setdefault(os.path.splitext(path)[0], path)
+        other = found.setdefault(unicodedata.normalize("NFC", os.path.splitext(path)[0]), path)
         if other != path and _is_lossy(path) == _is_lossy(other):
             what = f"{other} and {os.path.basename(path)}: two files for one recording"
             raise AsrtoolError(what, "keep one of them")
@@ -95,7 +85,7 @@ def _names(folder: Path, stems: Iterable[str]) -> dict[str, str]:
     """Path without suffix -> id."""
     names: dict[str, str] = {}
     for stem in stems:
-        id_ = _name(Path(stem).relative_to(folder))
+        id_ = _name(Path(stem).relative_to(unicodedata.normalize("NFC", str(folder))))
         other = names.setdefault(id_, stem)
         if other != stem:
             first, second = sorted((other, stem), key=Path)
@@ -107,5 +97,5 @@ def _name(path: Path) -> str:
     return one_word("-".join(path.parts))
 
 
-def _speaker(folder: Path, id_: str, path: Path) -> str:
-    return id_ if path.parent == folder else _name(path.parent.relative_to(folder))
+def _speaker(folder: Path, path: Path) -> str | None:
+    return None if path.parent == folder else _name(path.parent.relative_to(folder))

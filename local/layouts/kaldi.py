@@ -22,13 +22,13 @@ from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry as Utterance
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.copies import say_left_out
-from asrtool.local.layouts.finish import watch_density, write_spoken
+from asrtool.local.layouts.finish import write_spoken
 from asrtool.local.layouts.pipe import command_line, run_pipes
 from asrtool.local.layouts.places import Places, read_segments, whole_files
 from asrtool.local.layouts.table import Table, read_table
 from asrtool.local.layouts.wav_scp import Entry, read_wav_scp
 from asrtool.local.own_text import Rule, text_rule
-from asrtool.local.utterances import Sound, normalised, one_word, recording_entry, times_run, usable_audio
+from asrtool.local.utterances import Sound, recording_entry, usable_audio
 
 SIDES = "reco2file_and_channel"
 BLOCK = 512  # utterances whose lines are in memory at a time
@@ -43,24 +43,19 @@ def prepare_kaldi(directory: Path, out: Path, data: Data, label: str) -> None:
     sides = read_table(directory / SIDES) if (directory / SIDES).is_file() else {}
     entries = read_wav_scp(directory, read_table(directory / "wav.scp"), sides, data.allow_pipes)
     text, speakers = Table(directory / "text", allow_empty=True), Table(directory / "utt2spk")
-    _say_left_out(directory, text)
+    copies = [id_ for id_, _ in text.read(np.flatnonzero(text.is_copy))]
+    say_left_out(directory, copies, len(text.ids), drops)
     segments = read_segments(directory / "segments") if (directory / "segments").is_file() else None
     wanted = segments.wanted() if segments else {id_ for id_, _ in text.read(np.flatnonzero(~text.is_copy))}
     entries = _run_commands(_wanted(entries, wanted, drops), out, drops)
     recordings = _usable_recordings(entries, out, drops)
     sounds = {id_: recordings[entry.recording][0] for id_, entry in entries.items() if entry.recording in recordings}
-    places = (segments or whole_files(list(sounds))).within({id_: sound.duration_s for id_, sound in sounds.items()})
-    rows = _usable_rows(places, sounds, text, drops)
+    places = (segments or whole_files(list(sounds))).ending({id_: sound.duration_s for id_, sound in sounds.items()})
+    rows = _usable_rows(places, text, drops)
     rate_hz = max((sound.sampling_rate_hz for sound in sounds.values()), default=1)  # at which durations are rounded
-    spoken = _Spoken(places, text, speakers, entries, rate_hz).by_recording(rows, _kaldi_rule(data), drops)
+    spoken = _Spoken(places, text, speakers, entries, rate_hz).by_recording(rows)
     whole = (recording_entry(id_, *recording) for id_, recording in recordings.items())
-    write_spoken(out, whole, watch_density(out, spoken), drops, data, lambda _: label)
-
-
-def _say_left_out(directory: Path, text: Table) -> None:
-    copies = np.flatnonzero(text.is_copy)
-    first = text.read(copies[:1])[0][0] if len(copies) else ""
-    say_left_out(directory, len(copies), len(text.ids), first)
+    write_spoken(out, whole, spoken, drops, data, lambda _: label, _kaldi_rule(data))
 
 
 def _wanted(entries: Mapping[str, Entry], wanted: Collection[str], drops: list[Drop]) -> dict[str, Entry]:
@@ -104,26 +99,19 @@ def _kaldi_rule(data: Data) -> Rule:
     return lambda text: rule(re.sub(r"(?<=[A-Za-z])\.(?='s)", "", text))
 
 
-def _usable_rows(places: Places, sounds: Mapping[str, Sound], text: Table, drops: list[Drop]) -> np.ndarray:
-    """The rows of `places` that have text and times that run, in a recording of `sounds`; the others are in `drops`."""
+def _usable_rows(places: Places, text: Table, drops: list[Drop]) -> np.ndarray:
+    """The rows of `places` that have text, in a recording that can be used; others without text are in `drops`."""
     of_text = text.find(places.ids)
     has_text = of_text >= 0
     has_text[has_text] = ~text.is_copy[of_text[has_text]]
-    runs = (places.start_s >= 0) & (places.start_s < places.end_s)
     is_there = ~np.isnan(places.end_s) & ~places.is_copy
-    faulty = np.flatnonzero(is_there & ~(has_text & runs))
-    for row, (id_, place) in zip(faulty.tolist(), places.read(faulty), strict=True):
-        recording, start, end = place.split()
-        if not has_text[row]:
-            drops.append(Drop(id_, "no text", f"{id_} is not in the file text"))
-        else:
-            is_cut = places.end_s[row] != float(end)
-            times_run(id_, start, repr(float(places.end_s[row])) if is_cut else end, sounds[recording], drops)
+    unsaid = places.read_ids(np.flatnonzero(is_there & ~has_text))
+    drops += [Drop(id_, "no text", f"{id_} is not in the file text") for id_ in unsaid]
     is_placed = np.zeros(len(text.ids), dtype=bool)
     is_placed[of_text[has_text & ~places.is_copy]] = True
     lost = text.read(np.flatnonzero(~is_placed & ~text.is_copy))
     drops += [Drop(id_, "no segment", "in text, but not in segments") for id_, _ in lost]
-    return np.flatnonzero(is_there & has_text & runs)
+    return np.flatnonzero(is_there & has_text)
 
 
 @dataclass(frozen=True)
@@ -136,41 +124,35 @@ class _Spoken:
     entries: Mapping[str, Entry]
     rate_hz: int  # at which durations are whole numbers of samples
 
-    def by_recording(self, rows: np.ndarray, rule: Rule, drops: list[Drop]) -> Iterator[list[Utterance]]:
-        """The utterances of a recording each, by its id; those without words and those that `rule` refuses are added to
-        `drops`, in the order of `rows`."""
-        refused: list[tuple[int, Drop]] = []
+    def by_recording(self, rows: np.ndarray) -> Iterator[list[Utterance]]:
+        """The utterances of a recording each, by its id."""
         recordings = [self.entries[name].recording if name in self.entries else "" for name in self.places.names]
         rank = {id_: place for place, id_ in enumerate(sorted(set(recordings)))}
         ranks = np.array([rank[id_] for id_ in recordings], dtype=np.int32)
         rows = rows[np.argsort(ranks[self.places.recording[rows]], kind="stable")]
         blocks = (rows[begin : begin + BLOCK] for begin in range(0, len(rows), BLOCK))
-        utterances = itertools.chain.from_iterable(self._read(block, rule, refused) for block in blocks)
+        utterances = itertools.chain.from_iterable(self._read(block) for block in blocks)
         for _, group in itertools.groupby(utterances, key=lambda utterance: utterance["recording_id"]):
             yield list(group)
-        drops += [drop for _, drop in sorted(refused, key=lambda item: item[0])]
 
-    def _read(self, rows: np.ndarray, rule: Rule, refused: list[tuple[int, Drop]]) -> Iterator[Utterance]:
-        ids = [id_ for id_, _ in self.places.read(rows)]
+    def _read(self, rows: np.ndarray) -> Iterator[Utterance]:
+        ids = self.places.read_ids(rows)
         columns = (self.places.recording, self.places.start_s, self.places.end_s)
         places = zip(*(column[rows].tolist() for column in columns), strict=True)
         hashes = self.places.ids[rows]
         said = self._values(self.text, hashes, ids)
         speakers = self._values(self.speakers, hashes, ids)
-        for row, id_, (recording, start_s, end_s) in zip(rows.tolist(), ids, places, strict=True):
-            drops: list[Drop] = []
-            if words := normalised(id_, said[id_], rule, drops):
-                entry = self.entries[self.places.names[recording]]
-                yield {
-                    "id": id_,
-                    "recording_id": entry.recording,
-                    "start": start_s,
-                    "duration": length_s(start_s, end_s, self.rate_hz),
-                    "channel": entry.channel,
-                    "text": words,
-                    "speaker": one_word(speakers.get(id_, id_)),
-                }
-            refused += [(row, drop) for drop in drops]
+        for id_, (recording, start_s, end_s) in zip(ids, places, strict=True):
+            entry = self.entries[self.places.names[recording]]
+            yield {
+                "id": id_,
+                "recording_id": entry.recording,
+                "start": start_s,
+                "duration": length_s(start_s, end_s, self.rate_hz),
+                "channel": entry.channel,
+                "text": said[id_],
+                "speaker": speakers.get(id_),
+            }
 
     def _values(self, table: Table, hashes: np.ndarray, ids: list[str]) -> dict[str, str]:
         """The values of those of `ids` that `table` has."""

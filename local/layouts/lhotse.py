@@ -23,10 +23,9 @@ from asrtool.corpus.settings import Data
 from asrtool.corpus.tally import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import manifests_of
-from asrtool.local.layouts.finish import write_set
-from asrtool.local.own_text import text_rule
+from asrtool.local.layouts.finish import LATE_S, Names, write_set
 from asrtool.local.releases import find_files
-from asrtool.local.utterances import locate, look_at, normalise_all, one_word
+from asrtool.local.utterances import locate, look_at, one_word
 from asrtool.log import progress
 from asrtool.url import as_url, below
 
@@ -48,32 +47,41 @@ def prepare_lhotse(folder: Path, out: Path, data: Data, label: str) -> None:
     with manifests_of(folder, ("recordings", "supervisions")) as copy:
         recordings: dict[str, Recording] = {}
         for recording in read_lines(_the_manifest(copy, "recordings"), _recording):
-            if recordings.setdefault(recording.id, recording) is not recording:
-                what = f"{folder}: two recordings are {recording.id}"
+            if (other := recordings.setdefault(recording.id, recording)) is not recording:
+                files = " and ".join(source.source for each in (other, recording) for source in each.sources)
+                what = f"{folder}: two recordings are {recording.id}, of {files}"
                 raise AsrtoolError(what, "make the ids unique, also without blanks")
-        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), _supervision))
+        supervisions = list(read_lines(_the_manifest(copy, "supervisions"), read_supervision))
     _write(folder, out, recordings, supervisions, drops, data, label)
 
 
 def _prepare_cuts(source: Path, out: Path, data: Data, label: str) -> None:
     """As `prepare_lhotse`, from the cuts of the file `source`, or of the one *cuts*.jsonl.gz in that folder.
 
-    An utterance is where its cut says it is in the recording; one that several cuts hold is taken once.
+    An utterance is where its cut says it is in the recording; one that several cuts hold is taken once. Recordings of
+    one id may be different ones, as lhotse names a file without its folder.
     """
     drops: list[Drop] = []
     recordings: dict[str, Recording] = {}
-    spoken: dict[str, SupervisionSegment] = {}
+    spoken: list[SupervisionSegment] = []
+    names, utterances = Names("recordings"), Names("utterances")
     path = source if source.is_file() else _the_manifest(source, "cuts")
     for entry in read_lines(path, _cut):
         if entry["type"] != "MonoCut" or "recording" not in entry:
             drops.append(Drop(entry["id"], "unusable audio", f"a {entry['type']}, expected a MonoCut with a recording"))
             continue
         recording = entry["recording"]
+        recording.id, _ = names.add(recording.id, repr(recording))
         recordings.setdefault(recording.id, recording)
         for segment in entry["supervisions"]:
             begin_s = round(entry["start"] + segment.start, 8)
-            spoken.setdefault(segment.id, dataclasses.replace(segment, recording_id=recording.id, start=begin_s))
-    _write(path.parent, out, recordings, list(spoken.values()), drops, data, label)
+            content = recording.id, round(begin_s, 4), round(segment.duration, 4), segment.channel, segment.text
+            name, is_new = utterances.add(segment.id, content)
+            if is_new:
+                spoken.append(dataclasses.replace(segment, id=name, recording_id=recording.id, start=begin_s))
+    names.say_renamed(path)
+    utterances.say_renamed(path)
+    _write(path.parent, out, recordings, spoken, drops, data, label)
 
 
 def is_cuts(source: Path) -> bool:
@@ -87,7 +95,7 @@ def _cut(entry: Entry) -> Entry:
     if entry["type"] == "MonoCut" and "recording" in entry:
         _check(entry, "start", (int, float), -math.inf)
         cut["recording"] = _recording(entry["recording"])
-        cut["supervisions"] = [_supervision(each) for each in entry.get("supervisions") or []]
+        cut["supervisions"] = [read_supervision(each) for each in entry.get("supervisions") or []]
     return cut
 
 
@@ -103,12 +111,10 @@ def _write(
     """What was read of `folder`, as far as it can be used; `recordings` is emptied, so that none is there twice."""
     transcribed = {s.recording_id for s in supervisions}
     drops += [Drop(id_, "no transcript", "no supervision") for id_ in recordings if id_ not in transcribed]
-    drops += [Drop(id_, "no audio", "no recording of that id") for id_ in sorted(transcribed - recordings.keys())]
     usable = _usable([r for id_, r in recordings.items() if id_ in transcribed], folder, drops)
     recordings.clear()
-    segments = normalise_all((s for s in supervisions if s.recording_id in usable), text_rule(data), drops)
     whole = (usable.pop(id_).to_dict() for id_ in list(usable))
-    write_set(out, whole, segments, drops, data, label)
+    write_set(out, whole, supervisions, drops, data, label)
 
 
 def is_lhotse_folder(folder: Path) -> bool:
@@ -127,7 +133,7 @@ def _the_manifest(folder: Path, what: str) -> Path:
 
 def _recording(entry: Entry) -> Recording:
     """Its id has no blanks. Raises ValueError or KeyError for a value that lhotse takes and stops at later."""
-    _check_name(entry, "id")
+    check_name(entry, "id")
     _check(entry, "duration", (int, float), 0)
     _check(entry, "sampling_rate", int, 0)
     _check(entry, "num_samples", int, 0)
@@ -143,14 +149,14 @@ def _recording(entry: Entry) -> Recording:
         raise ValueError(str(error)) from error
 
 
-def _supervision(entry: Entry) -> SupervisionSegment:
+def read_supervision(entry: Entry) -> SupervisionSegment:
     """Its ids and its speaker have no blanks. Raises as `_recording`."""
     for key in ("id", "recording_id"):
-        _check_name(entry, key)
+        check_name(entry, key)
     if not isinstance(entry.get("speaker"), str | int | float | None):
         raise ValueError(f"speaker is {entry['speaker']!r}, expected a name")
-    _check(entry, "duration", (int, float), 0)
-    _check(entry, "start", (int, float), -math.inf)
+    for key in ("start", "duration"):
+        _check(entry, key, (int, float), -math.inf)
     channel = entry.get("channel")
     if type(channel) is not int:
         raise ValueError(f"channel is {channel!r}, expected the number of one")
@@ -163,7 +169,7 @@ def _supervision(entry: Entry) -> SupervisionSegment:
     return SupervisionSegment.from_dict({**entry, **names, "speaker": names.get("speaker") or None})
 
 
-def _check_name(entry: Entry, key: str) -> None:
+def check_name(entry: Entry, key: str) -> None:
     """A number may be one, where ids were counted."""
     value = entry[key]
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
@@ -197,8 +203,11 @@ def _usable(recordings: Sequence[Recording], folder: Path, drops: list[Drop]) ->
 
 
 def _fault(recording: Recording, folder: Path) -> str:
-    """Why it cannot be used; empty where it can."""
+    """Why it cannot be used; empty if it can. It gets its true length."""
+    if not recording.sources:
+        return "its manifest names no file of it"
     url = as_url(folder)
+    lengths: list[tuple[int, int, str]] = []
     for source in recording.sources:
         if source.type not in ("file", "url"):
             return f"source is a {source.type}, expected a file or an address"
@@ -208,12 +217,13 @@ def _fault(recording: Recording, folder: Path) -> str:
         )
         try:
             if address:
-                num_samples = look_at_address(address)[0]
+                num_samples, rate_hz, _ = look_at_address(address)
             else:
                 sound = look_at(Path(source.source))
-                num_samples = sound.num_samples
+                num_samples, rate_hz = sound.num_samples, sound.sampling_rate_hz
                 if sound.num_parts > 1:
                     return f"{source.source}: {sound.num_parts} audio files joined in one, lhotse reads the first alone"
+            lengths.append((num_samples, rate_hz, source.source))
         except soundfile.LibsndfileError as error:
             return f"{address}: no readable audio: {error.error_string}"
         except OSError as error:
@@ -222,9 +232,7 @@ def _fault(recording: Recording, folder: Path) -> str:
             if address:  # its server is down, or refuses
                 raise
             return error.what
-        if num_samples < recording.num_samples and recording.transforms is None:
-            return f"{source.source}: {num_samples} samples, expected {recording.num_samples}"
-    return _fault_of_transforms(recording)
+    return _fault_of_transforms(recording) if recording.transforms else settle_length(recording, *min(lengths))
 
 
 def _fault_of_transforms(recording: Recording) -> str:
@@ -236,4 +244,19 @@ def _fault_of_transforms(recording: Recording) -> str:
         except Exception as error:  # each package has its own
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             return f"its transform {type(transform).__name__} is not supported: {reason}"
+    return ""
+
+
+def settle_length(recording: Recording, num_samples: int, sampling_rate_hz: int, where: str) -> str:
+    """Give `recording` the true length of its audio at `where`; return the fault if too much of it is missing.
+
+    lhotse tolerates the same difference. Of what is longer the declared part is used.
+    """
+    missing = recording.num_samples - num_samples
+    if sampling_rate_hz != recording.sampling_rate or missing > LATE_S * sampling_rate_hz or not num_samples:
+        found = f"{num_samples} samples at {sampling_rate_hz} Hz"
+        return f"{where}: {found}, expected {recording.num_samples} at {recording.sampling_rate} Hz"
+    if abs(missing) <= LATE_S * sampling_rate_hz:
+        recording.num_samples = num_samples
+    recording.duration = recording.num_samples / sampling_rate_hz
     return ""

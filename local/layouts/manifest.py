@@ -2,7 +2,8 @@
 
 It names a file of audio and a text, and perhaps who speaks, and where in the file: as NeMo (``audio_filepath``,
 ``offset``), HuggingFace's audiofolder (``file_name``, ``transcription``) and Common Voice (``path``, ``sentence``,
-``client_id``) have them, or any table with columns that COLUMNS knows.
+``client_id``) have them, deepspeech.pytorch (audio and transcript, files both), or any table with columns that COLUMNS
+knows.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from pathlib import Path
 
 from lhotse import SupervisionSegment
 
-from asrtool.corpus.manifest import Drop, check_fraction
+from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import write_set
 from asrtool.local.layouts.rows import Row, read_rows
-from asrtool.local.own_text import text_rule
-from asrtool.local.speakers import warn_of_unknown
-from asrtool.local.utterances import Sound, entries_of, locate, normalise_all, one_word, times_run, usable_audio, within
+from asrtool.local.utterances import Sound, entries_of, forms, locate, one_word, read_transcript, usable_audio
 
 CLIPS = "clips"  # where Common Voice has its files, beside its tables
 
@@ -37,26 +36,17 @@ def prepare_manifest(manifest: Path, out: Path, data: Data, label: str) -> None:
 def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str) -> None:
     """As prepare_manifest, of rows whose paths are relative to one of the folders `bases`."""
     drops: list[Drop] = []
-    sounds, segments = _read(all_rows, bases, out, data, label, drops)
-    if not segments:
-        check_fraction(out, drops, 0, 0, data.bad_fraction)
-    write_set(out, entries_of(sounds), segments, drops, data, label)
-
-
-def _read(
-    all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: Data, label: str, drops: list[Drop]
-) -> tuple[dict[str, Sound], list[SupervisionSegment]]:
-    """What can be used of the rows: files by the ids of recordings, and utterances."""
     by_file: dict[Path, list[Row]] = {}
     for row in all_rows:
-        by_file.setdefault(_find(row.audio, bases), []).append(row)
+        if row.audio:
+            by_file.setdefault(_find(row.audio, bases), []).append(row)
+        else:
+            drops.append(Drop(row.where, "no audio", "its path is null or empty"))
     names = _names(by_file, bases)
-    files = {names[path]: path for path in by_file}
-    sounds = usable_audio(files, None, 1, out, drops)
+    sounds = usable_audio({names[path]: path for path in by_file}, None, 1, out, drops)
     rows = {names[path]: rows for path, rows in by_file.items()}
-    spoken = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], drops)]
-    _warn_of_speakers(rows, label)
-    return sounds, normalise_all(spoken, text_rule(data), drops)
+    segments = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], bases, drops)]
+    write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
 def _bases(manifest: Path) -> list[Path]:
@@ -68,16 +58,18 @@ def _bases(manifest: Path) -> list[Path]:
     return [manifest.parent, *bases]
 
 
-def _find(name: str, bases: Iterable[Path]) -> Path:
-    tried = [place / name for base in bases for place in (base, base / CLIPS)]
-    return next((path for path in tried if path.is_file()), None) or locate(tried[0].parent, name)
+def _find(name: str, bases: Sequence[Path]) -> Path:
+    tried = [place / form for form in forms(name) for base in bases for place in (base, base / CLIPS)]
+    tried += [base / CLIPS / f"{name}.mp3" for base in bases]  # the first releases of Common Voice leave out the suffix
+    return next((path for path in tried if path.is_file()), None) or locate(next(iter(bases), Path()), name)
 
 
 def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Path, str]:
-    """Path -> id of the recording: its path below the folder of the manifest, or its name, with - for /."""
+    """Path -> id of the recording: its path below the folder of the manifest or its clips, or its name."""
     names: dict[str, Path] = {}
     for path, (row, *_) in by_file.items():
-        base = next((base for base in bases if path.is_relative_to(base)), path.parent)
+        tops = (top for base in bases for top in (base / CLIPS, base))
+        base = next((top for top in tops if path.is_relative_to(top)), path.parent)
         id_ = one_word("-".join(path.relative_to(base).with_suffix("").parts))
         other = names.setdefault(id_, path)
         if other != path:
@@ -86,8 +78,10 @@ def _names(by_file: Mapping[Path, list[Row]], bases: Iterable[Path]) -> dict[Pat
     return {path: id_ for id_, path in names.items()}
 
 
-def _segments(id_: str, sound: Sound, rows: list[Row], drops: list[Drop]) -> Iterator[SupervisionSegment]:
-    """The utterances of a recording that lie in it. Raises AsrtoolError for two that are one stretch."""
+def _segments(
+    id_: str, sound: Sound, rows: list[Row], bases: Sequence[Path], drops: list[Drop]
+) -> Iterator[SupervisionSegment]:
+    """The utterances of a recording. Raises AsrtoolError for two that are one stretch."""
     places: dict[str, str] = {}
     for row in rows:
         start_s = row.offset_s or 0.0
@@ -98,11 +92,8 @@ def _segments(id_: str, sound: Sound, rows: list[Row], drops: list[Drop]) -> Ite
         if other != row.where:
             what = f"{row.audio} from {start_s:g} s was there before, in {other}"
             raise AsrtoolError(f"{row.where}: {what}", "keep one of the two")
-        if times_run(name, repr(start_s), repr(start_s + length_s), sound, drops):
-            length_s = within(start_s, length_s, sound.duration_s)
-            yield SupervisionSegment(name, id_, start_s, length_s, 0, row.text, speaker=one_word(row.speaker) or id_)
-
-
-def _warn_of_speakers(rows: Mapping[str, list[Row]], label: str) -> None:
-    known = {id_ for id_, of_recording in rows.items() if all(row.speaker for row in of_recording)}
-    warn_of_unknown(rows, known, label, "add a column speaker to the manifest.")
+        text: str | None = row.text
+        if row.transcript:
+            text = read_transcript(_find(row.transcript, bases), name, drops)
+        if text is not None:
+            yield SupervisionSegment(name, id_, start_s, length_s, 0, text, speaker=row.speaker or None)

@@ -30,17 +30,17 @@ class Places:
         """The recordings of what is no copy."""
         return {self.names[place] for place in np.unique(self.recording[~self.is_copy]).tolist()}
 
-    def within(self, durations_s: Mapping[str, float]) -> Places:
-        """Those that end with their recording at the latest; of one that is not in `durations_s` the end is nan."""
+    def ending(self, durations_s: Mapping[str, float]) -> Places:
+        """The same, with the end of a recording as a number; of one that is not in `durations_s` it is nan."""
         lengths_s = np.array([durations_s.get(name, math.nan) for name in self.names])[self.recording]
-        end_s = np.where(self.end_s < 0, lengths_s, np.minimum(self.end_s, lengths_s))
+        end_s = np.where((self.end_s < 0) | np.isnan(lengths_s), lengths_s, self.end_s)
         return Places(self.names, self.recording, self.start_s, end_s, self.ids, self.is_copy, self.table)
 
-    def read(self, rows: np.ndarray) -> list[tuple[str, str]]:
-        """The ids of `rows`, and recording, start and end as they are written."""
+    def read_ids(self, rows: np.ndarray) -> list[str]:
+        """The ids of `rows`."""
         if self.table:
-            return self.table.read(rows)
-        return [(name, f"{name} 0 -1") for name in (self.names[place] for place in self.recording[rows].tolist())]
+            return [id_ for id_, _ in self.table.read(rows)]
+        return [self.names[place] for place in self.recording[rows].tolist()]
 
 
 def read_segments(path: Path) -> Places:

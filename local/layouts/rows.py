@@ -1,4 +1,4 @@
-"""The lines of a manifest, a table with a heading or JSON lines, as what they say of an utterance."""
+"""The lines of a manifest, a table or JSON, as what they say of an utterance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,6 +17,8 @@ from asrtool.local.releases import MANIFESTS
 
 TABLES, LINES = MANIFESTS[:2], MANIFESTS[2:]
 AN_OBJECT = "expected an object of an utterance on each line"
+TRANSCRIPTS = ("transcript_path", "txt_path", "text_path")  # keys for a file with the text
+PAIR = ("audio_path", TRANSCRIPTS[0])  # the columns of a table without a heading, as deepspeech.pytorch has it
 # What a manifest says of an utterance -> how columns or keys of it are called, of several the first one that is there.
 COLUMNS = {
     "audio": (
@@ -33,12 +36,13 @@ COLUMNS = {
 class Row:
     """An utterance of a manifest; times in seconds, None for the beginning and the end of the file."""
 
-    where: str  # FILE:LINE
-    audio: str
-    text: str
+    where: str  # FILE:LINE, in an array of JSON FILE:NUMBER
+    audio: str  # empty if it is null
+    text: str  # empty if it is null
     speaker: str  # empty where it is not known
     offset_s: float | None
     duration_s: float | None
+    transcript: str = ""  # a file that has the text
 
 
 def is_manifest(path: Path) -> bool:
@@ -84,18 +88,46 @@ def _first_broken(path: Path) -> tuple[int, int]:
 
 
 def _read_lines(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The entries with their lines; of a file that is one array or object, with their numbers."""
+    first = next((line for line in file if line.strip()), "{}")
+    file.seek(0)
+    try:
+        entry = json.loads(first)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict) or "samples" in entry:
+        yield from _read_whole(path, file)
+        return
     for line, content in enumerate(file, start=1):
-        if not content.strip():
-            continue
-        try:
-            entry = json.loads(content.removesuffix("\n"))
-        except (ValueError, RecursionError) as error:
-            raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
-        if not isinstance(entry, dict):
-            raise AsrtoolError(
-                f"{path}:{line}: {content.strip()[:40]!r}", "expected an object of an utterance on each line"
-            )
-        yield line, entry
+        if content.strip():
+            yield line, _an_object(f"{path}:{line}", _parse(path, content.removesuffix("\n"), line))
+
+
+def _read_whole(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Of an array of entries, or of an object with ``root_path`` and ``samples``, as deepspeech.pytorch has it."""
+    whole = _parse(path, file.read(), 1)
+    root = ""
+    if isinstance(whole, dict):
+        root, whole = str(whole.get("root_path") or ""), whole.get("samples", [whole])
+    for number, found in enumerate(whole if isinstance(whole, list) else [whole], start=1):
+        entry = _an_object(f"{path}:{number}", found)
+        for key in entry.keys() & {"wav_path", *TRANSCRIPTS} if root else ():
+            entry[key] = os.path.join(root, str(entry[key]))
+        yield number, entry
+
+
+def _parse(path: Path, content: str, line: int) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        line += getattr(error, "lineno", 1) - 1
+        raise AsrtoolError(f"{path}:{line}: no JSON: {error}", AN_OBJECT) from error
+
+
+def _an_object(where: str, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise AsrtoolError(f"{where}: {json.dumps(found)[:40]!r}", AN_OBJECT)
+    return found
 
 
 def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -113,7 +145,9 @@ def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, An
             line, begin = begin, reader.line_num + 1
             if names is None:
                 names = [field.strip().lower() for field in fields]
-                continue
+                if not _is_pair(fields):
+                    continue
+                names = list(PAIR)
             if not any(field.strip() for field in fields):  # as a spreadsheet has an empty row
                 continue
             if len(fields) != len(names):
@@ -126,6 +160,11 @@ def _read_table(path: Path, file: TextIO) -> Iterator[tuple[int, Mapping[str, An
         raise AsrtoolError(f"{path}:{begin}: {error}", "correct the line") from error
 
 
+def _is_pair(fields: Sequence[str]) -> bool:
+    """Whether these are no heading but the files of the first utterance."""
+    return len(fields) == 2 and bool(Path(fields[0]).suffix) and Path(fields[1].strip()).suffix.lower() == ".txt"
+
+
 def _num_known(heading: str, delimiter: str) -> int:
     known = {name for names in COLUMNS.values() for name in names}
     return len(known & {name.strip(' "\r').lower() for name in heading.split(delimiter)})
@@ -133,26 +172,24 @@ def _num_known(heading: str, delimiter: str) -> int:
 
 def row_of(where: str, entry: Mapping[str, Any]) -> Row:
     """What `entry`, which is at `where`, says of an utterance. Raises AsrtoolError where it is malformed."""
-    audio, text = (_needed(where, entry, what) for what in ("audio", "text"))
+    transcript = next((str(entry[key]) for key in TRANSCRIPTS if entry.get(key)), "")
+    audio, text = _needed(where, entry, "audio"), "" if transcript else _needed(where, entry, "text")
     speaker = _value(entry, "speaker")
     offset_s, duration_s = (_seconds(where, entry, what) for what in ("offset", "duration"))
-    return Row(where, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s)
+    return Row(where, audio, text, "" if speaker is None else str(speaker).strip(), offset_s, duration_s, transcript)
 
 
 def _needed(where: str, entry: Mapping[str, Any], what: str) -> str:
     value = _value(entry, what)
     if isinstance(value, dict):  # of audio, in HuggingFace's datasets
         value = value.get("path")
-    if value is None:
+    if value is None and entry.keys().isdisjoint(COLUMNS[what]):
         found = ", ".join(entry)
         raise AsrtoolError(f"{where}: no {what} among {found[:100]}", f"expected one of {', '.join(COLUMNS[what])}")
-    if not isinstance(value, str) or (what == "audio" and not _is_path(value)):
+    value = "" if value is None else value
+    if not isinstance(value, str) or (what == "audio" and "\0" in value):
         raise AsrtoolError(f"{where}: {what} is {value!r}", f"expected {'a path' if what == 'audio' else 'a text'}")
-    return value
-
-
-def _is_path(value: str) -> bool:
-    return bool(value.strip()) and "\0" not in value
+    return value if what == "text" else value.strip() and value
 
 
 def _value(entry: Mapping[str, Any], what: str) -> Any:
@@ -167,6 +204,6 @@ def _seconds(where: str, entry: Mapping[str, Any], what: str) -> float | None:
         seconds = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not 0 <= seconds < math.inf:
+    if not math.isfinite(seconds):  # of a file, the end may be before the start: one utterance is set aside then
         raise AsrtoolError(f"{where}: {what} is {value!r}", "expected seconds")
     return seconds

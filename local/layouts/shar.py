@@ -26,27 +26,27 @@ from asrtool.corpus.parts import parts_in, why_not_whole
 from asrtool.corpus.remote_file import RemoteFile
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.finish import write_set
-from asrtool.local.own_text import text_rule
-from asrtool.local.utterances import normalise_all
+from asrtool.local.layouts.finish import Names, write_set
+from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length
+from asrtool.local.utterances import one_word
 from asrtool.log import progress
 from asrtool.url import Part, as_url, join
 
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"
 PIECE = 2**22  # bytes of a tar that are fetched at a time
-SLACK_S = 0.01  # that a segment may be outside of its cut
 Entry = dict[str, Any]
 
 
 def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out`, with ref.stm, whose segments have that label, and ref.glm.
 
-    A recording is called as its cut. Raises AsrtoolError when there is no shard or cuts are corrupt, when too much
-    cannot be used, and where a server does not answer or refuses.
+    A recording is called as its cut; of two cuts of one id the second is ID-2. Raises AsrtoolError when there is no
+    shard or cuts are corrupt, when too much cannot be used, and where a server does not answer or refuses.
     """
     drops: list[Drop] = []
     recordings: list[Recording] = []
     spoken: list[SupervisionSegment] = []
+    names, utterances = Names("cuts"), Names("utterances")
     for cuts, tar in progress(list(_shards(folder)), "read tars", unit="tar"):
         audio = _audio_of(tar)
         for number, entry in enumerate(_read_cuts(cuts), start=1):
@@ -55,13 +55,15 @@ def prepare_shar(folder: Path, out: Path, data: Data, label: str) -> None:
                 if isinstance(found, str):
                     drops.append(Drop(str(entry.get("id")), "unusable audio", found))
                 else:
+                    found.id, _ = names.add(found.id, str(found.sources[0].source))
                     recordings.append(found)
-                    spoken += _segments(entry, found, drops)
+                    spoken += _segments(entry, found, utterances)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 what = f"{cuts}:{number}: no cut that can be read, {type(error).__name__}: {error}"
                 raise AsrtoolError(what, "write the shards again") from error
-    segments = normalise_all(spoken, text_rule(data), drops)
-    write_set(out, (recording.to_dict() for recording in recordings), segments, drops, data, label)
+    names.say_renamed(folder)
+    utterances.say_renamed(folder)
+    write_set(out, (recording.to_dict() for recording in recordings), spoken, drops, data, label)
 
 
 def is_shar_folder(folder: Path) -> bool:
@@ -106,21 +108,24 @@ class _Member:
     fault: str = ""
 
 
-def _audio_of(tar: str) -> dict[str, _Member]:
-    """By the ids of cuts; under an empty one, why those that are not there are not."""
-    found: dict[str, _Member] = {}
+def _audio_of(tar: str) -> dict[str, list[_Member]]:
+    """By the ids of cuts, in their order; under an empty one, why those that are not there are not."""
+    found: dict[str, list[_Member]] = {}
     try:
         with _open(tar) as file, tarfile.open(fileobj=file, mode="r|") as members:
             for member in members:
                 name, _, suffix = member.name.rpartition(".")
-                if suffix in ("json", "nometa", "nodata"):
+                if suffix in ("json", "nometa"):
+                    continue
+                if suffix == "nodata":
+                    found.setdefault(name, []).append(_Member(Part(tar), fault=f"{tar}: has no audio of it"))
                     continue
                 part = Part(tar, member.offset_data, member.offset_data + member.size)
                 audio = members.extractfile(member)
                 assert audio, member.name
-                found[name] = _look(part, audio.read())
+                found.setdefault(name, []).append(_look(part, audio.read()))
     except (OSError, tarfile.TarError) as error:
-        found[""] = _Member(Part(tar), fault=f"{tar}: {error}")
+        found[""] = [_Member(Part(tar), fault=f"{tar}: {error}")]
     return found
 
 
@@ -139,31 +144,26 @@ def _look(part: Part, data: bytes) -> _Member:
     return _Member(part, info.frames, info.samplerate)
 
 
-def _recording(entry: Entry, audio: dict[str, _Member], tar: str) -> Recording | str:
+def _recording(entry: Entry, audio: dict[str, list[_Member]], tar: str) -> Recording | str:
     """Of a cut, or why there is none."""
+    check_name(entry, "id")
     if entry.get("type") != "MonoCut" or "recording" not in entry:
         return f"a {entry.get('type')}, expected a MonoCut with a recording"
-    member = audio.get(entry["id"]) or audio.get("") or _Member(Part(tar), fault=f"{tar}: has no audio of it")
+    members = audio.get(str(entry["id"]))  # several cuts may have one id: they are in the order of the tar
+    member = members.pop(0) if members else audio.get("", [_Member(Part(tar), fault=f"{tar}: has no audio of it")])[0]
     if member.fault:
         return member.fault
     declared = entry["recording"]
-    if member.num_samples < declared["num_samples"] or member.sampling_rate_hz != declared["sampling_rate"]:
-        found = f"{member.num_samples} samples at {member.sampling_rate_hz} Hz"
-        return f"{member.part}: {found}, expected {declared['num_samples']} at {declared['sampling_rate']} Hz"
     channels = declared.get("channel_ids") or [0]
     source = AudioSource(type="url", channels=channels, source=str(member.part))
     sizes = (declared["sampling_rate"], declared["num_samples"], declared["duration"])
-    return Recording(entry["id"], [source], *sizes, channel_ids=channels)
+    recording = Recording(one_word(str(entry["id"])), [source], *sizes, channel_ids=channels)
+    return settle_length(recording, member.num_samples, member.sampling_rate_hz, str(member.part)) or recording
 
 
-def _segments(entry: Entry, recording: Recording, drops: list[Drop]) -> Iterator[SupervisionSegment]:
+def _segments(entry: Entry, recording: Recording, names: Names) -> Iterator[SupervisionSegment]:
     """Those of a cut, whose times count from its start, in its recording."""
-    for segment in map(SupervisionSegment.from_dict, entry["supervisions"]):
-        start, end = entry["start"] + segment.start, entry["start"] + segment.end
-        if start < -SLACK_S or end > recording.duration + SLACK_S:
-            detail = f"from {start:g} s to {end:g} s of a recording of {recording.duration:g} s"
-            drops.append(Drop(segment.id, "bad times", detail))
-            continue
-        start, end = max(start, 0.0), min(end, recording.duration)
-        duration = segment.duration if end - start >= segment.duration else end - start
-        yield dataclasses.replace(segment, recording_id=recording.id, start=start, duration=duration)
+    for segment in map(read_supervision, entry["supervisions"]):
+        start_s = round(entry["start"] + segment.start, 8)
+        name, _ = names.add(segment.id, (recording.id, start_s, segment.text))
+        yield dataclasses.replace(segment, id=name, recording_id=recording.id, start=start_s)

@@ -1,4 +1,4 @@
-"""A tree of SPEAKER/CHAPTER/*.trans.txt with *.flac, as LibriSpeech has it, read by lhotse."""
+"""A tree of SPEAKER/CHAPTER/*.trans.txt with *.flac, as LibriSpeech has it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from asrtool.corpus.manifest import Drop
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
 from asrtool.local.corpus import Release
-from asrtool.local.layouts.finish import write_set
-from asrtool.local.own_text import text_rule
-from asrtool.local.published import part, reading
+from asrtool.local.layouts.manifest import write_rows
+from asrtool.local.layouts.rows import Row
+from asrtool.local.published import reading
 from asrtool.local.releases import find_files
-from asrtool.local.utterances import normalise_all
 
 TRANSCRIPTS = "*-*.trans.txt"
 
@@ -22,14 +20,18 @@ TRANSCRIPTS = "*-*.trans.txt"
 def prepare_trans(folder: Path, out: Path, data: Data, label: str) -> None:
     """Write the manifest folder `out` of all parts below `folder`, with ref.stm, whose segments have that label.
 
-    Raises AsrtoolError where lhotse cannot read them, or when too much cannot be used.
+    Raises AsrtoolError when too much cannot be used.
     """
-    release = Release(label, "a tree of SPEAKER/CHAPTER/*.trans.txt", roles=("train",))
-    parts = [part(found.name, "train", manifests) for found, manifests in read_parts(folder, release)]
-    drops: list[Drop] = []
-    spoken = (segment for item in parts for segment in item.supervisions)
-    segments = normalise_all(spoken, text_rule(data), drops)
-    write_set(out, (entry for item in parts for entry in item.recordings), segments, drops, data, label)
+    write_rows(_rows(folder.absolute()), [], out, data, label)
+
+
+def _rows(folder: Path) -> Iterator[Row]:
+    for path in find_files(folder, TRANSCRIPTS):
+        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        for number, line in enumerate(filter(str.strip, lines), start=1):
+            id_, *words = line.split(None, 1)
+            audio = str(path.with_name(f"{id_}.flac"))
+            yield Row(f"{path}:{number}", audio, " ".join(words), id_.partition("-")[0], None, None)
 
 
 def is_trans_folder(folder: Path) -> bool:

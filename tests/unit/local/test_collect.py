@@ -162,14 +162,6 @@ def test_each_of_several_places_exists_and_one_of_them_holds_the_release(release
             collect_corpora(tmp_path / "c", SWBD, paths, fail)
 
 
-def test_own_data_are_in_one_folder(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_sound(tmp_path / name / "x.sph")
-    both, data = (str(tmp_path / "a"), str(tmp_path / "b")), make_data(("own",), (), ("own",))
-    with pytest.raises(AsrtoolError, match=r"paths.own_train: 2 folders, expected one; join them first"):
-        collect_corpora(tmp_path / "c", data, {"own_train": both, "own_test": both[0]}, fail)
-
-
 def test_the_command_takes_a_list_of_places(releases: Path, tmp_path: Path) -> None:
     paths = {**swbd_paths(releases), "ldc97s62": f"[{releases / 'LDC97S62'},{releases}]"}
     settings = [f"--set=paths.{key}={path}" for key, path in paths.items()]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lhotse.kaldi import load_kaldi_data_dir
 from lhotse.utils import add_durations
 from memory import peak_bytes
-from small_releases import dropped, supervisions
+from small_releases import supervisions
 
 from asrtool.corpus.settings import Data
 from asrtool.errors import AsrtoolError
@@ -79,18 +79,6 @@ def test_the_order_of_lines_does_not_count(tmp_path: Path) -> None:
     prepare_kaldi(data, tmp_path / "n", Data(), "x")
     assert supervisions(tmp_path / "m") == supervisions(tmp_path / "n")
     assert (tmp_path / "m" / "ref.stm").read_bytes() == (tmp_path / "n" / "ref.stm").read_bytes()
-
-
-def test_what_is_left_out_is_listed_in_the_order_of_segments(tmp_path: Path) -> None:
-    data = write_directory(tmp_path / "data", 20)
-    lines = (data / "text").read_text().splitlines()
-    (data / "text").write_text("".join(f"{line} {'42' if i % 3 else ''}\n" for i, line in enumerate(lines)))
-    shuffle(data)
-    prepare_kaldi(data, tmp_path / "m", LENIENT, "x")
-    in_order = [line.split()[0] for line in (data / "segments").read_text().splitlines()]
-    left_out = dropped(tmp_path / "m")
-    assert list(left_out) == [id_ for id_ in in_order if id_ in left_out]
-    assert len(left_out) == 40
 
 
 def test_a_table_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

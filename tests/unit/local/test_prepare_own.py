@@ -133,7 +133,7 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
     (folder / "bad.wav").write_bytes(b"RIFF")
     prepare_folder(folder, tmp_path / "m", LENIENT, "own")
     assert dropped(tmp_path / "m") == {
-        "silent": "empty transcript",
+        "silent": "empty",
         "number": "unknown characters",
         "dots": "empty",
         "both": "unusable audio",
@@ -144,12 +144,6 @@ def test_odd_files_of_a_folder_are_set_aside(folder: Path, tmp_path: Path) -> No
 def test_a_folder_without_a_pair_is_reported(tmp_path: Path) -> None:
     write_wav(tmp_path / "data" / "x.wav")
     with pytest.raises(AsrtoolError, match=r"no audio file with a text beside it, expected x.txt and x with .wav, "):
-        prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
-
-
-def test_a_folder_whose_texts_are_all_empty_is_reported(tmp_path: Path) -> None:
-    write_pair(tmp_path / "data" / "x", "")
-    with pytest.raises(AsrtoolError, match=r"1 of 1 recordings cannot be used .* x: empty transcript"):
         prepare_folder(tmp_path / "data", tmp_path / "m", LENIENT, "own")
 
 
@@ -240,7 +234,7 @@ def test_a_recording_that_is_gone_or_cut_off_is_set_aside(tmp_path: Path) -> Non
     assert dropped(tmp_path / "m") == {"r0": "unusable audio"}
     write_wav(folder / "audio" / "r0.wav", 1.0)
     prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    assert "r0.wav: 8000 samples, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
+    assert "r0.wav: 8000 samples at 8000 Hz, expected 16000" in (tmp_path / "m" / "dropped.tsv").read_text()
 
 
 def test_a_corrupt_manifest_of_lhotse_is_reported(tmp_path: Path) -> None:
@@ -334,7 +328,7 @@ def test_names_with_blanks_become_one_word_that_a_reference_can_hold(kaldi: Path
     assert read_stm(tmp_path / "l" / "ref.stm")[0].side[0] == "my-call"
     twins = [recording, Recording.from_file(folder / "r.wav", recording_id="my-call")]
     RecordingSet.from_recordings(twins).to_file(folder / "recordings.jsonl.gz")
-    with pytest.raises(AsrtoolError, match="two recordings are my-call; make the ids unique"):
+    with pytest.raises(AsrtoolError, match=r"two recordings are my-call, of .* and .*; make the ids unique"):
         prepare_lhotse(folder, tmp_path / "l", Data(), "own")
 
 
@@ -392,16 +386,6 @@ def test_a_value_of_a_manifest_of_lhotse_that_it_does_not_look_at_is_reported(
     path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
     with pytest.raises(AsrtoolError, match=f"{path.name}: corrupt after line 1: ValueError: {key} (is|has)"):
         prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-
-
-def test_an_empty_speaker_is_none(tmp_path: Path) -> None:
-    folder = write_lhotse(tmp_path / "lhotse")
-    path = folder / "x_supervisions_all.jsonl.gz"
-    entries = read_jsonl(path)
-    entries[0]["speaker"], entries[1]["speaker"] = "", " "
-    path.write_bytes(gzip.compress("".join(json.dumps(entry) + "\n" for entry in entries).encode()))
-    prepare_lhotse(folder, tmp_path / "m", LENIENT, "own")
-    assert not any(s.get("speaker") == "" for s in supervisions(tmp_path / "m"))
 
 
 def test_lossless_audio_goes_before_what_was_made_of_it(tmp_path: Path) -> None:

@@ -155,7 +155,10 @@ def test_a_file_of_another_rate_or_fewer_samples_is_refused_or_set_aside(web: We
     soundfile.write(folder / "r4.flac", np.zeros(100), RATE_HZ)
     prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "short", LENIENT, "own")
     ((id_, _, detail),) = left_out(tmp_path / "short")
-    assert (id_, detail) == ("r4", f"{web.url}/lhotse/audio/r4.flac: 100 samples, expected {5 * RATE_HZ}")
+    assert (id_, detail) == (
+        "r4",
+        f"{web.url}/lhotse/audio/r4.flac: 100 samples at {RATE_HZ} Hz, expected {5 * RATE_HZ} at {RATE_HZ} Hz",
+    )
     soundfile.write(folder / "r4.flac", np.zeros(10 * RATE_HZ), 2 * RATE_HZ)
     with pytest.raises(AsrtoolError, match=r"r4.flac \(recording r4\) has 16000 samples a second, expected 8000"):
         features_of(tmp_path / "m", tmp_path / "f")
