@@ -16,7 +16,7 @@ PATCHES = (
     Patch(
         "overfitting-by-one-evaluation",
         "asrtool/report/overfitting.py",
-        "if last - best < PATIENCE or",
+        "if last - best < OVERFITTING_PATIENCE or",
         "if last - best < 1 or",
         ("tests/unit/report/test_overfitting.py",),
     ),

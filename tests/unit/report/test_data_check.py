@@ -102,7 +102,7 @@ def test_faults_planted_in_a_folder_are_found_with_the_file_and_nothing_else_is(
     result = CliRunner().invoke(cli, ["check", str(folder), str(tmp_path / "out")], catch_exceptions=False)
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines() if line.startswith("|")]
     expected = {what: [f"1 of {NUM - 1}", f"u{number:02}"] for number, (what, _) in faults.items()}
-    expected |= {"audio that cannot be read to its end": [f"1 of {NUM}", "u09"]}
+    expected |= {"set aside: unusable audio": [f"1 of {NUM}", "u09"]}
     aside = rows.index(["set aside for a fault", "reason", "detail"])
     assert {what: [count, example.partition(":")[0]] for what, count, example, _ in rows[2:aside]} == expected
     assert [row[:2] for row in rows[aside + 2 : rows.index(["what there is"])]] == [["u09", "unusable audio"]]
@@ -154,7 +154,7 @@ def test_what_prepare_would_refuse_is_reported_with_all_that_it_sets_aside(
         *([f"u{number}", "unusable audio"] for number in ("03", "07", "09")),
         ["u11", "unknown characters"],
     ]
-    assert listed[0][2].startswith(f"{folder}/u03.wav: truncated, ")
+    assert listed[0][2].startswith(f"{folder}/u03.wav: cut off: ")
     assert ["utterances", f"{NUM - 4}"] in rows
     assert said in (tmp_path / "out/check.md").read_text(encoding="utf-8")
     drops = read_drops(tmp_path / "out" / "dropped.tsv")
@@ -168,7 +168,7 @@ def test_data_without_one_usable_utterance_has_a_report_and_is_an_error(
     for path in folder.glob("*.wav"):
         halve(path)
     said = run_check(folder, tmp_path / "out", caplog=caplog)
-    assert said.count(": truncated, ") == LISTED + 1  # and an example
+    assert said.count(": cut off: ") == LISTED + 1  # and an example
     assert "So are 5 more; dropped.tsv in OUT has all." in said
     assert said.endswith(f"{folder}: not one usable utterance; correct what is set aside or cannot be read")
     assert len(read_drops(tmp_path / "out" / "dropped.tsv")) == LISTED + 5
