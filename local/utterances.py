@@ -8,6 +8,7 @@ import errno
 import logging
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -178,8 +179,8 @@ def read_lines(path: Path, id_: str, drops: list[Drop]) -> list[str]:
 
 
 def one_word(name: str) -> str:
-    """`name` of a recording, an utterance or a speaker without blanks, at which an stm, a ctm or a table is split."""
-    return "-".join(name.split())
+    """`name` of a recording, an utterance or a speaker with - for blanks and controls, which would break a table."""
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", "-", name.strip())
 
 
 def within(start_s: float, length_s: float, duration_s: float) -> float:
