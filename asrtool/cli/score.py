@@ -57,11 +57,13 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.output import format_json, warn_of_no_words, write_score
     from asrtool.score.table import format_table
+    from asrtool.score.utterances import with_names
 
     result = score_hub5(ref, hyp, glm)
     warn_of_no_words(result, hyp)
-    write_score(result, out, hyp)
-    click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
+    named = with_names(result, ref)
+    write_score(named, out, hyp)
+    click.echo(format_json(named) if as_json else format_table(named, hyp.name), nl=False)
     if sctk:
         from asrtool.score.sctk import check_sctk
 

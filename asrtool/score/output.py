@@ -14,11 +14,10 @@ from asrtool.log import progress
 from asrtool.score import segments
 from asrtool.score.html import format_html
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.lines import read_text
 from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
 from asrtool.score.table import format_confusions, format_speakers, format_table
-from asrtool.score.utterances import MARK, SUFFIX, with_names
+from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"
 OF_SET = f"*/{SCORE}"  # in the folder of a set
@@ -86,10 +85,10 @@ def score_all(
     results = {}
     for name in (name for name in names if hypotheses[name]):
         reference = Path(manifests, name)
-        is_by_utterance = read_text(reference / "ref.stm").startswith(MARK)
+        suffix = SUFFIX if is_of_utterances(reference / "ref.stm") else ".ctm"
         with write_folder(Path(out, name), OF_SET) as folder:
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
-                hyp = ctm.with_suffix(SUFFIX) if is_by_utterance else ctm
+                hyp = ctm.with_suffix(suffix)
                 files = reference / "ref.stm", hyp, reference / "ref.glm"
                 if not hyp.is_file():
                     raise AsrtoolError(f"{hyp}: missing, the reference is of utterances", "run the decode stage again")
@@ -97,8 +96,7 @@ def score_all(
                 warn_of_no_words(result, ctm)
                 if sctk:
                     check_sctk(result, *files)
-                if is_by_utterance:
-                    result = with_names(result)
+                result = with_names(result, files[0])
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
                 results[name, ctm.stem] = result
     _remove_others(Path(out), {name for name, _ in results})

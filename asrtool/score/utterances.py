@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 from asrtool.score.result import BY_UTTERANCE, Result
 
@@ -33,8 +34,15 @@ def file_of(recording: str, utterance: str) -> str:
     return f"{escape(recording)}/{escape(utterance)}"
 
 
-def with_names(result: Result) -> Result:
-    """A score of utterances with the names of recordings, utterances and speakers, in the order of the recordings."""
+def is_of_utterances(ref: Path) -> bool:
+    """Whether the files of an stm are utterances."""
+    return ref.is_file() and ref.read_bytes().startswith(MARK.encode())
+
+
+def with_names(result: Result, ref: Path) -> Result:
+    """The score `result` against `ref`; if that is of utterances, with the names that were escaped, by recording."""
+    if not is_of_utterances(ref):
+        return result
     segments = []
     for segment in result.segments:
         recording, utterance = map(unescape, segment.file.split("/"))

@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 
+from asrtool.cli.score import score
 from asrtool.decode.ctm import Segment, format_ctm
 from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
@@ -70,7 +72,7 @@ def test_nist_scores_a_perfect_hypothesis_without_error_by_an_empty_set_of_rules
     assert numbers[3:7] == [0.0, 0.0, 0.0, 0.0]  # substitutions, deletions, insertions, errors
 
 
-NAMES = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs", "Cf"]), max_size=8)
+NAMES = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs", "Cf", "Cc"]), max_size=8)
 SENTENCES = st.lists(st.sampled_from(["yes", "no", "oh"]), max_size=5)
 
 
@@ -96,9 +98,13 @@ def test_utterances_of_any_names_that_overlap_are_scored_each_for_itself(
     (folder / "test" / "ref.stm").write_text(reference, encoding="utf-8")
     (folder / "test" / "ref.glm").write_text(NO_RULES_GLM)
     (folder / "test" / "beam.ctm").touch()
-    (folder / "test" / "beam.utterances").write_text(format_ctm(decoded), encoding="utf-8")
+    utterances = folder / "test" / "beam.utterances"
+    utterances.write_text(format_ctm(decoded), encoding="utf-8")
     result = score_all(folder, folder, folder / "out", ["test"])["test", "beam"]
     assert {s.id: (s.file, s.speaker, s.alignment.counts) for s in result.segments} == expected
+    arguments = ["hub5", "--ref", folder / "test/ref.stm", "--hyp", utterances, "--out", folder / "one"]
+    CliRunner().invoke(score, [str(each) for each in arguments], catch_exceptions=False)
+    assert (folder / "one/segments.jsonl").read_bytes() == (folder / "out/test/beam/segments.jsonl").read_bytes()
     read = read_segments(folder / "out" / "test" / "beam")
     assert {s.id: (s.file, s.speaker, s.counts) for s in read} == expected
     assert "\nscored utterance by utterance\n" in (folder / "out/test/beam/table.txt").read_text(encoding="utf-8")
