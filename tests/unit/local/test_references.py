@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lhotse import SupervisionSegment
 
@@ -76,6 +76,7 @@ NAMES = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs", "Cf", "
 SENTENCES = st.lists(st.sampled_from(["yes", "no", "oh"]), max_size=5)
 
 
+@settings(max_examples=20)
 @given(said=st.dictionaries(st.tuples(NAMES, NAMES, NAMES), st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=4))
 @example(
     said={("r", "s", "W1"): (["yes"], ["no"]), ("r", "s", "w1"): (["no"], ["yes"]), ("R", "S", "w2"): ([], ["oh"])}
