@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from asrtool.errors import AsrtoolError
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.wer import score_wer
+    from asrtool.version import __version__
 
 __all__ = [
     "AsrtoolError",
     "Recogniser",
+    "__version__",
     "character_errors",
     "load",
     "prepare",
@@ -26,6 +28,7 @@ __all__ = [
     "word_errors",
 ]
 _PLACES = {
+    "__version__": "asrtool.version",
     "AsrtoolError": "asrtool.errors",
     "Recogniser": "asrtool.api",
     "character_errors": "asrtool.api",

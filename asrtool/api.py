@@ -43,7 +43,7 @@ class Recogniser:
         """
         from asrtool.transcribe.transcribe import transcribe
 
-        return transcribe(self._opened(), audio, str(channels))
+        return transcribe(self._opened(), _path(audio), str(channels))
 
     def align(self, audio: str | Path, text: str, channel: int = 1) -> list[Word]:
         """When each word of `text` is said on a channel of a file, in seconds from its beginning.
@@ -64,7 +64,7 @@ class Recogniser:
             words = text_rule(self._trained.config.data)(text)
         except Unusable as error:
             raise AsrtoolError(f"{text!r}: {error.reason}: {error.detail}", "write it as it is said") from error
-        return align(opened, audio, words, channel)
+        return align(opened, _path(audio), words, channel)
 
     def close(self) -> None:
         """Remove what a bundle was unpacked to."""
@@ -81,6 +81,15 @@ class Recogniser:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+
+def _path(audio: object) -> str | Path:
+    if isinstance(audio, str | Path):
+        return audio
+    raise AsrtoolError(
+        f"audio is of type {type(audio).__name__}, expected the path of a file",
+        "write samples to a file, as with soundfile.write(path, samples, rate)",
+    )
 
 
 def load(path: str | Path, method: str | None = None, num_jobs: int = 1) -> Recogniser:
@@ -113,13 +122,28 @@ def prepare(data: str | Path, out: str | Path, text_rules: str = "english") -> P
     return Path(out)
 
 
-def character_errors(reference: str, hypothesis: str) -> Characters:
-    """The fewest errors in characters of one text against another, blanks left out. `cer` of them is in percent."""
-    ref, hyp = ("".join(text.split()) for text in (reference, hypothesis))
-    return Characters(len(ref), edit_distance(ref, hyp))
+def character_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Characters:
+    """The fewest errors in characters, blanks left out, of texts as for `word_errors`. `cer` of them is in percent."""
+    pairs = (("".join(ref.split()), "".join(hyp.split())) for ref, hyp in _paired(reference, hypothesis))
+    return sum((Characters(len(ref), edit_distance(ref, hyp)) for ref, hyp in pairs), Characters())
 
 
 def word_errors(reference: str | Sequence[str], hypothesis: str | Sequence[str]) -> Counts:
-    """Errors of one text against another; words are compared as they stand. `wer` of them is in percent."""
-    words = [text.split() if isinstance(text, str) else list(text) for text in (reference, hypothesis)]
-    return align_words(*words).counts
+    """Errors of a sentence, or of a list of sentences against one as long; words are compared as they stand.
+
+    `wer` of them is in percent. Raises AsrtoolError for anything else.
+    """
+    pairs = _paired(reference, hypothesis)
+    return sum((align_words(ref.split(), hyp.split()).counts for ref, hyp in pairs), Counts())
+
+
+def _paired(reference: object, hypothesis: object) -> list[tuple[str, str]]:
+    both = reference, hypothesis
+    one, other = ([each] if isinstance(each, str) or not isinstance(each, Sequence) else list(each) for each in both)
+    if isinstance(reference, str) != isinstance(hypothesis, str) or not all(isinstance(s, str) for s in one + other):
+        kinds = " and ".join(type(each).__name__ for each in both)
+        raise AsrtoolError(f"reference and hypothesis are {kinds}", "give two texts, or two lists of sentences")
+    if len(one) != len(other):
+        what = f"{len(one)} sentences of reference, {len(other)} of hypothesis"
+        raise AsrtoolError(what, "give one for each, empty if nothing was recognised")
+    return list(zip(one, other, strict=True))

@@ -6,13 +6,15 @@ import importlib.metadata
 import subprocess
 from pathlib import Path
 
+try:
+    __version__ = importlib.metadata.version("asrtool")
+except importlib.metadata.PackageNotFoundError:  # a copy of the sources
+    __version__ = "of unknown version"
+
 
 def release() -> str:
     """Name and version, as installed."""
-    try:
-        return f"asrtool {importlib.metadata.version('asrtool')}"
-    except importlib.metadata.PackageNotFoundError:  # a copy of the sources
-        return "the code"
+    return f"asrtool {__version__}"
 
 
 def commit() -> str:

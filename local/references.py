@@ -1,4 +1,4 @@
-"""References to score against: an stm from normalised text, and mapping rules (glm) that fit it."""
+"""References to score by utterance: an stm from normalised text, and mapping rules (glm) that fit it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from asrtool.corpus.tally import Entry
-from asrtool.errors import AsrtoolError
 from asrtool.local.text_rules import HESITATIONS, TAGS
+from asrtool.score.utterances import MARK, escape, file_of
 
 # NIST's filter takes the first character of the file for that of comments, and does not run without a rule.
 NO_RULES_GLM = """\
@@ -29,8 +29,7 @@ def format_reference(entries: Iterable[Entry], corpus_of: Mapping[str, str], is_
     """An stm in which hesitations and partial words may be missed without loss, as in Hub5'00; tags are left out.
 
     Nothing may be missed in another language, where er or ha may be any word. `corpus_of` (recording id -> corpus)
-    labels the utterances, so that each corpus is scored apart too. Raises AsrtoolError for a recording or speaker with
-    a blank, at which the scorer would take the line apart.
+    labels the utterances, so that each corpus is scored apart too. Times are those in the recording.
     """
     entries = list(entries)
     corpora = {corpus_of[entry["recording_id"]] for entry in entries}
@@ -51,7 +50,7 @@ class Reference:
         self._pieces: list[bytes] = []
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """The utterances of a recording, in any order. Raises AsrtoolError as `format_reference`."""
+        """The utterances of a recording, in any order."""
         entries = list(entries)
         self._corpora.update(self._corpus_of(entry["recording_id"]) for entry in entries)
         piece = self._compressor.compress(_segments(entries, self._corpus_of, self._is_english).encode())
@@ -80,18 +79,18 @@ def _heading(corpora: Iterable[str]) -> str:
         ';; CATEGORY "1" "Corpus" ""',
         *(f';; LABEL "{corpus}" "{corpus}" "{corpus}"' for corpus in sorted(corpora)),
     ]
-    return "\n".join(lines) + "\n"
+    return MARK + "\n".join(lines) + "\n"
 
 
 def _segments(entries: Iterable[Entry], corpus_of: Callable[[str], str], is_english: bool) -> str:
     lines = []
     for entry in sorted(entries, key=lambda e: (e["recording_id"], e["channel"], e["start"], e["id"])):
-        _check_names(entry)
         said = [word for word in (entry.get("text") or "").split() if word not in TAGS]
         words = " ".join(map(_reference_word, said) if is_english else said)
         end_s = round(entry["start"] + entry["duration"], 8)
         times = f"{entry['start']:.3f} {end_s:.3f}"
-        place = f"{entry['recording_id']} {'AB'[entry['channel']]} {entry.get('speaker')}"
+        file, speaker = file_of(entry["recording_id"], entry["id"]), escape(str(entry.get("speaker")))
+        place = f"{file} {'AB'[entry['channel']]} {speaker}"
         lines.append(f"{place} {times} <O,{corpus_of(entry['recording_id'])}> {words}".rstrip() + "\n")
     return "".join(lines)
 
@@ -104,13 +103,6 @@ def reference_rules(glm: str) -> str:
     lines = glm.splitlines()
     end = next((i for i, line in enumerate(lines) if HYPOTHESIS_RULES in line), len(lines))
     return "\n".join(lines[:end]) + "\n"
-
-
-def _check_names(entry: Entry) -> None:
-    for what in ("recording_id", "speaker"):
-        if len(str(entry.get(what)).split()) != 1:
-            fault = f"utterance {entry['id']}: {what} is {entry[what]!r}, expected a name without blanks"
-            raise AsrtoolError(fault, "name it otherwise, for example with - for each blank")
 
 
 def _reference_word(word: str) -> str:

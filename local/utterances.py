@@ -8,6 +8,7 @@ import errno
 import logging
 import math
 import os
+import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -196,8 +197,8 @@ def read_transcript(path: Path, id_: str, drops: list[Drop]) -> str | None:
 
 
 def one_word(name: str) -> str:
-    """`name` of a recording, an utterance or a speaker without blanks, at which an stm, a ctm or a table is split."""
-    return "-".join(printable(name).split())
+    """`name` of a recording, an utterance or a speaker with - for blanks and controls, which would break a table."""
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", "-", printable(name).strip())
 
 
 def within(start_s: float, length_s: float, duration_s: float) -> float:

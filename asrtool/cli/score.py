@@ -27,6 +27,8 @@ def score() -> None:
 def all_(decode_dir: Path, manifests: Path, out: Path, sctk: bool) -> None:
     """Score every DECODE_DIR/SET/METHOD.ctm into OUT/SET/METHOD, for each set but that for training.
 
+    A set that came with an stm is scored by time, by the rules of NIST; others are scored utterance by utterance.
+
     \b
     Example: asrtool score all exp/decode exp/manifests exp/score
     """
@@ -55,11 +57,13 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
     from asrtool.score.hub5 import score_hub5
     from asrtool.score.output import format_json, warn_of_no_words, write_score
     from asrtool.score.table import format_table
+    from asrtool.score.utterances import with_names
 
     result = score_hub5(ref, hyp, glm)
     warn_of_no_words(result, hyp)
-    write_score(result, out, hyp)
-    click.echo(format_json(result) if as_json else format_table(result, hyp.name), nl=False)
+    named = with_names(result, ref)
+    write_score(named, out, hyp)
+    click.echo(format_json(named) if as_json else format_table(named, hyp.name), nl=False)
     if sctk:
         from asrtool.score.sctk import check_sctk
 
@@ -72,7 +76,7 @@ def hub5(ref: Path, hyp: Path, glm: Path | None, out: Path, as_json: bool, sctk:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write.  [default: none, the table is printed]")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object instead of a table.")
 def wer(ref: Path, hyp: Path, out: Path | None, as_json: bool) -> None:
-    """Word error rate of HYP against REF: lhotse manifests, trn, or plain lines; words as they stand.
+    """Word error rate of HYP against REF: lhotse manifests, trn, Kaldi's text, or lines; words as they stand.
 
     \b
     Example: asrtool score wer ref.trn hyp.trn

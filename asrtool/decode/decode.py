@@ -1,10 +1,12 @@
 """Decoding sets of utterances, once, with the weights that were tuned on dev.
 
-Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm` and `decode.json`.
+Reads a model file, features and a tuning.json, writes `SET/METHOD.ctm`, the same by utterance for the scorer as
+`SET/METHOD.utterances`, and `decode.json`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -21,6 +23,7 @@ from asrtool.decode.resources import Resources
 from asrtool.decode.start import start_decoder
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
+from asrtool.score.utterances import SUFFIX, file_of
 
 INDEX = "index.jsonl"  # by which the folder of a set is known
 TRAIN = "train"  # the set that is not decoded
@@ -47,8 +50,14 @@ def decode_run(
             decoded = decoder.decode(reader, list(chosen.values()), f"decode {path.name}")
             (folder / path.name).mkdir()
             for method_name, parameters in chosen.items():
-                text = format_ctm(_segments(decoded, parameters))
-                (folder / path.name / f"{method_name}.ctm").write_text(text, encoding="utf-8")
+                segments = _segments(decoded, parameters)
+                by_utterance = [
+                    dataclasses.replace(segment, recording=file_of(segment.recording, utterance.id))
+                    for segment, utterance in zip(segments, decoded.utterances, strict=True)
+                ]
+                for suffix, each in ((".ctm", segments), (SUFFIX, by_utterance)):
+                    file = folder / path.name / f"{method_name}{suffix}"
+                    file.write_text(format_ctm(each), encoding="utf-8")
             report["sets"][path.name] = _describe(decoded)
         (folder / "decode.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

@@ -16,7 +16,8 @@ from asrtool.errors import AsrtoolError
 from asrtool.report.training import TrainingRun, read_training
 from asrtool.score.bootstrap import Interval, wer_interval
 from asrtool.score.characters import Characters, count_characters
-from asrtool.score.result import Counts, total
+from asrtool.score.output import SCORE
+from asrtool.score.result import BY_TIME, Counts, total
 from asrtool.score.segments import FILE, ScoredSegment, read_segments
 from asrtool.score.table import SIZES, name_of
 
@@ -30,6 +31,7 @@ class Score:
     """What a method made of a set, or of a part of one."""
 
     segments: Sequence[ScoredSegment]
+    scored: str = BY_TIME  # as an earlier asrtool scored
 
     @functools.cached_property
     def counts(self) -> Counts:
@@ -140,7 +142,7 @@ def _read_score(work: Path, name: str, method: str) -> Score:
         raise AsrtoolError(f"{path}: no aligned words, as an earlier asrtool wrote it", AGAIN)
     if not segments:
         raise AsrtoolError(f"{path}: no segments", AGAIN)
-    return Score(segments)
+    return Score(segments, read_json(path.parent / SCORE, "score").get("scored", BY_TIME))
 
 
 def read_json(path: Path, stage: str) -> dict[str, Any]:

@@ -29,11 +29,12 @@ def format_interval(score: Score) -> str:
 
 
 def describe_interval(score: Score) -> str:
-    """What intervals of `score` are, for below a table."""
+    """How `score` was counted and what its intervals are, for below a table."""
+    scored = f"Scored {score.scored}."
     if score.interval is None:
-        return ""
+        return scored
     drawn = f"{NUM_SAMPLES:,} bootstrap samples of the {plural(score.interval.num_units, score.interval.unit)}"
-    return f"Intervals hold {100 * CONFIDENCE:g} % of {drawn} (Bisani and Ney 2004)."
+    return f"{scored} Intervals hold {100 * CONFIDENCE:g} % of {drawn} (Bisani and Ney 2004)."
 
 
 def caution(score: Score) -> str:

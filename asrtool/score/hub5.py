@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
 from asrtool.score.labels import Labels
 from asrtool.score.lines import lower, read_text
-from asrtool.score.result import Alignment, Pair, Result, Segment
+from asrtool.score.result import BY_TIME, Alignment, Pair, Result, Segment
 from asrtool.score.stm import read_titles
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def score_hub5(ref: Path | str, hyp: Path | str, glm: Path | str | None = None) 
         from asrtool.score.channels import score_channels
 
         scored = score_channels(ref, hyp, ref_rules, hyp_rules)
-    return Result(tuple(_segments(scored, Labels(ref, titles))), titles)
+    return Result(tuple(_segments(scored, Labels(ref, titles))), titles, BY_TIME)
 
 
 def _segments(scored: Iterable[Scored], labels: Labels) -> Iterator[Segment]:

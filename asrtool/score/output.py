@@ -17,6 +17,7 @@ from asrtool.score.hub5 import score_hub5
 from asrtool.score.pra import format_alignments
 from asrtool.score.result import Result
 from asrtool.score.table import format_confusions, format_speakers, format_table
+from asrtool.score.utterances import SUFFIX, is_of_utterances, with_names
 
 SCORE = "score.json"
 OF_SET = f"*/{SCORE}"  # in the folder of a set
@@ -68,7 +69,8 @@ def score_all(
 ) -> dict[tuple[str, str], Result]:
     """Score every METHOD.ctm of the sets `names`; `out` then holds SET/METHOD/, and scores of no other set.
 
-    Reads `decode_dir`/SET/METHOD.ctm and `manifests`/SET/{ref.stm,ref.glm}. Returns the results by set and method.
+    Reads `manifests`/SET/{ref.stm,ref.glm} and `decode_dir`/SET/METHOD.ctm, or METHOD.utterances for a reference that
+    is of utterances, as of all sets that come without an stm. Returns the results by set and method.
     Raises AsrtoolError where there is nothing to score, and with `sctk` where an installed SCTK counts otherwise.
     """
     from asrtool.score.sctk import check_sctk
@@ -83,13 +85,18 @@ def score_all(
     results = {}
     for name in (name for name in names if hypotheses[name]):
         reference = Path(manifests, name)
+        suffix = SUFFIX if is_of_utterances(reference / "ref.stm") else ".ctm"
         with write_folder(Path(out, name), OF_SET) as folder:
             for ctm in progress(hypotheses[name], f"score {name}", unit="file"):
-                files = reference / "ref.stm", ctm, reference / "ref.glm"
+                hyp = ctm.with_suffix(suffix)
+                files = reference / "ref.stm", hyp, reference / "ref.glm"
+                if not hyp.is_file():
+                    raise AsrtoolError(f"{hyp}: missing, the reference is of utterances", "run the decode stage again")
                 result = score_hub5(*files)
                 warn_of_no_words(result, ctm)
                 if sctk:
                     check_sctk(result, *files)
+                result = with_names(result, files[0])
                 write_result(result, folder / ctm.stem, f"{name}, {ctm.stem}")
                 results[name, ctm.stem] = result
     _remove_others(Path(out), {name for name, _ in results})

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from asrtool.score.characters import Characters, count_characters
 
+BY_TIME, BY_UTTERANCE = "by time, by the rules of NIST", "utterance by utterance"  # how words find their segment
+
 
 class Counts(NamedTuple):
     """Words by outcome, summed over `segments`; counts add up with ``+`` and start at ``Counts()``."""
@@ -101,6 +103,7 @@ class Result:
 
     segments: tuple[Segment, ...]
     titles: dict[str, str]
+    scored: str = BY_UTTERANCE  # or BY_TIME
 
     @cached_property
     def overall(self) -> Counts:
@@ -143,6 +146,7 @@ class Result:
         """The form of score.json."""
         labels, speakers = self.label_characters, self.speaker_characters
         return {
+            "scored": self.scored,
             "overall": {**self.overall.to_dict(), **self.characters._asdict()},
             "labels": {name: {**of.to_dict(), **labels[name]._asdict()} for name, of in self.labels.items()},
             "speakers": {name: {**of.to_dict(), **speakers[name]._asdict()} for name, of in self.speakers.items()},

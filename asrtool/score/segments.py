@@ -60,7 +60,8 @@ COMPARED = ScoredSegment._fields[:4]
 def format_segments(result: Result) -> str:
     """The content of segments.jsonl."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
-    return "".join([encode(_to_dict(segment)) + "\n" for segment in result.segments])
+    lines = "".join([encode(_to_dict(segment)) + "\n" for segment in result.segments])
+    return lines.replace("\x7f", "\\u007f")  # the one control character that JSON does not escape
 
 
 def _to_dict(segment: Segment) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def format_table(result: Result, name: str) -> str:
     characters = result.label_characters
     labels = [label for label in result.labels if label.upper() != "O"]
     rows = [(titles.get(label, label), result.labels[label], characters[label]) for label in labels]
-    return f"{name_of(result.overall, result.labels, name)}\n\n{_format(rows, result)}"
+    title = name_of(result.overall, result.labels, name)
+    return f"{title}\nscored {result.scored}\n\n{_format(rows, result)}"
 
 
 def format_speakers(result: Result) -> str:

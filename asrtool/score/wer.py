@@ -1,7 +1,7 @@
 """Word error rate between two plain texts: words are compared as they stand.
 
 A text is one of: lhotse supervisions or cuts (``.jsonl``, ``.jsonl.gz``), trn (more than half of the lines end in
-``(ID)``), or lines that are matched by their number.
+``(ID)``), Kaldi's text (each line begins with what seems to be an id), or lines that are matched by their number.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from asrtool.score.align import align_words
 from asrtool.score.lines import Place, read_lines, split
 from asrtool.score.result import Result, Segment
 
-_LINE = "line {}"  # the id of a plain text's line
-_FIRST_LINE = _LINE.format(1)
-_KALDI_ID = re.compile(r"(?=.*\d).*[-_].*")  # words have digits or hyphens, hardly both, and not in every line
+_KALDI = re.compile(
+    r"[ \t]*(?=[^ \t]*\d)([^ \t]*[-_][^ \t]*|[^\W\d][^ \t]*)([ \t].*|)"
+)  # no plain text is so in every line
 _TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
 
 
@@ -34,7 +34,7 @@ class Utterance(NamedTuple):
 def score_wer(ref: Path | str, hyp: Path | str) -> Result:
     """Align each utterance of `ref` with that of the same id in `hyp`.
 
-    Raises AsrtoolError for a malformed file, where an id is in one of the files alone, and for ids before plain text.
+    Raises AsrtoolError for a malformed file, and where an id is in one of the files alone.
     """
     references, hypotheses = read_utterances(ref), read_utterances(hyp)
     for one, other, path in ((references, hypotheses, hyp), (hypotheses, references, ref)):
@@ -44,7 +44,6 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
                 f"{path}: {len(missing)} of {len(one)} utterances are missing, the first is {missing[0]}",
                 "give texts of the same utterances; one without words needs its line too",
             )
-    _refuse_kaldi(ref, references, hypotheses)
     segments = [
         Segment(key, one.speaker, (), one.text, align_words(split(one.text), split(hypotheses[key].text)))
         for key, one in references.items()
@@ -52,20 +51,8 @@ def score_wer(ref: Path | str, hyp: Path | str) -> Result:
     return Result(tuple(segments), {})
 
 
-def _refuse_kaldi(ref: Path | str, references: dict[str, Utterance], hypotheses: dict[str, Utterance]) -> None:
-    """Raise AsrtoolError where plain texts seem to be Kaldi's, ``ID TEXT``: the ids would count as words."""
-    if _FIRST_LINE not in references:
-        return
-    ids, others = ([(split(one.text) or [""])[0] for one in texts.values()] for texts in (references, hypotheses))
-    if len({*ids}) == len(ids) > 1 and sorted(ids) == sorted(others) and all(map(_KALDI_ID.fullmatch, ids)):
-        raise AsrtoolError(
-            f"{ref}:1: {ids[0]!r} seems to be an id, as each line of both files begins with another one",
-            "write the ids behind the texts, TEXT (ID)",
-        )
-
-
 def read_utterances(path: Path | str) -> dict[str, Utterance]:
-    """The utterances of a manifest, trn or plain text by id, in file order."""
+    """The utterances of a manifest, trn, Kaldi's text or plain text by id, in file order."""
     path = Path(path)
     utterances: dict[str, Utterance] = {}
     for place, utterance in _read_manifest(path) if ".jsonl" in path.suffixes else _read_text(path):
@@ -73,7 +60,7 @@ def read_utterances(path: Path | str) -> dict[str, Utterance]:
             place.fail(f"second line for {utterance.id}", "each id once")
         utterances[utterance.id] = utterance
     if not utterances:
-        raise AsrtoolError(f"{path}: no utterance", "expected .jsonl, .jsonl.gz, trn or plain text with one a line")
+        raise AsrtoolError(f"{path}: no utterance", "expected .jsonl, .jsonl.gz, trn, ID TEXT or plain lines")
     return utterances
 
 
@@ -84,10 +71,19 @@ def _read_text(path: Path) -> Iterator[tuple[Place, Utterance]]:
         for place, line, match in spoken:
             if not match:
                 place.fail(f"{line!r} does not end in an id, as most lines do", "TEXT (ID)")
-            yield place, Utterance(match[2], re.split("[-_]", match[2])[0], match[1])
-    else:
-        for number, (place, line) in enumerate(lines, 1):
-            yield place, Utterance(_LINE.format(number), "all", line)
+            yield place, _of_speaker(match[2], match[1])
+        return
+    kaldi = [(place, match) for place, line, _ in spoken if (match := _KALDI.fullmatch(line))]
+    if len(kaldi) == len(spoken) > 1:
+        for place, match in kaldi:
+            yield place, _of_speaker(match[1], match[2])
+        return
+    for number, (place, line) in enumerate(lines, 1):
+        yield place, Utterance(f"line {number}", "all", line)
+
+
+def _of_speaker(id_: str, text: str) -> Utterance:
+    return Utterance(id_, re.split("[-_]", id_)[0], text)
 
 
 def _read_manifest(path: Path) -> Iterator[tuple[Place, Utterance]]:

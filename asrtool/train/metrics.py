@@ -22,7 +22,7 @@ from asrtool.train.batch import TrainingBatch
 from asrtool.train.checkpoint import State
 from asrtool.train.loss import Sums
 from asrtool.train.records import Lines, Step
-from asrtool.train.settings import OVERFITTING_PATIENCE, Optimisation
+from asrtool.train.settings import OVERFITTING_PATIENCE, OVERFITTING_RISE, Optimisation
 from asrtool.train.source import Portion
 
 CORPUS = "corpus/"  # before its name, the kind of a line that says what it gives to an epoch
@@ -231,7 +231,12 @@ class Reports:
         best, lowest, train_loss = self._best
         if loss < lowest:
             self._best = (epoch, loss, self._train_loss)
-        elif epoch - best >= OVERFITTING_PATIENCE and self._train_loss < train_loss and not self._has_warned:
+        elif (
+            epoch - best >= OVERFITTING_PATIENCE
+            and loss > OVERFITTING_RISE * lowest  # a loss that wavers may fall again
+            and self._train_loss < train_loss
+            and not self._has_warned
+        ):
             self._has_warned = True
             logging.warning(
                 "overfitting: the loss on dev was lowest, %.4f, after epoch %d and is %.4f, while that of training fell"

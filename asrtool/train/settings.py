@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 OVERFITTING_PATIENCE = 2  # epochs without a lower loss on dev; a single one may be chance
+OVERFITTING_RISE = 1.1  # of the loss on dev over its lowest
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_two_pipes_of_a_file_are_the_channels_of_one_recording(stereo: Path, tmp
     (recording,) = read_jsonl(tmp_path / "m" / "recordings.jsonl.gz")
     assert recording["channel_ids"] == [0, 1]
     assert recording["sources"][0]["source"].endswith("SW02001.SPH")
-    assert (tmp_path / "m" / "ref.stm").read_text().splitlines()[-1] == "sw02001 B b 1.000 2.000 <O,x> yes"
+    assert (tmp_path / "m" / "ref.stm").read_text().splitlines()[-1] == "sw02001/u2 B b 1.000 2.000 <O,x> yes"
 
 
 def test_tables_may_have_tabs(stereo: Path, tmp_path: Path) -> None:

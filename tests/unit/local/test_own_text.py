@@ -164,7 +164,7 @@ def test_what_a_rule_gives_is_scored_as_it_was_said(
     entry = {"id": "u", "recording_id": "r", "channel": 0, "speaker": "s", "start": 0, "duration": 100, "text": text}
     (folder / "ref.stm").write_text(format_reference([entry], {"r": "own"}, is_english=False), encoding="utf-8")
     (folder / "ref.glm").write_text(NO_RULES_GLM)
-    lines = [f"r A {number} 0.5 {word} 0.9\n" for number, word in enumerate(said)]
+    lines = [f"r/u A {number} 0.5 {word} 0.9\n" for number, word in enumerate(said)]
     (folder / "h.ctm").write_text("".join(lines), encoding="utf-8")
     assert [word.word for words in read_ctm(folder / "h.ctm").sides.values() for word in words] == said
     counts = score_hub5(folder / "ref.stm", folder / "h.ctm", folder / "ref.glm").overall

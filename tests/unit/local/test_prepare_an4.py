@@ -64,7 +64,9 @@ def test_headerless_samples_are_kept_bit_by_bit(corpus: Path) -> None:
 
 def test_the_test_list_has_a_reference_on_channel_a(corpus: Path) -> None:
     out = prepare(corpus) / "test"
-    assert (out / "ref.stm").read_text().splitlines()[-1] == ("cen8-mxyz-b A an4-mxyz 0.000 1.000 <O,an4> rubout g m")
+    assert (out / "ref.stm").read_text().splitlines()[-1] == (
+        "cen8-mxyz-b/cen8-mxyz-b A an4-mxyz 0.000 1.000 <O,an4> rubout g m"
+    )
     assert (out / "ref.glm").read_text() == NO_RULES_GLM
 
 

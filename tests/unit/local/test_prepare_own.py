@@ -26,6 +26,7 @@ from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.prepare import prepare_all
 from asrtool.score.stm import read_stm
+from asrtool.score.utterances import unescape
 
 LENIENT = Data(bad_fraction=0.9)
 OWN = make_data(("own",), ("own",), ("own",))
@@ -71,7 +72,7 @@ def test_a_folder_of_pairs_becomes_manifests(folder: Path, tmp_path: Path) -> No
         ("ann-two", "ann", "it's well known"),
         ("flat", "flat", "yes"),
     ]
-    assert (out / "ref.stm").read_text().splitlines()[-1] == "flat A flat 0.000 2.000 <O,own> yes"
+    assert (out / "ref.stm").read_text().splitlines()[-1] == "flat/flat A flat 0.000 2.000 <O,own> yes"
 
 
 def test_a_sphere_file_beside_its_text_is_read_too(folder: Path, tmp_path: Path) -> None:
@@ -324,8 +325,8 @@ def test_names_with_blanks_become_one_word_that_a_reference_can_hold(kaldi: Path
     RecordingSet.from_recordings([recording]).to_file(folder / "recordings.jsonl.gz")
     SupervisionSet.from_segments([segment]).to_file(folder / "supervisions.jsonl.gz")
     prepare_lhotse(folder, tmp_path / "l", Data(), "own")
-    assert [read_stm(tmp_path / name / "ref.stm")[0].speaker for name in "kl"] == ["spk-1", "John-Smith"]
-    assert read_stm(tmp_path / "l" / "ref.stm")[0].side[0] == "my-call"
+    assert [unescape(read_stm(tmp_path / name / "ref.stm")[0].speaker) for name in "kl"] == ["spk-1", "John-Smith"]
+    assert read_stm(tmp_path / "l" / "ref.stm")[0].side[0] == "my-call/u-1"
     twins = [recording, Recording.from_file(folder / "r.wav", recording_id="my-call")]
     RecordingSet.from_recordings(twins).to_file(folder / "recordings.jsonl.gz")
     with pytest.raises(AsrtoolError, match=r"two recordings are my-call, of .* and .*; make the ids unique"):

@@ -131,7 +131,7 @@ def test_the_alignment_shows_errors_in_upper_case(tmp_path: Path) -> None:
     assert "\n".join(["Scores: (#C #S #D #I) 3 1 1 0", *lines, ""]) in text
     assert "     1  three -> tree\n" in (tmp_path / "out/confusions.txt").read_text()
     table = (tmp_path / "out/table.txt").read_text()
-    assert [line.split()[0] for line in table.splitlines()[3:]] == ["Callhome", "Switchboard", "Overall"]
+    assert [line.split()[0] for line in table.splitlines()[4:]] == ["Callhome", "Switchboard", "Overall"]
 
 
 def test_wer_prints_a_table(tmp_path: Path) -> None:

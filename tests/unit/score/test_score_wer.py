@@ -7,16 +7,20 @@ import json
 import random
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub5_cases import SCTK
 
+import asrtool
 from asrtool.errors import AsrtoolError
 from asrtool.score.result import Counts
 from asrtool.score.wer import score_wer
 
 ONE = Counts(segments=2, corr=3, sub=1, del_=1, ins=1)  # of REF against HYP
+Texts = str | Sequence[str]
 REF, HYP = ("a b c", "d e"), ("a c", "d f g")
 
 
@@ -69,14 +73,37 @@ def test_supervisions_and_cuts_match_by_id(tmp_path: Path) -> None:
     assert score_wer(ref, write_manifest(tmp_path / "cuts.jsonl", cuts)).overall == ONE
 
 
-def test_ids_before_the_texts_are_refused_instead_of_counted_as_words(tmp_path: Path) -> None:
+def test_the_text_of_kaldi_matches_by_id_in_any_order_and_with_a_trn(tmp_path: Path) -> None:
     ref = write_lines(tmp_path / "text", ["spk1-utt1 a b c", "spk1-utt2 d e", "spk2-utt1"])
-    hyp = write_lines(tmp_path / "hyp", ["spk1-utt2 d", "spk1-utt1 a b c", "spk2-utt1 x"])
-    with pytest.raises(AsrtoolError, match=r"text:1: 'spk1-utt1' seems to be an id, .*; write the ids behind the text"):
-        score_wer(ref, hyp)
-    for lines in (["4 you", "4 me", "b"], ["7-a a"], ["w1 a", "w2 b"], ["uh-huh a", "mm-hm b"]):
+    hyp = write_lines(tmp_path / "hyp", ["spk1-utt2 d", "", "spk1-utt1\ta b c", "spk2-utt1 x"])
+    trn = write_lines(tmp_path / "trn", ["d (spk1-utt2)", "a b c (spk1-utt1)", "x (spk2-utt1)"])
+    for one in (hyp, trn):
+        assert score_wer(ref, one).overall == Counts(segments=3, corr=4, del_=1, ins=1)
+    assert score_wer(ref, hyp).speakers["spk1"] == Counts(segments=2, corr=4, del_=1)
+    for lines, num_words in (
+        (["4 you", "4 me", "b"], 5),
+        (["7-a a"], 2),
+        (["W1 a", "w1 b"], 2),
+        (["uh-huh a", "b"], 3),
+    ):
         path = write_lines(tmp_path / "plain", lines)
-        assert score_wer(path, path).overall.err == 0
+        assert score_wer(path, path).overall == Counts(segments=len(lines), corr=num_words)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["u-1 a"], "hyp: 2 of 2 utterances are missing, the first is u-1"),  # a line alone is plain
+        (["u-1 a", "u-3 b"], "hyp: 1 of 2 utterances are missing, the first is u-2"),
+        (["u-1 a", "u-2 b", "u-3 b"], "text: 1 of 3 utterances are missing, the first is u-3"),
+        (["u-1 a", "u-1 b"], "hyp:2: second line for u-1"),
+        (["a", "b"], "hyp: 2 of 2 utterances are missing, the first is u-1"),
+    ],
+)
+def test_ids_of_kaldi_that_do_not_match_are_named(tmp_path: Path, lines: list[str], message: str) -> None:
+    ref = write_lines(tmp_path / "text", ["u-1 a", "u-2 b"])
+    with pytest.raises(AsrtoolError, match=message):
+        score_wer(ref, write_lines(tmp_path / "hyp", lines))
 
 
 def test_cuts_that_were_mixed_or_padded_hold_the_texts_of_all_their_tracks(tmp_path: Path) -> None:
@@ -151,3 +178,34 @@ def test_random_trn_score_as_with_sclite(tmp_path: Path) -> None:
     expected = [tuple(map(int, line.split()[-4:])) for line in lines if line.startswith("Scores: ")]
     found = [segment.alignment.counts for segment in sorted(score_wer(ref, hyp).segments, key=lambda s: s.id)]
     assert [(c.corr, c.sub, c.del_, c.ins) for c in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("ref", "hyp", "wer", "segments"),
+    [
+        ("so what did you do", "so what do you do", 20.0, 1),
+        (["call home now", "play music"], ["call home", "play the music"], 40.0, 2),  # as jiwer counts
+        (["a", ""], ["", ""], 100.0, 2),
+        ([], [], None, 0),
+    ],
+)
+def test_sentences_pair_up(ref: Texts, hyp: Texts, wer: float | None, segments: int) -> None:
+    counts = asrtool.word_errors(ref, hyp)
+    assert (counts.wer, counts.segments) == (wer, segments)
+    assert asrtool.character_errors(ref, ref).char_err == 0
+
+
+@pytest.mark.parametrize("count", [asrtool.word_errors, asrtool.character_errors])
+@pytest.mark.parametrize(
+    ("ref", "hyp", "message"),
+    [
+        (["a", "b"], ["a"], "2 sentences of reference, 1 of hypothesis; give one for each"),
+        ("a", ["a"], "reference and hypothesis are str and list; give two texts, or two lists of sentences"),
+        ([["a"]], [["a"]], "reference and hypothesis are list and list; give two texts"),
+        (b"a", b"a", "reference and hypothesis are bytes and bytes"),
+        (None, None, "reference and hypothesis are NoneType and NoneType"),
+    ],
+)
+def test_what_is_no_text_is_refused(count: Any, ref: Any, hyp: Any, message: str) -> None:
+    with pytest.raises(AsrtoolError, match=message):
+        count(ref, hyp)

@@ -1,0 +1,51 @@
+"""Scoring utterance by utterance: stm and ctm whose files are utterances, so that NIST's rules see one at a time.
+
+Such an stm begins with MARK. A file is called RECORDING/UTTERANCE, and these and speakers are escaped: NIST's scorer
+splits lines at blanks, takes some signs for mark-up, and ignores case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from asrtool.score.result import BY_UTTERANCE, Result
+
+MARK = ";; SCORED UTTERANCE BY UTTERANCE\n"
+SUFFIX = ".utterances"  # of the hypothesis, beside the ctm of the recordings
+
+_UNSAFE = re.compile(rb"[^a-z0-9_.-]")
+_ESCAPED = re.compile(b"=([0-9a-f]{2}|)")  # an empty name is a lone sign
+
+
+def escape(name: str) -> str:
+    """A name as stm and ctm hold it: other bytes than a-z, 0-9, ``_``, ``.`` and ``-`` become ``=`` and two digits."""
+    return _UNSAFE.sub(lambda match: b"=%02x" % match[0][0], name.encode()).decode() or "="
+
+
+def unescape(name: str) -> str:
+    """The name that `escape` made this of."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), name.encode()).decode()
+
+
+def file_of(recording: str, utterance: str) -> str:
+    """What the stm and the ctm of utterances call the file of an utterance."""
+    return f"{escape(recording)}/{escape(utterance)}"
+
+
+def is_of_utterances(ref: Path) -> bool:
+    """Whether the files of an stm are utterances."""
+    return ref.is_file() and ref.read_bytes().startswith(MARK.encode())
+
+
+def with_names(result: Result, ref: Path) -> Result:
+    """The score `result` against `ref`; if that is of utterances, with the names that were escaped, by recording."""
+    if not is_of_utterances(ref):
+        return result
+    segments = []
+    for segment in result.segments:
+        recording, utterance = map(unescape, segment.file.split("/"))
+        segments.append(segment._replace(id=utterance, speaker=unescape(segment.speaker), file=recording))
+    segments.sort(key=lambda segment: (segment.file, segment.channel, segment.start_s or 0, segment.id))
+    return dataclasses.replace(result, segments=tuple(segments), scored=BY_UTTERANCE)
