@@ -15,10 +15,12 @@ from typing import Any
 import click
 
 from asrtool.config_value import other_name
+from asrtool.url import refuse_address
 
 # Options of many commands (asrtool/cli/options.py): settings, and what stands for settings.
 SETTINGS = ("recipe", "configs", "files", "overrides", "unset", "strategy", "num_learners", "executor")
 OPTIONS = "Options"
+FETCHED = ("features", "data", "directory", "manifests")  # arguments that may be an address
 EXAMPLES = re.compile(r"\n\x08?\s*Examples?:\s*(?P<lines>.+)\Z", re.DOTALL)  # with click's mark of what is not wrapped
 
 
@@ -37,6 +39,9 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; a setting that is given without ``--set``, as other tools have it, is answered with it."""
         words = list(args)
+        if not any(parameter.name in FETCHED for parameter in self.params):
+            for word in words:
+                refuse_address(word)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -44,7 +44,8 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     try:
         failures = _watch(learners)
     except SignalException as stopped:
-        signal.signal(stopped.sigval, signal.SIG_DFL)
+        is_ctrl_c = stopped.sigval == signal.SIGINT  # then the command line says how to resume
+        signal.signal(stopped.sigval, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
         signal.raise_signal(stopped.sigval)
     else:
         if failures:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,9 @@ def voice(duration_s: float, seed: int) -> np.ndarray:
         )
         at_s += length_s + random.uniform(0.1, 2.0)
     return samples.astype(np.float32)
+
+
+URL = "https://host/x.wav"
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +140,24 @@ def test_the_command_aligns_a_recording_with_its_words(work: Path, call: Path, t
     assert out.read_text(encoding="utf-8") == expected
 
 
-def test_an_address_is_refused_as_one(work: Path) -> None:
-    for command in (["transcribe", work, "https://host/a.wav"], ["transcribe", "https://host/m.asrtool", "a.wav"]):
-        with pytest.raises(
-            AsrtoolError, match=r"https://host/\S+: an address, expected a file; fetch it first: curl -O"
-        ):
-            CliRunner().invoke(cli, list(map(str, command)), catch_exceptions=False)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("transcribe", "MODEL", URL),
+        ("transcribe", URL, "a.wav"),
+        ("align", "MODEL", URL, "TEXT"),
+        ("decode", URL, "data", "out"),
+        ("score", "wer", URL, "h"),
+        ("compare", URL, "b"),
+        ("info", URL),
+        ("export", URL, "out"),
+    ],
+)
+def test_an_address_is_refused_as_one(work: Path, tmp_path: Path, words: Sequence[str]) -> None:
+    (tmp_path / "TEXT").write_text("so")
+    named = {"MODEL": str(work), "TEXT": str(tmp_path / "TEXT")}
+    with pytest.raises(AsrtoolError, match=f"{URL}: an address, expected a file; fetch it first: curl -O"):
+        CliRunner().invoke(cli, [named.get(word, word) for word in words], catch_exceptions=False)
 
 
 def test_a_text_is_aligned_to_its_recording(work: Path, call: Path) -> None:
