@@ -79,7 +79,7 @@ $(K2_STAMP): setup.py constraints/k2.txt constraints/k2-wheel.txt $(COMPILED)
 	$(K2_PYTHON) -m venv --clear .venv-k2; fi
 	@rm -f $(K2_STAMP)
 	@$(K2_BIN)/python -m pip install --quiet --no-deps --editable .
-	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r for r in requires("asrtool") if not r.startswith("torch>") and ("extra ==" not in r or "mini" in r or "phones" in r)), sep="\n")' > .venv-k2/requirements.txt
+	@$(K2_BIN)/python -c 'from importlib.metadata import requires; print(*(r.split("; extra ==")[0] for r in requires("asrtool") if not r.startswith("torch>") and ("extra ==" not in r or r.endswith(("\"mini\"", "\"phones\"")))), sep="\n")' > .venv-k2/requirements.txt
 	@$(K2_BIN)/python -m pip install --quiet --no-warn-conflicts -r constraints/k2.txt -r .venv-k2/requirements.txt
 	@$(K2_BIN)/python -m pip install --quiet --force-reinstall --no-deps -r constraints/k2-wheel.txt
 	@$(K2_BIN)/python -c 'import k2' || { echo "error: .venv-k2 is made, but k2 cannot be imported there, and its tests would be skipped" >&2; exit 1; }

@@ -162,6 +162,7 @@ def write_files(folder: Path) -> None:
     (folder / "hyp.ctm").write_text(CTM)
     (folder / "en.glm").write_text('* name "x"\nOK => O. K. / [ ] __ [ ]\n')
     (folder / "calls").mkdir()
+    (folder / "call.txt").write_text((folder / "data" / "train" / "s0" / "u00.txt").read_text())
     call = folder / "data" / "train" / "s0" / "u00.wav"
     for place in ("call.wav", "calls/a.wav", "calls/b.wav"):
         shutil.copy(call, folder / place)

@@ -20,7 +20,9 @@ FORMS = ("ctm", "srt", "vtt", "textgrid", "json")
 @click.argument("text", metavar="TEXT|TOKENIZER", type=click.Path(path_type=Path))
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMS), default="ctm", show_default=True, help="What to write.")
-@click.option("--channel", type=click.IntRange(1), default=1, show_default=True, help="Of AUDIO, from 1 on.")
+@click.option(
+    "--channel", type=click.IntRange(1), default=1, show_default=True, help="Number of the channel of AUDIO, from 1 on."
+)
 @settings_options
 def align(model: Path, data: str, text: Path, out: Path | None, form: str, channel: int, config: Config) -> None:
     """Write when each word of a text was said.

@@ -64,11 +64,17 @@ class OfTrained(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path of the part."""
+        from asrtool.bundle.archive import is_archive
+
+        path = place = Path(value)
+        if is_archive(path):
+            assert ctx is not None
+            place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
+        elif not path.is_dir():
+            return path
         from asrtool.bundle.trained import part_of
 
-        assert ctx is not None
-        place = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="asrtool-")))
-        return part_of(Path(value), self.part, lambda: contextlib.nullcontext(place), place)
+        return part_of(path, self.part, lambda: contextlib.nullcontext(place), place)
 
 
 MODEL_FILE, TOKENIZER = OfTrained("average"), OfTrained("tokenizer")

@@ -96,6 +96,7 @@ class Training:
     cuts: Cuts
     # run state
     state: State
+    num_samples: int  # of all learners after the last step, for the bar
     dev_losses: DevLosses
     plan: Plan
 
@@ -138,7 +139,7 @@ class Training:
         self.state.learners, self.state.group_size = list(range(world.size)), self.rule.group_size
         self.steps_together = self.rule.round_size(world.size) == world.size
         self.plan = Plan(self.train_set, self.settings.num_epochs, self.rule.round_size(world.size), self.state)
-        self.num_samples = self.state.samples  # after the last step, for the bar
+        self.num_samples = self.state.samples
         self.straggler = StragglerInjection(job.injection.slow.get(world.rank, 1.0))
         self.stop = Stop()
         self.dev_losses = DevLosses(world, self.state.dev_losses, self.settings.early_stop)

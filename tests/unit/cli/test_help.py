@@ -21,7 +21,18 @@ from asrtool.cli.command import Command, Group
 from asrtool.cli.main import COMMANDS, FIRST, cli
 
 READ_ONLY = ("data", "site")  # folders that nothing writes to
-UNITS = ("processes", "milliseconds", "words", "utterances", "seed", "seconds", "rate", "steps", "fraction")
+UNITS = (
+    "processes",
+    "milliseconds",
+    "words",
+    "utterances",
+    "seed",
+    "seconds",
+    "rate",
+    "steps",
+    "fraction",
+    "number of",
+)
 
 
 def walk(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
