@@ -60,6 +60,8 @@ class Recogniser:
         from asrtool.transcribe.align import align
 
         opened = self._opened()
+        if not isinstance(text, str):
+            raise AsrtoolError(f"the text is of type {type(text).__name__}, expected str", "join its words by blanks")
         try:
             words = text_rule(self._trained.config.data)(text)
         except Unusable as error:

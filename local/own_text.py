@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from asrtool.corpus.settings import Data
 from asrtool.lang.settings import NOT_IN_WORDS
+from asrtool.lang.text import BACKOFF
 from asrtool.local.text_rules import (
     OTHER_LETTERS,
     TAGS,
@@ -77,7 +78,7 @@ def take_as_it_stands(text: str) -> str:
     refuse_broken(text)
     words = text.split()
     for word in words:
-        if word not in TAGS and set(word) & set(NOT_IN_WORDS):
+        if word == BACKOFF or (word not in TAGS and set(word) & set(NOT_IN_WORDS)):
             raise Unusable("unknown mark-up", word)
         if any(unicodedata.category(character) == "Cc" for character in word):
             raise Unusable(OTHER_LETTERS, repr(word))

@@ -23,6 +23,7 @@ from asrtool.score.lines import Side, lower, split
 from asrtool.score.result import Pair
 from asrtool.score.stm import StmSegment, read_stm
 from asrtool.score.text import is_ignored, is_mark, read_hypothesis, read_reference
+from asrtool.score.utterances import SUFFIX, is_of_utterances
 
 
 class Scored(NamedTuple):
@@ -80,10 +81,10 @@ def _channel(side: Side) -> tuple[str, str]:
 
 def _fail_unmatched(ctm: Ctm, side: Side, ref: Path | str) -> None:
     line = min(word.line for word in ctm.sides[side])
-    raise AsrtoolError(
-        f"{ctm.path}:{line}: file {side.file} channel {side.channel} is not in {ref}",
-        "score against the reference of the same test set; write file and channel alike in both",
-    )
+    what = f"{ctm.path}:{line}: file {side.file} channel {side.channel} is not in {ref}"
+    if is_of_utterances(Path(ref)):
+        raise AsrtoolError(what, f"name METHOD{SUFFIX}, which decoding writes beside METHOD.ctm")
+    raise AsrtoolError(what, "score against the reference of the same test set; write file and channel alike in both")
 
 
 def _align(

@@ -19,9 +19,8 @@ from asrtool.score.align import align_words
 from asrtool.score.lines import Place, read_lines, split
 from asrtool.score.result import Result, Segment
 
-_KALDI = re.compile(
-    r"[ \t]*(?=[^ \t]*\d)([^ \t]*[-_][^ \t]*|[^\W\d][^ \t]*)([ \t].*|)"
-)  # no plain text is so in every line
+# An id has an inner - or _, or letters and digits, or is a long number; no plain text begins so in every line.
+_KALDI = re.compile(r"[ \t]*([^ \t]+[-_][^ \t]+|(?=[^ \t]*\d)[^\W\d][^ \t]*|0\d+|\d{4,})([ \t].*|)")
 _TRN = re.compile(r"(.*)\(([^() \t]+)\)[ \t]*")
 
 

@@ -94,8 +94,8 @@ def test_text_is_taken_as_it_stands() -> None:
     assert RULES["none"]("  Hello,\tWorld!  Élan\u00a0«x»  [noise]") == "Hello, World! Élan «x» [noise]"
 
 
-@pytest.mark.parametrize("word", ["(x)", "a/b", "{x", "x;y", "<x>", "[so]", "@", "a*", "\u2581a", "a\\b"])
-def test_what_means_something_to_a_scorer_is_no_word(word: str) -> None:
+@pytest.mark.parametrize("word", ["(x)", "a/b", "{x", "x;y", "<x>", "[so]", "@", "a*", "\u2581a", "a\\b", "#0"])
+def test_what_means_something_to_a_scorer_or_a_graph_is_no_word(word: str) -> None:
     with pytest.raises(Unusable, match="unknown mark-up"):
         take_as_it_stands(f"so {word}")
 

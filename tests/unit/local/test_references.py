@@ -20,6 +20,7 @@ from asrtool.decode.words import Word
 from asrtool.errors import AsrtoolError
 from asrtool.local.references import NO_RULES_GLM, Reference, format_reference
 from asrtool.score.align import align_words
+from asrtool.score.hub5 import score_hub5
 from asrtool.score.output import score_all
 from asrtool.score.segments import read_segments
 from asrtool.score.utterances import file_of
@@ -113,7 +114,11 @@ def test_utterances_of_any_names_that_overlap_are_scored_each_for_itself(
 
 def test_a_reference_of_utterances_wants_what_was_recognised_in_each(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "ref.stm").write_text(format_reference([], {}))
+    entry = {"id": "u", "recording_id": "call", "channel": 0, "start": 0.0, "duration": 1.0, "text": "yes"}
+    (tmp_path / "test" / "ref.stm").write_text(format_reference([entry], {"call": "own"}))
     (tmp_path / "test" / "beam.ctm").touch()
     with pytest.raises(AsrtoolError, match=r"beam\.utterances: missing, .*; run the decode stage again"):
         score_all(tmp_path, tmp_path, tmp_path / "out", ["test"])
+    (tmp_path / "test" / "beam.ctm").write_text("call A 0.0 0.3 yes\n")
+    with pytest.raises(AsrtoolError, match=r"file call channel A is not in .*; name METHOD\.utterances, which"):
+        score_hub5(tmp_path / "test" / "ref.stm", tmp_path / "test" / "beam.ctm")

@@ -77,14 +77,18 @@ def test_the_text_of_kaldi_matches_by_id_in_any_order_and_with_a_trn(tmp_path: P
     ref = write_lines(tmp_path / "text", ["spk1-utt1 a b c", "spk1-utt2 d e", "spk2-utt1"])
     hyp = write_lines(tmp_path / "hyp", ["spk1-utt2 d", "", "spk1-utt1\ta b c", "spk2-utt1 x"])
     trn = write_lines(tmp_path / "trn", ["d (spk1-utt2)", "a b c (spk1-utt1)", "x (spk2-utt1)"])
-    for one in (hyp, trn):
-        assert score_wer(ref, one).overall == Counts(segments=3, corr=4, del_=1, ins=1)
+    for file in (hyp, trn):
+        assert score_wer(ref, file).overall == Counts(segments=3, corr=4, del_=1, ins=1)
     assert score_wer(ref, hyp).speakers["spk1"] == Counts(segments=2, corr=4, del_=1)
+    for one, other in (("ann-one", "ann_two"), ("0001", "0002"), ("18204", "9377")):
+        write_lines(ref, [f"{one} a b", f"{other} c"])
+        assert score_wer(ref, write_lines(hyp, [f"{other} c", f"{one} a b"])).overall == Counts(segments=2, corr=3)
     for lines, num_words in (
         (["4 you", "4 me", "b"], 5),
         (["7-a a"], 2),
         (["W1 a", "w1 b"], 2),
         (["uh-huh a", "b"], 3),
+        (["th- a", "-y b"], 4),
     ):
         path = write_lines(tmp_path / "plain", lines)
         assert score_wer(path, path).overall == Counts(segments=len(lines), corr=num_words)

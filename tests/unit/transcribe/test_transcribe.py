@@ -177,6 +177,10 @@ def test_misuse_from_python_is_one_line(work: Path, call: Path, tmp_path: Path) 
         asrtool.load(work, num_jobs=-3)
     with asrtool.load(work) as recogniser:
         assert recogniser.transcribe(call, channels=1).text == recogniser.transcribe(call, channels="1").text
+        with pytest.raises(AsrtoolError, match="audio is of type ndarray, expected the path of a file; write samples"):
+            recogniser.transcribe(np.zeros(9))  # type: ignore[arg-type]
+        with pytest.raises(AsrtoolError, match="the text is of type list, expected str; join its words by blanks"):
+            recogniser.align(call, ["so"])  # type: ignore[arg-type]
     for use in (lambda: recogniser.transcribe(call), lambda: recogniser.align(call, "so")):
         with pytest.raises(AsrtoolError, match="work: was closed; load it again"):
             use()
