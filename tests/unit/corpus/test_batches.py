@@ -98,7 +98,8 @@ def written_out(lengths: Sequence[int], shard_size: int, window_shards: int, epo
         members = [i for shard in order[begin : begin + window_shards] for i in shards[shard]]
         jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(members))
         batches: list[list[int]] = [[]]
-        for _, i in sorted(zip([lengths[i] * x for i, x in zip(members, jitter, strict=True)], members, strict=True)):
+        keys = [lengths[i] * x for i, x in zip(members, jitter, strict=True)]
+        for _, i in sorted(zip(keys, members, strict=True), key=lambda pair: pair[0]):  # equal ones stay in order
             if (len(batches[-1]) + 1) * max(lengths[k] for k in [*batches[-1], i]) > MAX_FRAMES:
                 batches.append([])
             batches[-1].append(i)
