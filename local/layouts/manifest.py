@@ -44,8 +44,9 @@ def write_rows(all_rows: Iterable[Row], bases: Sequence[Path], out: Path, data: 
             drops.append(Drop(row.where, "no audio", "its path is null or empty"))
     names = _names(by_file, bases)
     sounds = usable_audio({names[path]: path for path in by_file}, None, 1, out, drops)
-    rows = {names[path]: rows for path, rows in by_file.items()}
-    segments = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows[id_], bases, drops)]
+    rows = {names[path]: by_file.pop(path) for path in list(by_file)}
+    # Each recording's rows are freed once its segments are made: a long table is in memory once.
+    segments = [s for id_, sound in sounds.items() for s in _segments(id_, sound, rows.pop(id_), bases, drops)]
     write_set(out, entries_of(sounds), segments, drops, data, label)
 
 
