@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asrtool.bundle.archive import is_archive, open_archive
-from asrtool.config import Config
-from asrtool.config_file import load_config
-from asrtool.corpus.cmvn import CMVN
-from asrtool.corpus.index import EXTRACTOR
+from asrtool.data.features.cmvn import CMVN
+from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.parameters import TuningFile
 from asrtool.errors import AsrtoolError
-from asrtool.models.safe_file import SUFFIX, model_in
-from asrtool.settings import SEARCHED
+from asrtool.models.files.safetensors_file import SUFFIX, model_in
+from asrtool.settings.config import Config
+from asrtool.settings.schema import SEARCHED
+from asrtool.settings.toml_files import load_config
 from asrtool.url import refuse_address
 
 AVERAGE = "average"

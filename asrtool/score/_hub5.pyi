@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from asrtool.score.channels import Scored
-from asrtool.score.glm import Rule
+from asrtool.score.formats.glm import Rule
 from asrtool.score.result import Pair
 
 SOURCE_DIGEST: str

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
-from asrtool.score.labels import Labels
-from asrtool.score.lines import lower, read_text
+from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, read_glm
+from asrtool.score.formats.lines import lower, read_text
+from asrtool.score.formats.stm import Labels, read_titles
 from asrtool.score.result import BY_TIME, Alignment, Pair, Result, Segment
-from asrtool.score.stm import read_titles
 
 if TYPE_CHECKING:
     from asrtool.score.channels import Scored

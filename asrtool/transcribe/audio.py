@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from asrtool.corpus.parts import Part, kind_of, open_parts, parts_of, why_not_whole
-from asrtool.corpus.sphere import read_header, read_sphere
+from asrtool.data.audio.joined import Part, kind_of, open_parts, parts_of, why_not_whole
+from asrtool.data.audio.sphere import read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.url import refuse_address
 

@@ -17,18 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry as Utterance
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.manifests.validator import Entry as Utterance
 from asrtool.errors import AsrtoolError
-from asrtool.local.layouts.copies import say_left_out
-from asrtool.local.layouts.finish import write_spoken
-from asrtool.local.layouts.pipe import command_line, run_pipes
-from asrtool.local.layouts.places import Places, read_segments, whole_files
-from asrtool.local.layouts.table import Table, read_table
-from asrtool.local.layouts.wav_scp import Entry, read_wav_scp
-from asrtool.local.own_text import Rule, text_rule
+from asrtool.local.layouts.finish import say_left_out, write_spoken
+from asrtool.local.layouts.kaldi_tables import Places, Table, read_segments, read_table, whole_files
+from asrtool.local.layouts.wav_scp import Entry, command_line, read_wav_scp, run_pipes
+from asrtool.local.text.own_text import Rule, text_rule
 from asrtool.local.utterances import Sound, recording_entry, usable_audio
+from asrtool.settings.data import Data
 
 SIDES = "reco2file_and_channel"
 BLOCK = 512  # utterances whose lines are in memory at a time

@@ -16,17 +16,17 @@ import numpy as np
 import soundfile
 from lhotse import Recording, SupervisionSegment
 
-from asrtool.corpus.batches import load_ahead
-from asrtool.corpus.manifest import Drop, read_lines
-from asrtool.corpus.remote_audio import look_at_address
-from asrtool.corpus.settings import Data
-from asrtool.corpus.tally import Entry
+from asrtool.data.audio.remote import look_at_address
+from asrtool.data.batches import load_ahead
+from asrtool.data.manifests.manifest import Drop, read_lines
+from asrtool.data.manifests.validator import Entry
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.address import manifests_of
 from asrtool.local.layouts.finish import LATE_S, Names, write_set
-from asrtool.local.releases import find_files
+from asrtool.local.releases.releases import find_files
 from asrtool.local.utterances import locate, look_at, one_word
 from asrtool.log import progress
+from asrtool.settings.data import Data
 from asrtool.url import as_url, below
 
 CUTS = "*cuts*.jsonl*"

@@ -20,16 +20,16 @@ from typing import Any, BinaryIO
 import soundfile
 from lhotse import AudioSource, Recording, SupervisionSegment
 
-from asrtool.corpus import transfer
-from asrtool.corpus.manifest import Drop
-from asrtool.corpus.parts import parts_in, why_not_whole
-from asrtool.corpus.remote_file import RemoteFile
-from asrtool.corpus.settings import Data
+from asrtool.data.audio.joined import parts_in, why_not_whole
+from asrtool.data.manifests.manifest import Drop
+from asrtool.data.remote import transfer
+from asrtool.data.remote.file import RemoteFile
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.finish import Names, write_set
 from asrtool.local.layouts.lhotse import check_name, read_supervision, settle_length
 from asrtool.local.utterances import one_word
 from asrtool.log import progress
+from asrtool.settings.data import Data
 from asrtool.url import Part, as_url, join
 
 CUTS, AUDIO = "cuts.*.jsonl.gz", "recording.*.tar"

@@ -2,7 +2,7 @@
 
 from . import Patch
 
-GLM = "asrtool/score/glm.py"
+GLM = "asrtool/score/formats/glm.py"
 FILTER = "asrtool/score/filter.py"
 TEST_COMPILED = "tests/unit/score/test_compiled.py"
 
@@ -26,7 +26,7 @@ PATCHES = (
     Patch("hyphens-not-split", FILTER, '_HYPHEN.sub(r"\\1 ", text)', "text", (TEST_COMPILED,)),
     Patch(
         "segments-drawn-of-several-speakers",
-        "asrtool/score/bootstrap.py",
+        "asrtool/score/significance/bootstrap.py",
         'return "speaker" if len({segment.speaker for segment in segments}) > 1',
         'return "speaker" if len({segment.speaker for segment in segments}) > 3',
         ("tests/unit/score/test_bootstrap.py",),

@@ -20,17 +20,17 @@ from asrtool.bundle.info import describe_file
 from asrtool.bundle.trained import Trained, dev_errors, open_trained, part_of
 from asrtool.cli.main import cli
 from asrtool.cli.options import MODEL_FILE, TOKENIZER
-from asrtool.config import Config, format_toml, to_table
-from asrtool.decode.settings import Decode
 from asrtool.errors import AsrtoolError
 from asrtool.files import write_folder
-from asrtool.lang.tokenizer import Tokenizer
+from asrtool.lang.tokens.tokenizer import Tokenizer
 from asrtool.models.acoustic import load_model
-from asrtool.models.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
-from asrtool.models.safe_file import model_in
-from asrtool.models.torch_info import read_info
-from asrtool.settings import Choice
-from asrtool.train.settings import Nnlm
+from asrtool.models.files.file_info import read_info
+from asrtool.models.files.safetensors_file import model_in
+from asrtool.models.lm.neural_lm import build_neural_lm, load_neural_lm, save_neural_lm
+from asrtool.settings.config import Config, format_toml, to_table
+from asrtool.settings.decode import Decode
+from asrtool.settings.schema import Choice
+from asrtool.settings.train import Nnlm
 
 
 @pytest.fixture(scope="module")

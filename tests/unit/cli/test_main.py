@@ -14,8 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from asrtool import registry
 from asrtool.cli.main import COMMANDS, LazyGroup, cli, main
+from asrtool.settings import registry
 
 HEAVY = (
     "torch",

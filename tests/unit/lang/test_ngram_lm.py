@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asrtool.errors import AsrtoolError
-from asrtool.lang.arpa import read_arpa
-from asrtool.lang.ngram import NgramLm
+from asrtool.lang.ngram.arpa import read_arpa
+from asrtool.lang.ngram.model import NgramLm
 
 ARPA = """\\data\\
 ngram 1=5

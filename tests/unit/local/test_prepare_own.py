@@ -16,17 +16,17 @@ from lhotse.audio import audio_backend
 from small_releases import dropped, make_data, read_jsonl, supervisions, write_sound
 
 import asrtool
-from asrtool.cli.prepare import prepare
-from asrtool.corpus.manifest import read_drops, read_manifests
-from asrtool.corpus.settings import Data
+from asrtool.cli.data.prepare import prepare
+from asrtool.data.manifests.manifest import read_drops, read_manifests
 from asrtool.errors import AsrtoolError
 from asrtool.local.layouts.detect import prepare_any
 from asrtool.local.layouts.folder import prepare_folder
 from asrtool.local.layouts.kaldi import prepare_kaldi
 from asrtool.local.layouts.lhotse import prepare_lhotse
 from asrtool.local.prepare import prepare_all
-from asrtool.score.stm import read_stm
+from asrtool.score.formats.stm import read_stm
 from asrtool.score.utterances import unescape
+from asrtool.settings.data import Data
 
 LENIENT = Data(bad_fraction=0.9)
 OWN = make_data(("own",), ("own",), ("own",))

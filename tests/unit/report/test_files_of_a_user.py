@@ -23,7 +23,7 @@ from report_work import write_work
 from toy_work import make_work
 
 from asrtool.cli.main import cli
-from asrtool.corpus.sets import EvaluationSet, Sets, write_sets
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.errors import AsrtoolError
 from asrtool.files import MARK
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from asrtool.errors import AsrtoolError
 from asrtool.score import hub5
 from asrtool.score.filter import filter_segment
-from asrtool.score.glm import HYPOTHESIS, REFERENCE, Rule, RuleSet, read_glm
+from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, Rule, RuleSet, read_glm
+from asrtool.score.formats.lines import Place, Side
+from asrtool.score.formats.stm import StmSegment
 from asrtool.score.hub5 import compiled, score_hub5
-from asrtool.score.lines import Place, Side
 from asrtool.score.result import Pair, Result
-from asrtool.score.stm import StmSegment
 
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the compiled scorer is not installed")
 

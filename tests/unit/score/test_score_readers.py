@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asrtool.errors import AsrtoolError
-from asrtool.score.ctm import read_ctm
-from asrtool.score.glm import HYPOTHESIS, REFERENCE, read_glm
+from asrtool.score.formats.ctm import read_ctm
+from asrtool.score.formats.glm import HYPOTHESIS, REFERENCE, read_glm
+from asrtool.score.formats.stm import read_stm, read_titles
 from asrtool.score.hub5 import score_hub5
-from asrtool.score.stm import read_stm, read_titles
 
 LABELS = ';; LABEL "O" "" ""\n;; LABEL "SW" "" ""\n'
 STM = f"{LABELS}f A spk 0 1 <O,SW> hello\n"

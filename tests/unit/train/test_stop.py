@@ -50,7 +50,7 @@ print(terminal.shown.decode(), end="")
 
 FAILING = """
 import signal
-from asrtool.train.stop import Stop
+from asrtool.train.loop.stop import Stop
 with Stop():
     signal.raise_signal(signal.SIGTERM)
     raise ValueError("of a batch")

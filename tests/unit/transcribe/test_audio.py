@@ -199,7 +199,7 @@ def test_a_wav_that_is_cut_off_is_read_with_a_warning(
 
 @pytest.mark.skipif(not SHORTENED.exists(), reason="no SPHERE files in ../shared/data/sph")
 def test_shorten_is_decoded() -> None:
-    from asrtool.corpus.sphere import read_sphere
+    from asrtool.data.audio.sphere import read_sphere
 
     expected, _ = read_sphere(SHORTENED)
     assert np.array_equal(read(SHORTENED), expected.T / np.float32(2**15))
