@@ -27,7 +27,7 @@ from asrtool.score.utterances import SUFFIX, is_of_utterances
 
 
 class Scored(NamedTuple):
-    """A scored segment; _hub5.cpp has the fields in this order."""
+    """A scored segment of a channel; times in seconds."""
 
     file: str
     channel: str

@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"""["']([^"']*)["']""")
 
 
 class Rule(NamedTuple):
-    """_hub5.cpp reads the fields in this order."""
+    """Mapping rule: `source` between `left` and `right` becomes `target`."""
 
     source: str
     target: str

@@ -52,10 +52,10 @@ def _is_moved(segments: list[StmSegment], lines: list[str]) -> bool:
     return bool(lines[-1].strip(" \t")) and last.place.line != len(lines)
 
 
-def read_titles(path: Path | str, text: str) -> dict[str, str]:
+def read_titles(path: Path | str) -> dict[str, str]:
     """The titles of the labels that an stm declares, by id; raises AsrtoolError for a malformed line."""
     titles: dict[str, str] = {}
-    for number, line in enumerate(to_lines(text), 1):
+    for number, line in enumerate(to_lines(read_text(path)), 1):
         line = line.strip(" \t")
         if line.startswith(_LABEL_PREFIX):
             match = _LABEL.match(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
@@ -30,8 +30,12 @@ def format_json(result: Result) -> str:
 
 def write_result(result: Result, out: Path | str, name: str) -> None:
     """Write the files of `result` into the folder `out`; `name` heads the table of a set that is not Hub5'00."""
-    for file, content in _contents(result, name).items():
-        write_text(Path(out, file), content)
+    _write(_contents(result, name), Path(out))
+
+
+def _write(contents: Mapping[str, str], out: Path) -> None:
+    for file, content in contents.items():
+        write_text(out / file, content)
 
 
 def _contents(result: Result, name: str) -> dict[str, str]:
@@ -53,8 +57,9 @@ def write_score(result: Result, out: Path, hyp: Path) -> None:
     """
     if out.is_dir() and any(out.iterdir()) and not (out / SCORE).is_file():
         raise AsrtoolError(f"{out}: holds other files, expected a new folder or one with {SCORE}", "name another --out")
-    with writing(*(out / file for file in _contents(result, hyp.name))):
-        write_result(result, out, hyp.name)
+    contents = _contents(result, hyp.name)
+    with writing(*(out / file for file in contents)):
+        _write(contents, out)
 
 
 def warn_of_no_words(result: Result, hyp: Path) -> None:

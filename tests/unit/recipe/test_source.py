@@ -65,7 +65,7 @@ def digests(function: str) -> dict[str, str]:
 
 
 def test_imports_are_followed_from_the_function_of_the_command(root: Path) -> None:
-    shared = {"asrtool/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
+    shared = {"asrtool/__init__.py", "asrtool/settings/__init__.py", "asrtool/cli/both.py", "asrtool/shared.py"}
     assert digests("one").keys() == shared | {"asrtool/local/__init__.py", "asrtool/local/near.py", "asrtool/deep.py"}
     assert digests("two").keys() == shared | {"asrtool/utils/__init__.py", "asrtool/utils/far.py"}
 

@@ -37,7 +37,7 @@ def test_an_stm_line_is_taken_apart(tmp_path: Path) -> None:
         1.25,
     )
     assert (segment.labels, segment.text, segment.place.line) == (("O", "SW"), "i { a / @ }", 3)
-    assert read_titles(path, path.read_text()) == {"SW": "Switchboard"}
+    assert read_titles(path) == {"SW": "Switchboard"}
 
 
 @pytest.mark.parametrize(

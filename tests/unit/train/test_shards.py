@@ -137,7 +137,7 @@ def test_targets_that_a_source_does_not_have_are_refused(context, monkeypatch) -
 
 
 def test_a_source_that_plans_no_batches_is_refused(context) -> None:
-    with pytest.raises(AsrtoolError, match=r"asrtool\.models\.ctc:Ctc: no source, it lacks plan, read, size"):
+    with pytest.raises(AsrtoolError, match=r"asrtool\.models\S+:Ctc: no source, it lacks plan, read, size"):
         build_source(Choice("source", "asrtool.models.objectives.ctc:Ctc", None), context())
 
 
