@@ -11,6 +11,7 @@ from pathlib import Path
 from asrtool.bundle.trained import Trained
 from asrtool.data.features.further_sets import write_alone
 from asrtool.data.manifests.manifest import check_rejected_place, move_paths, rejected
+from asrtool.data.manifests.sets import EvaluationSet, Sets, write_sets
 from asrtool.data.storage.index import EXTRACTOR
 from asrtool.decode.decode import decode_run
 from asrtool.decode.forward import load_acoustic_model
@@ -59,6 +60,7 @@ def evaluate(
         decode_run(
             trained.model, folder / "features" / name, trained.tuning, folder / "decode", trained.folders, config
         )
+        write_sets(folder / "manifests", Sets((EvaluationSet(name),)))  # for `asrtool score all`
         results = score_all(folder / "decode", folder / "manifests", folder / "score", [name])
         move_paths(manifests, folder, out)
     rejected(out).unlink(missing_ok=True)

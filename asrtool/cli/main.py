@@ -159,10 +159,10 @@ def main(is_stage: bool = False) -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, _Terminated) as stop:
         resume = "" if is_stage else f"; to resume: {shlex.join(['asrtool', *words])}"
         click.echo(f"stopped{resume}", err=True)
-        code = 128 + signal.SIGINT
+        code = 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
     finally:
         gc.freeze()  # else the interpreter ends by looking for cycles among all of torch: half a second and more
     sys.exit(code)
@@ -175,8 +175,12 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
+class _Terminated(SystemExit):
+    """SIGTERM, on which `main` says how to resume, as on Ctrl-C."""
+
+
 def _stop(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise _Terminated(128 + number)
 
 
 def _own_command(path: str, ctx: click.Context) -> click.Command:

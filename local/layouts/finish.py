@@ -144,6 +144,7 @@ def write_spoken(
             seen.add(id_)
             if recording is None:
                 drops.extend([] if id_ in listed else [Drop(id_, "no audio", "no recording of that id")])
+                drops.extend(lost_with_recording((entry["id"], id_) for entry in entries))
                 continue
             good = [entry for entry in entries if usable(entry, recording)]
             for entry in good:
@@ -175,6 +176,15 @@ def write_spoken(
 
     texts: dict[str, str | Iterator[bytes]] = {"ref.stm": reference.read(), "ref.glm": NO_RULES_GLM}
     write_counted(out, tally, lines(), drops, data.bad_fraction, texts)
+
+
+def lost_with_recording(utterances: Iterable[tuple[str, str]]) -> list[Drop]:
+    """List the utterances, (id, recording), of recordings that are set aside; one that is a whole file is there."""
+    return [
+        Drop(id_, "lost recording", f"recording {recording} is set aside")
+        for id_, recording in utterances
+        if id_ != recording
+    ]
 
 
 def _usable(entry: Entry, recording: Entry, rule: Rule, drops: list[Drop]) -> bool:

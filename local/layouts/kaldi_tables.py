@@ -147,6 +147,10 @@ class Places:
             return [id_ for id_, _ in self.table.read(rows)]
         return [self.names[place] for place in self.recording[rows].tolist()]
 
+    def read_names(self, rows: np.ndarray) -> tuple[list[str], list[str]]:
+        """The ids of `rows`, and their recordings."""
+        return self.read_ids(rows), [self.names[place] for place in self.recording[rows].tolist()]
+
 
 def read_segments(path: Path) -> Places:
     """Of the file segments. Raises AsrtoolError as `Table`, and for what is not recording, start and end."""

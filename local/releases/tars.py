@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import logging
 import lzma
+import math
 import shutil
 import tarfile
 import zlib
@@ -53,8 +54,10 @@ def unpack(tar: Path, folder: Path) -> Path:
 
 def _extract(path: Path, out: Path) -> None:
     try:
-        with tarfile.open(path) as tar:
-            for member in progress(tar, f"unpack {path.name}", unit="file"):
+        # How many members there are shows at the end only, so progress counts what is read of the file.
+        total_mib = math.ceil(path.stat().st_size / 2**20)
+        with path.open("rb") as file, tarfile.open(fileobj=file) as tar:
+            for member in progress(tar, f"unpack {path.name}", total_mib, "MiB", lambda _: file.tell() / 2**20):
                 tar.extract(member, out, filter="data")
             _check_end(tar)
     except CORRUPT as error:

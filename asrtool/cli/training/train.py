@@ -81,6 +81,7 @@ def train(
     \b
     Example: asrtool train exp/features exp/tokenizer exp/train --config exp/config/train.toml
     """
+    from asrtool.bundle.trained import refuse_trained
     from asrtool.data.manifests.sets import DEV, TRAIN, with_pieces
     from asrtool.data.remote.features import open_features
     from asrtool.recipe.source import Entry, code_of
@@ -89,6 +90,7 @@ def train(
     from asrtool.train.loop.straggler import InjectionOptions
     from asrtool.train.train import start_training
 
+    refuse_trained("train.init_model", config.train.init_model)
     if aligner:
         config = aligner_settings(config)
     elif hybrid:

@@ -37,7 +37,16 @@ HEADING = "id\treason\tdetail"  # of a list of drops
 # Faults of the data, as against what is left out on purpose; data.bad_fraction limits the first only.
 BAD_RECORDING = frozenset({"unusable audio", "unusable transcript", "empty transcript", "no transcript", "no audio"})
 BAD_UTTERANCE = frozenset(
-    {"broken line", "bad times", "unknown mark-up", "unknown characters", "no text", "no segment", "no channel"}
+    {
+        "broken line",
+        "bad times",
+        "unknown mark-up",
+        "unknown characters",
+        "no text",
+        "no segment",
+        "no channel",
+        "lost recording",
+    }
 )
 
 Item = TypeVar("Item")

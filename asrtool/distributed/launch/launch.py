@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from asrtool.child_processes import on_stop
+from asrtool.child_processes import STOPS, on_stop
 from asrtool.distributed.launch.elastic_agent import Agent
 from asrtool.distributed.launch.environment import LOST
 from asrtool.distributed.launch.fork_launcher import Forked, fork_learners
@@ -41,11 +41,11 @@ def launch_learners(num_learners: int, describe_untrained: Callable[[int], str])
     if not learners:
         _check_cuda()
         return True
+    before = {number: signal.getsignal(number) for number in STOPS}
     try:
         failures = _watch(learners)
     except SignalException as stopped:
-        is_ctrl_c = stopped.sigval == signal.SIGINT  # then the command line says how to resume
-        signal.signal(stopped.sigval, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
+        signal.signal(stopped.sigval, before[stopped.sigval])  # that of the command line says how to resume
         signal.raise_signal(stopped.sigval)
     else:
         if failures:

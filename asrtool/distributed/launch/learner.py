@@ -49,6 +49,8 @@ def learner(timeout_s: float = TIMEOUT_S, survival: Survival | None = None, inte
             world.barrier()
     except KeyboardInterrupt:  # the launcher, which got it as well, reports it once
         raise SystemExit(128 + signal.SIGINT) from None
+    except SystemExit as stopped:  # likewise by SIGTERM, which the command line raises as a kind of SystemExit
+        raise SystemExit(stopped.code) from None
     except Exception as error:
         if not is_connected and world.store:
             report_fault(world.store, str(error))

@@ -16,7 +16,7 @@ from asrtool.errors import AsrtoolError
 from asrtool.lang.ngram.disk_arrays import Column, Scratch, merge
 from asrtool.lang.ngram.model import Ints
 from asrtool.lang.ngram.trie import BOS_ID, EOS_ID, UNK_ID
-from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, number_sentences
+from asrtool.lang.text import BACKOFF, BOS, EOS, EPSILON, UNK, count_sentences, number_sentences
 from asrtool.log import progress
 
 NO_WORDS = frozenset((BOS, EOS, EPSILON, BACKOFF))  # symbols of models and graphs that no text may hold
@@ -53,7 +53,7 @@ def read_text(files: Iterable[Path], ids: dict[str, int], scratch: Scratch, grow
     text = scratch.column(np.int32)
     buffer = array("i")
     for file in files:
-        for number, sentence in progress(number_sentences(file), str(file), unit="sentence"):
+        for number, sentence in progress(number_sentences(file), str(file), count_sentences(file), "sentence"):
             if not NO_WORDS.isdisjoint(sentence):
                 symbol = next(word for word in sentence if word in NO_WORDS)
                 raise AsrtoolError(f"{file}:{number}: holds {symbol} as a word", "remove it, every line is a sentence")

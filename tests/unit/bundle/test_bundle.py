@@ -140,6 +140,17 @@ def test_what_a_bundle_is_not_decoded_by_is_refused(words: list[str], bundle: Pa
         assert f"{words[0]} is for a model file: {model} is decoded with what it holds" in done.output
 
 
+def test_a_bundle_as_train_init_model_is_refused_with_the_command_that_takes_it(
+    bundle: Path, work: Path, tmp_path: Path
+) -> None:
+    for model in (bundle, work):
+        words = ["train", "features", "tokenizer", str(tmp_path / "out"), "--set", f"train.init_model={model}"]
+        done = CliRunner().invoke(cli, words)
+        assert isinstance(done.exception, AsrtoolError)
+        assert f"train.init_model = {model}: a " in done.exception.what
+        assert "`asrtool finetune` takes a bundle" in done.exception.hint
+
+
 def test_a_bundle_that_is_not_there_and_a_file_as_output_are_named_at_once(bundle: Path, tmp_path: Path) -> None:
     missing = CliRunner().invoke(cli, ["decode", "nothing.asrtool", str(tmp_path), str(tmp_path / "out")])
     assert "nothing.asrtool: no such file or folder" in str(missing.exception)
