@@ -73,7 +73,7 @@ def usable_audio(
 ) -> dict[str, Sound]:
     """Those of `files` (recording id -> path) of so many channels and that rate, or any; the others go to `drops`.
 
-    What is compressed with shorten, or joined of several files, is decoded once, to FLAC under `out`/audio.
+    What is compressed with shorten, or joined of several files, is decoded once, to `out`/audio.
     """
     good = {}
     not_mono = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import shlex
@@ -14,19 +13,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import IO
 
-import soundfile
-
-from asrtool.data.audio.joined import read_parts
+from asrtool.data.audio.joined import keep, kept, read_parts
 from asrtool.data.manifests.manifest import Drop
 from asrtool.errors import AsrtoolError
-from asrtool.files import size_and_time, write_beside
+from asrtool.files import size_and_time
 from asrtool.local.layouts.finish import copies_among
 from asrtool.local.utterances import locate
 from asrtool.log import progress
 
 BY_SHELL = ("sh", "-c")
+KEEPS_FLOAT = "2"  # what was kept before had float audio in 16 bits, and is not used
 # Of a command: what is quoted, what a backslash makes plain, and one character.
 _PART = re.compile(
     r"""'[^']*'|"(?:[^"\\$`]|\\[^$`\n])*"|\\[^\n]|(?P<sign>["'\\|&;<>()$`*?\[{\n])|(?P<first>(?<!\S)[~#])|.""",
@@ -56,18 +53,19 @@ def read_pipe(command: str, directory: Path, allow_shell: bool, where: str) -> t
 
 
 def run_pipes(commands: Mapping[str, Sequence[str]], folder: Path, drops: list[Drop]) -> dict[str, Path]:
-    """Recording -> FLAC in `folder` of what its command writes; those that fail are added to `drops`.
+    """Recording -> file in `folder` of what its command writes; those that fail are added to `drops`.
 
     A file is named for its command and what that reads, so that a second run finds it, and nothing else takes its name.
     """
-    targets = {words: folder / f"{_digest(words)}.flac" for words in map(tuple, commands.values())}
-    todo = [words for words, target in targets.items() if not target.is_file()]
+    stems = {words: folder / _digest(words) for words in map(tuple, commands.values())}
+    todo = [words for words, stem in stems.items() if not kept(stem)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # the programs do the work
-        faults = pool.map(_run, todo, [targets[words] for words in todo])
+        faults = pool.map(_run, todo, [stems[words] for words in todo])
         found = dict(zip(todo, progress(faults, "run pipes", len(todo), "file"), strict=True))
     failed = {id_: fault for id_, words in commands.items() if (fault := found.get(tuple(words), ""))}
     drops += [Drop(id_, "unusable audio", fault) for id_, fault in failed.items()]
-    return {id_: targets[tuple(words)] for id_, words in commands.items() if id_ not in failed}
+    files = {words: kept(stem) for words, stem in stems.items()}
+    return {id_: path for id_, words in commands.items() if (path := files[tuple(words)])}
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -90,10 +88,10 @@ def _found(word: str, directory: Path) -> str:
 def _digest(words: Sequence[str]) -> str:
     """Of `words`, and of sizes and times of those that are files."""
     parts = [f"{word}\0{size_and_time(Path(word)) if os.path.isfile(word) else ''}" for word in words]
-    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:24]
+    return hashlib.sha256("\0".join([KEEPS_FLOAT, *parts]).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def _run(words: Sequence[str], target: Path) -> str:
+def _run(words: Sequence[str], stem: Path) -> str:
     """Write what the command writes; what is wrong with it, or an empty text."""
     command = command_line(words)
     with tempfile.TemporaryFile() as output:
@@ -106,22 +104,11 @@ def _run(words: Sequence[str], target: Path) -> str:
         if done.returncode:
             return f"{command}: exit code {done.returncode}: {last}"
         output.seek(0)
-        fault = _keep(output, target)
-        return fault and f"{command}: {fault} {last}"  # of several in a shell, one may have failed
-
-
-def _keep(output: IO[bytes], target: Path) -> str:
-    try:
-        samples, rate_hz = read_parts(output.read())
-    except AsrtoolError as error:
-        return error.what
-    except soundfile.LibsndfileError as error:
-        return f"no readable audio: {error.error_string}"
-    flac = io.BytesIO()  # through memory, because libsndfile reports a full disk as success
-    soundfile.write(flac, samples, rate_hz, format="FLAC", subtype="PCM_16")
-    with write_beside(target) as temporary:
-        temporary.write_bytes(flac.getvalue())
-    return ""
+        try:
+            keep(*read_parts(output.read()), stem)
+        except AsrtoolError as error:
+            return f"{command}: {error.what} {last}"  # of several in a shell, one may have failed
+        return ""
 
 
 SIDES = {"A": 0, "B": 1, "1": 0, "2": 1}

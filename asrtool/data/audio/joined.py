@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from asrtool.errors import AsrtoolError
+from asrtool.files import write_beside
 
 STREAMED = 0x7FFF0000  # bytes from which a size stands for one that was not known: sox and ffmpeg write it to pipes
 KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }  # of layer III, of MPEG 1 or not
+SMALL = {"PCM_16", "PCM_S8", "PCM_U8", "ULAW", "ALAW"}  # codings whose samples fit into 16 bits
 Bytes: TypeAlias = mmap.mmap | bytes
 
 
@@ -77,34 +79,68 @@ def open_parts(source: Path | bytes, parts: list[Part]) -> Iterator[Any]:
             yield sound
 
 
-def kind_of(path: Path, parts: list[Part]) -> tuple[int, int, int]:
+def kind_of(source: Path | bytes, parts: list[Part]) -> tuple[int, int, int]:
     """Samples of a channel in all parts, samples a second, and channels. Raises AsrtoolError if the parts differ."""
     import soundfile
 
+    where = f"{source}: " if isinstance(source, Path) else ""
     try:
-        kinds = [(sound.samplerate, sound.channels, sound.frames) for sound in open_parts(path, parts)]
+        kinds = [(sound.samplerate, sound.channels, sound.frames) for sound in open_parts(source, parts)]
     except soundfile.LibsndfileError as error:
-        what = f"{path}: a part of it is no readable audio: {error.error_string}"
+        what = f"{where}{'a part of it is ' if parts[1:] else ''}no readable audio: {error.error_string}"
         raise AsrtoolError(what, "replace the file") from error
-    differing = dict.fromkeys((rate_hz, channels) for rate_hz, channels, num_samples in kinds if num_samples)
+    filled = [kind for kind in kinds if kind[2]] or kinds[:1]
+    differing = dict.fromkeys((rate_hz, channels) for rate_hz, channels, _ in filled)
     if len(differing) > 1:
         found = ", ".join(f"{rate_hz} Hz with {channels} channels" for rate_hz, channels in differing)
-        raise AsrtoolError(f"{path}: its {len(parts)} joined parts differ: {found}", "cut it into its parts")
-    return sum(kind[2] for kind in kinds), kinds[0][0], kinds[0][1]
+        raise AsrtoolError(f"{where}its {len(parts)} joined parts differ: {found}", "cut it into its parts")
+    return sum(kind[2] for kind in kinds), filled[0][0], filled[0][1]
 
 
 def read_parts(source: Path | bytes) -> tuple[Any, int]:
-    """Samples of all parts, int16 of shape (num_samples, num_channels), and how many a second there are."""
+    """Samples of all parts, of shape (num_samples, num_channels), and how many a second there are.
+
+    They are int16 if that loses nothing, else float32, which may be beyond full scale. Raises AsrtoolError for a file
+    that is cut off or cannot be read.
+    """
     import numpy as np
 
     parts = parts_of(source) if isinstance(source, Path) else parts_in(source)
     if fault := next((part.fault for part in parts if part.fault), ""):
         raise AsrtoolError(f"cut off: {fault}", "replace the file")
-    found = [(sound.read(dtype="int16", always_2d=True), sound.samplerate) for sound in open_parts(source, parts)]
-    filled = [(samples_SC, rate_hz) for samples_SC, rate_hz in found if len(samples_SC)] or found[:1]
-    if len({(samples_SC.shape[1], rate_hz) for samples_SC, rate_hz in filled}) > 1:
-        raise AsrtoolError("its joined parts differ in sampling rate or channels", "cut it into its parts")
-    return np.concatenate([samples_SC for samples_SC, _ in filled]), filled[0][1]
+    _, rate_hz, num_channels = kind_of(source, parts)
+    is_small = all(sound.subtype in SMALL for sound in open_parts(source, parts))
+    # Not int16 of float: libsndfile does not scale it, and full scale would be 1.
+    dtype = "int16" if is_small else "float32"
+    found = [sound.read(dtype=dtype, always_2d=True) for sound in open_parts(source, parts)]
+    return np.concatenate([samples_SC for samples_SC in found if samples_SC.shape[1] == num_channels]), rate_hz
+
+
+def encode(samples_SC: Any, rate_hz: int) -> bytes:
+    """The bytes of an audio file that keeps the samples as they are: FLAC of int16, WAV of float32."""
+    import soundfile
+
+    kind = ("FLAC", "PCM_16") if samples_SC.dtype == "int16" else ("RF64", "FLOAT")  # WAV of any size
+    file = io.BytesIO()
+    soundfile.write(file, samples_SC, rate_hz, format=kind[0], subtype=kind[1])
+    return file.getvalue()
+
+
+def keep(samples_SC: Any, rate_hz: int, stem: Path) -> None:
+    """Write what `encode` makes of samples to `stem` with the suffix of its format."""
+    # Through memory, because libsndfile reports a full disk as success.
+    content = encode(samples_SC, rate_hz)
+    with write_beside(_kept_as(stem)[samples_SC.dtype != "int16"]) as temporary:
+        temporary.write_bytes(content)
+
+
+def kept(stem: Path) -> Path | None:
+    """The file that `keep` wrote to `stem`, if there is one."""
+    return next((path for path in _kept_as(stem) if path.is_file()), None)
+
+
+def _kept_as(stem: Path) -> tuple[Path, Path]:
+    return stem.with_name(f"{stem.name}.flac"), stem.with_name(f"{stem.name}.wav")
 
 
 def _chunked(data: Bytes, order: str) -> list[Part]:

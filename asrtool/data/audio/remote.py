@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import soundfile
 
-from asrtool.data.audio.joined import parts_in, why_not_whole
+from asrtool.data.audio.joined import encode, parts_in, read_parts, why_not_whole
 from asrtool.data.batches import load_ahead
 from asrtool.data.remote import transfer
 from asrtool.data.remote.file import RemoteFile
@@ -73,6 +73,10 @@ def _read(part: Part) -> bytes:
         data = transfer.read(part.url, part.begin, part.end)[1]
     if part.end is not None and len(data) < part.end - part.begin:
         raise CutShort(f"{part}: {len(data)} bytes, expected {part.end - part.begin}")
-    if fault := why_not_whole(parts_in(data)):
+    parts = parts_in(data)
+    fault = why_not_whole(parts)
+    if not fault:
+        return data
+    if part.end is None or any(each.fault for each in parts):  # no length of all parts is in the manifest
         raise OSError(f"{part}: {fault}")
-    return data
+    return encode(*read_parts(data))

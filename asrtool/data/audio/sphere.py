@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asrtool.data.audio.joined import read_parts
+from asrtool.data.audio.joined import keep, read_parts
 from asrtool.errors import AsrtoolError
-from asrtool.files import write_beside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,8 +125,8 @@ def read_sphere(path: Path) -> tuple[np.ndarray, int]:
     return samples, rate
 
 
-def decode_to_flac(source: Path, target: Path) -> str:
-    """Write `source` to `target` as 16-bit FLAC, without loss; what is wrong with it, or an empty text."""
+def decode(source: Path, stem: Path) -> str:
+    """Keep the audio of `source` at `stem`, without loss; what is wrong with it, or an empty text."""
     import soundfile
 
     try:
@@ -136,11 +135,7 @@ def decode_to_flac(source: Path, target: Path) -> str:
         return error.what
     except (OSError, soundfile.SoundFileError) as error:
         return f"{source}: {error}"
-    # Through memory, because libsndfile reports a full disk as success.
-    flac = io.BytesIO()
-    soundfile.write(flac, samples, rate, format="FLAC", subtype="PCM_16")
-    with write_beside(target) as temporary:
-        temporary.write_bytes(flac.getvalue())
+    keep(samples, rate, stem)
     return ""
 
 

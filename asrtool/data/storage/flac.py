@@ -1,7 +1,7 @@
 """Audio of utterances in place of features, which are computed when it is read: `recording.NNNNNN.tar`, a Lhotse Shar.
 
-Samples have 16 bits, as those of telephone speech do, so FLAC keeps them as they are. Copies at other speeds have no
-audio of their own: it is resampled when it is read.
+Samples have 16 bits, as those of telephone speech do, so FLAC keeps them as they are; those beyond full scale are float
+WAV. Copies at other speeds have no audio of their own: it is resampled when it is read.
 
 Letters in names: S samples, T frames, F features of a frame.
 """
@@ -21,6 +21,7 @@ from lhotse import AudioSource, Recording
 from lhotse.augmentation import Speed
 from lhotse.shar.writers.tar import TarWriter
 
+from asrtool.data.audio.joined import encode
 from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.features.threads import one_thread
 from asrtool.data.storage.index import Utterance, read_feature_settings
@@ -38,9 +39,9 @@ def keeping_flac(directory: Path, number: int, rate_hz: int) -> Iterator[Keep]:
     with TarWriter(str(directory / FLAC.format(number)), shard_size=None) as tar:
 
         def keep(utterance: Utterance, samples_S: np.ndarray) -> None:
-            audio = io.BytesIO()
-            soundfile.write(audio, to_integers(samples_S), rate_hz, format="FLAC", subtype="PCM_16")
-            tar.write(f"{utterance.id}.flac", audio)
+            is_beyond = np.abs(samples_S).max(initial=0) > 1
+            audio = io.BytesIO(encode(samples_S if is_beyond else to_integers(samples_S), rate_hz))
+            tar.write(f"{utterance.id}.{'wav' if is_beyond else 'flac'}", audio)
             manifest = json.dumps(recording_of(utterance, rate_hz).to_dict()) + "\n"
             tar.write(f"{utterance.id}.json", io.BytesIO(manifest.encode()), count=False)
 
@@ -94,8 +95,7 @@ class FlacArchive:
         """The features of an utterance, (T, F) float32."""
         recording = self._recordings[place]
         content = self._extent.read(*self._members[recording["id"]])
-        integers_S, rate_hz = soundfile.read(io.BytesIO(content), dtype="int16")
-        samples_S = integers_S.astype(np.float32) / SCALE
+        samples_S, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
         with one_thread():
             for transform in recording.get("transforms") or ():
                 samples_S = Speed(**transform["kwargs"])(samples_S, rate_hz)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from lhotse import CutSet, Fbank, FbankConfig
 
 from asrtool.data.batches import Lengths, load_batches, plan_epoch
+from asrtool.data.features.compute_sets import compute_features
 from asrtool.data.manifests.manifest import read_manifests
 from asrtool.data.storage import reader as reader_module
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.data.storage.shard import Shard
 from asrtool.data.storage.shard_offsets import Places
 from asrtool.errors import AsrtoolError
+from asrtool.settings.data import Features
+from asrtool.settings.schema import Choice
 
 LILCOM_TICK = 2**-5
 STORAGES = ("lilcom", "shar")
@@ -73,6 +79,23 @@ def test_features_computed_on_reading_are_those_that_are_stored_but_for_their_ro
         expected = stored.read(places[utterance.id])
         np.testing.assert_allclose(computed.read(i), expected, atol=LILCOM_TICK / 2 + 1e-5)
     assert places.keys() == {utterance.id for utterance in computed.index}
+
+
+def test_features_computed_on_reading_are_those_of_audio_beyond_full_scale(
+    make_manifests: Callable[..., Path], tmp_path: Path
+) -> None:
+    manifests = make_manifests()
+    for path in (tmp_path / "audio").iterdir():
+        samples, rate_hz = soundfile.read(path)
+        soundfile.write(path, 20 * samples, rate_hz, subtype="FLOAT")
+    small = Features(type=Choice.of("features", "fbank", num_mel_bins=23), num_jobs=1)
+    for storage in ("lilcom", "flac"):
+        compute_features(manifests, tmp_path / storage, dataclasses.replace(small, storage=storage))
+    stored, computed = (FeatureReader(tmp_path / storage / "test", "none") for storage in ("lilcom", "flac"))
+    places = {utterance.id: i for i, utterance in enumerate(stored.index)}
+    for i, utterance in enumerate(computed.index):
+        expected = stored.read(places[utterance.id])
+        np.testing.assert_allclose(computed.read(i), expected, atol=LILCOM_TICK / 2 + 1e-5)
 
 
 def test_computed_features_are_normalised_like_stored_ones(corpus: Path) -> None:

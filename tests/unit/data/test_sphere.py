@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asrtool.data.audio import sphere
-from asrtool.data.audio.sphere import check_sphere, decode_to_flac, read_header, read_sphere
+from asrtool.data.audio.sphere import check_sphere, decode, read_header, read_sphere
 from asrtool.errors import AsrtoolError
 from asrtool.utils.sphere import HEADER_BYTES, format_header, write_sphere
 
@@ -122,7 +122,7 @@ def test_shorten_is_decoded_bit_exactly(shared: Path, tmp_path: Path, name: str)
     samples, found_hz = read_sphere(path)
     assert (found_hz, samples.shape) == (rate_hz, (37120, 2 if "2ulaw" in name else 1))
     np.testing.assert_array_equal(samples, expected)
-    assert decode_to_flac(path, tmp_path / "a.flac") == ""
+    assert decode(path, tmp_path / "a") == ""
     np.testing.assert_array_equal(soundfile.read(tmp_path / "a.flac", dtype="int16", always_2d=True)[0], expected)
 
 
@@ -139,7 +139,7 @@ def test_a_shortened_file_cut_off_is_no_audio(shared: Path, tmp_path: Path) -> N
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(AsrtoolError, match=r"fe_03_00001.sph: (cannot be decoded|truncated)"):
         read_sphere(path)
-    assert "fe_03_00001.sph" in decode_to_flac(path, tmp_path / "a.flac")
+    assert "fe_03_00001.sph" in decode(path, tmp_path / "a")
     assert not (tmp_path / "a.flac").exists()
 
 
