@@ -180,7 +180,7 @@ class Features:
     resample: bool = False  # audio of another rate is resampled when it is read; otherwise it is an error
     frame_shift_ms: float = 10.0  # from one frame to the next
     frame_length_ms: float = 25.0  # window of a frame
-    speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # speed perturbation of the training set
+    speeds: tuple[float, ...] = (0.9, 1.0, 1.1)  # of the training set, a copy at each; []: as many as suit the speech
     cmvn: str = "speaker"  # mean and variance: per speaker, per utterance, global, or none
     storage: str = "lilcom"  # or shar; flac: audio, of which features are computed whenever they are read
     speaker_vector: int = 0  # values beside a frame that say who speaks, of what was said before; papers: 100
@@ -199,7 +199,7 @@ class Features:
             between("features.sampling_rate_hz", self.sampling_rate_hz, *RATES_HZ)
         at_least(1, "features", self, "frame_length_ms")
         between("features.frame_shift_ms", self.frame_shift_ms, 1, self.frame_length_ms)
-        if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
+        if (self.speeds and 1.0 not in self.speeds) or len(set(self.speeds)) < len(self.speeds):
             raise ValueError(f"features.speeds is {self.speeds}, expected 1.0 among them and none twice")
         for speed in self.speeds:
             between("features.speeds", speed, SLOWEST, FASTEST)

@@ -36,9 +36,18 @@ from asrtool.data.features.ivectors.extractor import Extractor
 from asrtool.data.features.ivectors.speaker_vectors import fit_to_set, write_vectors
 from asrtool.data.features.sampling_rate import with_rate
 from asrtool.data.features.shard_plan import ShardJob, keeping_audio, plan_shards
-from asrtool.data.manifests.manifest import DROPPED, Drop, check_rejected_place, format_drops, rejected, write_rejected
+from asrtool.data.manifests.manifest import (
+    DROPPED,
+    Drop,
+    check_rejected_place,
+    format_drops,
+    read_report,
+    rejected,
+    write_rejected,
+)
 from asrtool.data.manifests.sets import FILE as SETS
 from asrtool.data.manifests.sets import Sets, read_sets, write_sets
+from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.data.storage.index import EXTRACTOR, INDEX, SETTINGS, write_feature_settings
 from asrtool.data.storage.index_columns import writing_columns
 from asrtool.data.storage.shard_manifest import read_records, remove_new_folders
@@ -88,7 +97,8 @@ def compute_features(
     computed that are not there, made of the same utterances by the same settings and code. Audio files are the same
     where `digest_files` says the same of them.
 
-    With features.sampling_rate_hz = 0 the rate is that of most training recordings, and `out`/features.json has it.
+    With features.sampling_rate_hz = 0 the rate is that of most training recordings, and with features.speeds = []
+    the speeds suit their hours; `out`/features.json has both.
 
     Speaker vectors are those of `extractor`; without, one is fitted to the training set, and written beside the sets.
     The training set gets a copy at each of `features.speeds`, and keeps its samples with `features.keep_audio`. An
@@ -105,7 +115,8 @@ def compute_features(
     for name in sets.names:
         check_own(out / name, [INDEX])
         check_rejected_place(out / name)
-    features = with_rate(features, Path(manifests) / sets.train)
+    train = Path(manifests) / sets.train
+    features = with_speeds(with_rate(features, train), read_report(train)["speech_hours"])
     made_so = code and not extractor and is_made_of(out, features, code)
     if made_so and take_texts(out, Path(manifests), sets.names, digest_files):
         logging.info("%s: has the features of all utterances of %s; only texts are written", out, manifests)

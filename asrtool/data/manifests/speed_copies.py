@@ -1,15 +1,28 @@
-"""Names of copies at other speeds: sp0.9-ID of sp0.9-SPEAKER."""
+"""Copies at other speeds: how many suit the speech, and their names: sp0.9-ID of sp0.9-SPEAKER."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import logging
 import re
 from pathlib import Path
 
 from asrtool.errors import AsrtoolError
-from asrtool.settings.data import FASTEST, SLOWEST
+from asrtool.settings.data import FASTEST, SLOWEST, Features
 
 COPY = re.compile(r"sp([0-9.]+)-")  # before id and speaker
+LITTLE_H = 0.5  # of speech; its speakers are few, and a voice at another speed is much like another voice
+SPEEDS_OF_LITTLE = (0.8, 0.9, 1.0, 1.1, 1.2)
+
+
+def with_speeds(features: Features, hours: float) -> Features:
+    """Choose the speeds for so many hours to train on, if `features` has none; the log says which, and why."""
+    if features.speeds:
+        return features
+    speeds = SPEEDS_OF_LITTLE if hours < LITTLE_H else Features.speeds
+    logging.info("features.speeds is []: %s, for %.3g h to train on", ", ".join(f"{s:g}" for s in speeds), hours)
+    return dataclasses.replace(features, speeds=speeds)
 
 
 def copy_prefix(name: str, speaker: str) -> str:

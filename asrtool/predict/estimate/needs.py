@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from asrtool.data.features.disk_space import stored_bytes
+from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.predict.estimate import text_stages as text
 from asrtool.predict.estimate.probe import NeuralProbe, Probe, Speech, probe_model, probe_neural_lm
 from asrtool.predict.estimate.text_stages import GIB, WORDS_AN_HOUR, Rates
@@ -89,7 +90,9 @@ def format_estimate(run: Run, amount: Amount) -> str:
 
     Raises AsrtoolError for a model that cannot be built.
     """
-    config, began = run.config, time.perf_counter()
+    began = time.perf_counter()
+    config = replace(run.config, features=with_speeds(run.config.features, amount.hours))
+    run = replace(run, config=config)
     needs = text_needs(config, amount) | {"features": features_need(config.features, amount.hours)}
     settings_of: dict[str, Config] = {}
     chosen: dict[str, None] = {}

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from asrtool.data.features.feature_type import FeatureType
 from asrtool.data.features.sampling_rate import with_rate
 from asrtool.data.manifests.manifest import read_manifests, write_manifests
 from asrtool.data.manifests.sets import EvaluationSet, Sets, read_sets, write_sets
+from asrtool.data.manifests.speed_copies import with_speeds
 from asrtool.data.storage.index import read_feature_settings, read_index
 from asrtool.data.storage.reader import FeatureReader
 from asrtool.errors import AsrtoolError
@@ -194,6 +196,23 @@ def test_a_rate_of_0_is_that_of_the_recordings_and_is_written_down(
     assert read_all(tmp_path) == read_all(corpus / "lilcom")
     assert read_feature_settings(tmp_path).sampling_rate_hz == 8000
     assert "sampling_rate_hz is 0: 8000 Hz, as 100 % of the hours of recordings to train on have" in caplog.text
+
+
+def test_speeds_that_suit_the_speech_are_written_down(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        compute_features(corpus / "manifests", tmp_path, dataclasses.replace(SMALL, speeds=()))
+    assert read_feature_settings(tmp_path).speeds == (0.8, 0.9, 1.0, 1.1, 1.2)
+    assert "features.speeds is []: 0.8, 0.9, 1, 1.1, 1.2, for " in caplog.text
+    prefixes = Counter(utterance.id.partition("-")[0] for utterance in read_index(tmp_path / "train"))
+    assert {prefixes[f"sp{speed}"] for speed in (0.8, 0.9, 1.1, 1.2)} == {prefixes.total() / 5}
+
+
+@pytest.mark.parametrize(("hours", "num_speeds"), [(0.0, 5), (0.49, 5), (0.5, 3), (1000.0, 3)])
+def test_little_speech_has_more_copies_unless_speeds_are_given(hours: float, num_speeds: int) -> None:
+    assert len(with_speeds(dataclasses.replace(SMALL, speeds=()), hours).speeds) == num_speeds
+    assert with_speeds(SMALL, hours) is SMALL
 
 
 @pytest.mark.parametrize(

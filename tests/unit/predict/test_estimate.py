@@ -46,6 +46,7 @@ def test_hours_are_those_of_the_mini_corpus_or_of_the_manifest(tmp_path: Path) -
     mini = estimate(work, "--config", "mini")
     laid_over = estimate(work, "--config", "mini", "--config", "swb300", "--set", "specaugment.max_freq_bins=5")
     assert mini[""][1].startswith("1 h of speech of the mini corpus, at speeds 0.9, 1, 1.1; 3 epochs")
+    assert estimate(work, "--config", "mini", "--set", "features.speeds=[]")["features"][1:] == mini["features"][1:]
     (work / "manifests" / "train").mkdir(parents=True)
     (work / "manifests" / "train" / "report.json").write_text(json.dumps({"speech_hours": 12.5}))
     found = estimate(work, "--config", "mini")
