@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/own.py WORK [--sets yes_no,digits] [--seeds 1,2] [--set KEY=VALUE ...]
 
 `yes_no`: 60 utterances of eight words, each of the two, by one speaker; half of them are the test set. `digits`: 3,000
-single digits of six speakers, two of whom are the test set. Both are made by espeak-ng, with noise. `an4-1` to `an4-3`:
+single digits of six speakers, two of whom are the test set. Both are made by espeak-ng, with noise. `an4-1` to `an4-4`:
 real digits, cut out of the recordings of `--an4`; `--words` are words.ctm of `asrtool align`, one a set of AN4. Eight
-speakers are the training set, 26 others the test set, the same in all three. What is finished in WORK is not run again;
+speakers are the training set, 26 others the test set, the same in all four. What is finished in WORK is not run again;
 with other settings, name another WORK.
 """
 
@@ -37,7 +37,7 @@ SPEAKERS = (
     Voice("en-US", "f3", "F", 65, 175),
 )
 HELD_OUT = 2  # of SPEAKERS, the last ones
-AN4_FOLDS, AN4_TRAIN, AN4_TEST = 3, 8, 26  # folds, and speakers
+AN4_FOLDS, AN4_TRAIN, AN4_TEST = 4, 8, 26  # folds, and speakers
 MARGIN_S = 0.1  # around a word that is cut out, but to the middle between it and the next at most
 SHORTEST_S = 0.15  # of a cut
 Said = tuple[str, np.ndarray]

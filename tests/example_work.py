@@ -44,6 +44,7 @@ num_mel_bins = 40
 num_layers = 1
 hidden_size = 16
 bidirectional = false
+conv_channels = 0
 [train]
 num_epochs = 1
 batch_s = 20.0

@@ -96,7 +96,7 @@ def test_the_wheel_holds_all_code_and_recipes_and_nothing_of_a_site(wheel: Path)
     expected = {f"asrtool/{path.relative_to(ROOT)}" for path in recipes}
     folders = [ROOT / name for name in ("asrtool", "asrtool/local", "asrtool/utils")]
     code = [path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES]
-    scenarios = (ROOT / "asrtool" / "simulate" / "scenarios").glob("*.toml")
+    scenarios = (ROOT / "asrtool" / "predict" / "simulate" / "scenarios").glob("*.toml")
     expected |= {path.relative_to(ROOT).as_posix() for path in (*code, *scenarios)}
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()

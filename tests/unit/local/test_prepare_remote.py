@@ -136,7 +136,7 @@ def test_what_is_missing_or_cut_short_is_set_aside_with_its_reason(web: WebServe
     (folder / "r1.flac").write_bytes(b"RIFF")
     out = tmp_path / "m"
     prepare_lhotse(Path(f"{web.url}/lhotse"), out, LENIENT, "own")
-    assert {reason for _, reason, _ in left_out(out)} == {"unusable audio"}
+    assert {reason for _, reason, _ in left_out(out)} == {"unusable audio", "lost recording"}
     details = {id_: detail for id_, _, detail in left_out(out)}
     assert details["r0"].endswith("/audio/r0.flac: no such file (404 Not Found)")
     assert "/audio/r1.flac: no readable audio" in details["r1"]
@@ -154,11 +154,9 @@ def test_a_file_of_another_rate_or_fewer_samples_is_refused_or_set_aside(web: We
     prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "m", Data(), "own")
     soundfile.write(folder / "r4.flac", np.zeros(100), RATE_HZ)
     prepare_lhotse(Path(f"{web.url}/lhotse"), tmp_path / "short", LENIENT, "own")
-    ((id_, _, detail),) = left_out(tmp_path / "short")
-    assert (id_, detail) == (
-        "r4",
-        f"{web.url}/lhotse/audio/r4.flac: 100 samples at {RATE_HZ} Hz, expected {5 * RATE_HZ} at {RATE_HZ} Hz",
-    )
+    (id_, _, detail), (_, reason, _) = left_out(tmp_path / "short")
+    expected = f"{web.url}/lhotse/audio/r4.flac: 100 samples at {RATE_HZ} Hz, expected {5 * RATE_HZ} at {RATE_HZ} Hz"
+    assert (id_, detail, reason) == ("r4", expected, "lost recording")
     soundfile.write(folder / "r4.flac", np.zeros(10 * RATE_HZ), 2 * RATE_HZ)
     with pytest.raises(AsrtoolError, match=r"r4.flac \(recording r4\) has 16000 samples a second, expected 8000"):
         features_of(tmp_path / "m", tmp_path / "f")
